@@ -75,6 +75,18 @@ def image(torch: Any, size: int) -> tuple[Any, ...]:
     return (torch.tensor(rng.standard_normal(IMAGE[size]).astype(np.float32)),)
 
 
+def matrices(n: int) -> Maker:
+    """A batch of positive-definite n x n matrices, and right sides of three columns."""
+
+    def make(torch: Any, size: int) -> tuple[Any, ...]:
+        rng = np.random.default_rng(0)
+        a = rng.standard_normal((max(size // n**2, 1), n, n)).astype(np.float32)
+        a = a @ a.swapaxes(-1, -2) / n + np.eye(n, dtype=np.float32)
+        return torch.tensor(a), torch.tensor(a[..., :3] * 1)
+
+    return make
+
+
 def rows_and_index(torch: Any, size: int) -> tuple[Any, ...]:
     x = floats(1)(torch, size)[0]
     index = np.random.default_rng(1).integers(0, ROW[size][0], ROW[size][0])
@@ -178,6 +190,15 @@ def _others() -> Iterator[tuple[str, Call, Maker]]:
     yield "unfold", lambda t, x: t.nn.functional.unfold(x, 3), image
     yield "ones", lambda t, x: t.ones(x.shape), one
     yield "arange", lambda t, x: t.arange(x.numel()), one
+
+    for n in (8, 64, 512):
+        of = f"of {n} x {n}"
+        yield f"cholesky {of}", lambda t, a, b: t.linalg.cholesky(a), matrices(n)
+        yield f"solve {of}", lambda t, a, b: t.linalg.solve(a, b), matrices(n)
+        yield f"inv {of}", lambda t, a, b: t.linalg.inv(a), matrices(n)
+        yield f"eigh {of}", lambda t, a, b: t.linalg.eigh(a)[0], matrices(n)
+        yield f"svd {of}", lambda t, a, b: t.linalg.svd(a)[1], matrices(n)
+        yield f"qr {of}", lambda t, a, b: t.linalg.qr(a)[1].abs(), matrices(n)
 
 
 def _batch_norm(torch: Any, x: Any) -> Any:

@@ -47,6 +47,7 @@ class Target:
     depthwise_sums: whether depthwise convolutions and their gradients become sums over windows
         (sums.py).
     vector_sums: whether products of a matrix and a vector become sums along its rows (sums.py).
+    byte_sums: the most vectors whose products with a matrix of bytes become such sums.
     chip: the GPU whose numbers schedules go by.
     block_scales: whether a product of float8 with scales of blocks is one kernel.
     tf32: whether products of float32 may be rounded to TF32's 10 bits, as PyTorch's switch allows.
@@ -80,6 +81,7 @@ class Target:
     interleaved_strides: bool = False
     depthwise_sums: bool = False
     vector_sums: bool = False
+    byte_sums: int = 0
     chip: Chip = SM_90
     tf32: bool = False
     tf32_convolutions: bool = False
@@ -124,6 +126,7 @@ INTERPRET = Target(
     block_scales=True,
     interleaved_strides=True,
     depthwise_sums=True,
+    byte_sums=1,
 )
 # Kernels are native loops: arithmetic is next to free beside memory, and a core is soon busy.
 LLVM = Target(
@@ -137,6 +140,7 @@ LLVM = Target(
     column_limit=1 << 14,
     tiled_attention=(*TENSOR_TYPES, "float64"),
     vector_sums=True,
+    byte_sums=4,
 )
 CUDA = Target(
     "cuda",
@@ -155,6 +159,7 @@ CUDA = Target(
     block_scales=True,
     interleaved_strides=True,
     depthwise_sums=True,
+    byte_sums=1,
     tf32_convolutions=True,
 )
 

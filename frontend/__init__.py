@@ -193,6 +193,35 @@ _LAZY = {
     ),
     "_sample_dirichlet": "functions.variates",
     "_scaled_mm": "nn.functional.scaled",
+    **dict.fromkeys(
+        [
+            "_convert_weight_to_int4pack",
+            "_convert_weight_to_int4pack_for_cpu",
+            "_int_mm",
+            "_weight_int4pack_mm",
+            "_weight_int4pack_mm_for_cpu",
+            "_weight_int8pack_mm",
+        ],
+        "nn.functional.narrow",
+    ),
+    **dict.fromkeys(
+        [
+            "fake_quantize_per_channel_affine",
+            "fake_quantize_per_tensor_affine",
+            "per_channel_affine",
+            "per_channel_symmetric",
+            "per_tensor_affine",
+            "per_tensor_symmetric",
+            "qint8",
+            "qint32",
+            "qscheme",
+            "quantize_per_channel",
+            "quantize_per_tensor",
+            "quantize_per_tensor_dynamic",
+            "quint8",
+        ],
+        "functions.quantized",
+    ),
     "_standard_gamma": "functions.variates",
     **dict.fromkeys(
         [

@@ -168,7 +168,6 @@ from .functions.data_sized import nonzero as nonzero
 from .functions.data_sized import nonzero_static as nonzero_static
 from .functions.data_sized import unique as unique
 from .functions.data_sized import unique_consecutive as unique_consecutive
-from .functions.dense import dequantize as dequantize
 from .functions.divisors import gcd as gcd
 from .functions.divisors import lcm as lcm
 from .functions.elementwise import abs as _is_absolute
@@ -358,6 +357,22 @@ from .functions.products import vander as vander
 from .functions.products import vdot as vdot
 from .functions.promotion import can_cast as can_cast
 from .functions.promotion import promote_types as promote_types
+from .functions.quantized import dequantize as dequantize
+from .functions.quantized import (
+    fake_quantize_per_channel_affine as fake_quantize_per_channel_affine,
+)
+from .functions.quantized import fake_quantize_per_tensor_affine as fake_quantize_per_tensor_affine
+from .functions.quantized import per_channel_affine as per_channel_affine
+from .functions.quantized import per_channel_symmetric as per_channel_symmetric
+from .functions.quantized import per_tensor_affine as per_tensor_affine
+from .functions.quantized import per_tensor_symmetric as per_tensor_symmetric
+from .functions.quantized import qint8 as qint8
+from .functions.quantized import qint32 as qint32
+from .functions.quantized import qscheme as qscheme
+from .functions.quantized import quantize_per_channel as quantize_per_channel
+from .functions.quantized import quantize_per_tensor as quantize_per_tensor
+from .functions.quantized import quantize_per_tensor_dynamic as quantize_per_tensor_dynamic
+from .functions.quantized import quint8 as quint8
 from .functions.queries import allclose as allclose
 from .functions.queries import broadcast_shapes as broadcast_shapes
 from .functions.queries import equal as equal
@@ -553,6 +568,14 @@ from .nn.functional.linear import bilinear as bilinear
 from .nn.functional.linear import cosine_similarity as cosine_similarity
 from .nn.functional.linear import pairwise_distance as pairwise_distance
 from .nn.functional.loss import hinge_embedding_loss_of_torch as _is_hinge_embedding_loss
+from .nn.functional.narrow import _convert_weight_to_int4pack as _convert_weight_to_int4pack
+from .nn.functional.narrow import (
+    _convert_weight_to_int4pack_for_cpu as _convert_weight_to_int4pack_for_cpu,
+)
+from .nn.functional.narrow import _int_mm as _int_mm
+from .nn.functional.narrow import _weight_int4pack_mm as _weight_int4pack_mm
+from .nn.functional.narrow import _weight_int4pack_mm_for_cpu as _weight_int4pack_mm_for_cpu
+from .nn.functional.narrow import _weight_int8pack_mm as _weight_int8pack_mm
 from .nn.functional.normalization import batch_norm_of_torch as _is_batch_norm
 from .nn.functional.normalization import group_norm as group_norm
 from .nn.functional.normalization import instance_norm_of_torch as _is_instance_norm

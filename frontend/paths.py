@@ -49,6 +49,11 @@ PATHS: dict[str, dict[str, str]] = {
     "nn.utils.stateless": {"func.modules": "functional_call"},
     "nn.utils.weight_norm": {"nn.utils.hooked_norms": "WeightNorm remove_weight_norm weight_norm"},
     "optim.adamw": {"optim.adam": "AdamW"},
+    "quantization": {
+        "ao.quantization": "DeQuantStub MinMaxObserver MovingAverageMinMaxObserver "
+        "PerChannelMinMaxObserver QConfig QuantStub default_dynamic_qconfig "
+        "float16_dynamic_qconfig per_channel_dynamic_qconfig quantize_dynamic"
+    },
     "signal.windows.windows": {
         "signal.windows": "bartlett blackman cosine exponential gaussian general_cosine "
         "general_hamming hamming hann kaiser nuttall"

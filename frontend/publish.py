@@ -30,6 +30,7 @@ from .functions import (  # noqa: F401  (importing them declares their ops)
     older,
     parts,
     products,
+    quantized,
     queries,
     reduction,
     scattering,

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import FLOAT8, NARROW
+from tilewright.ir.dtype import NARROW
 from tilewright.ir.node import Node, reachable
 from tilewright.ir.op import Kind
 from tilewright.ir.ops.attention import attention_args
@@ -101,6 +101,7 @@ class _Cutter:
         self.realized: set[Node] = set()
         self.anchors = {memory(r) for r in roots} - self.leaves
         self.windowed = {_moved(n) for n in self.nodes if n.op is ops.windows_op}
+        self.expanded = _expanded(self.nodes)
         self.spread = _spread(self.nodes) if target.columns else {}
         for node in self.nodes:
             self._require(node)
@@ -169,7 +170,7 @@ class _Cutter:
         node, top, cost = operand, None, 0
         limit = self.target.convert_limit
         fed = limit is not None and uses > limit and operand.dtype in NARROW
-        most = 0 if fed or operand.dtype in FLOAT8 else MOST_FACTOR_COST
+        most = 0 if fed or operand.dtype.itemsize == 1 else MOST_FACTOR_COST
         while node not in self.leaves and node not in self.anchors:
             if node.op.kind is Kind.MOVEMENT and node.op is not ops.cat_op:
                 node = node.operands[0]
@@ -244,12 +245,17 @@ class _Cutter:
         return readers > 1 and _can_be_shared(node) and not self._is_cheap(node, cone, readers)
 
     def _is_repeated(self, node: Node, cone: int) -> bool:
-        """Whether overlapping windows read the elements of a node so often that it is dear to
-        compute them each time."""
-        if node not in self.windowed:
+        """Whether overlapping windows, or the many folds that read an element, read the elements of
+        a node so often that it is dear to compute them each time."""
+        times = self.expanded.get(node, 0)
+        if node not in self.windowed and not times:
             return False
         cost, _ = self._effort(node, cone)
-        return cost * self.target.op_cost > 2 * node.dtype.itemsize
+        if node in self.windowed and cost * self.target.op_cost > 2 * node.dtype.itemsize:
+            return True
+        elements = math.prod(node.shape)
+        arithmetic = cost * self.target.op_cost * elements * times
+        return arithmetic > 2 * node.dtype.itemsize * elements + self.target.launch_cost
 
     def _is_cheap(self, node: Node, cone: int, readers: int) -> bool:
         """Whether computing a node for each reader moves no more bytes than keeping it.
@@ -324,6 +330,34 @@ class _Cutter:
             found.append(self.nodes[low.bit_length() - 1])
             bits ^= low
         return found
+
+
+def _expanded(nodes: Sequence[Node]) -> dict[Node, int]:
+    """For each node that is expanded before it is folded: how many folds read an element of it, as
+    those of a matrix's rows read the vector that they are multiplied with."""
+    found: dict[Node, int] = {}
+    for fold in nodes:
+        if not is_fold(fold) or fold.op.kind is not Kind.REDUCE:
+            continue
+        (top,), (axes, *_) = fold.operands, fold.attrs
+        stack, seen = [top], {top}
+        while stack:
+            node = stack.pop()
+            inner = node.operands[0] if node.op is ops.expand_op else node
+            missing = top.rank - inner.rank
+            times = math.prod(
+                size
+                for axis, size in enumerate(top.shape)
+                if axis not in axes and (axis < missing or inner.shape[axis - missing] == 1)
+            )
+            if times > 1:
+                source = _moved(inner)
+                found[source] = max(found.get(source, 1), times)
+            elif node.op.kind is Kind.ELEMENTWISE:
+                more = [o for o in node.operands if o not in seen]
+                seen.update(more)
+                stack += more
+    return found
 
 
 def _moved(node: Node) -> Node:

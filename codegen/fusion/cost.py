@@ -11,6 +11,9 @@ from ..kernel.index import Axis, Index
 from ..schedule import default_schedule, predict
 from ..target import Target
 
+DEAR = 4
+"""The least cost of a function for which it matters how often it is computed: a division's."""
+
 
 def kernel_cost(kernel: Kernel, domain: Domain, target: Target) -> float:
     """Memory traffic and arithmetic of one launch, and the launch itself.
@@ -44,6 +47,10 @@ def kernel_cost(kernel: Kernel, domain: Domain, target: Target) -> float:
             # An expression without axes is computed once for all points of a tile.
             cost = value.op.cost if isinstance(value, Apply) else 60
             arithmetic += cost * count(value)
+            if cost >= DEAR and row & axes[id(value)] and not kernel.has_dot:
+                # What varies along rows alone is computed again in each of them.
+                own = math.prod(a.extent for a in axes[id(value)] if a not in row)
+                arithmetic += cost * count(value) * (domain.points // max(own, 1) - 1)
         elif isinstance(value, Reduce):
             arithmetic += count(value.arg)
     written = 0

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from tilewright.ir.dtype import DType
+from tilewright.ir.dtype import DType, int8, int32
 from tilewright.ir.op import Fold, Op
 
 from .index import Atom, Axis, Data, FloorDiv, Index, Mod, of, walk
@@ -256,9 +256,9 @@ class Dot(_Value):
 
     Parallel axes that only `a` mentions are its rows (M), those that only `b` mentions its columns
     (N), those that both mention its batch. Half types and float8 are multiplied as they are
-    (`input_dtype`) and summed in float32. fast: whether less precision is asked of it than of other
-    products: in float8 sums as short as the hardware's, in float32 a convolution
-    (Target.tf32_convolutions).
+    (`input_dtype`) and summed in float32; bytes are summed in int32, if that is `dtype`. fast:
+    whether less precision is asked of it than of other products: in float8 sums as short as the
+    hardware's, in float32 a convolution (Target.tf32_convolutions).
 
     scales: factors of each term, if there are any; one varies with the rows, one with the columns.
     They don't vary along the last of the summed axes, so each sum along it is scaled once.
@@ -275,6 +275,18 @@ class Dot(_Value):
     fast: bool = False
     segment: Segment | None = None
     scales: tuple[Value, ...] = ()
+
+    @property
+    def of_bytes(self) -> bool:
+        """Whether int8 is summed in int32, for which tensor cores have an instruction."""
+        return self.a.dtype is self.b.dtype is int8 and self.dtype is int32
+
+    @property
+    def in_threads(self) -> bool:
+        """Whether no tensor core takes the types."""
+        if self.input_dtype.is_floating_point:
+            return self.input_dtype.itemsize == 8
+        return not self.of_bytes
 
     def operands(self) -> tuple[Value, ...]:
         bounds = () if self.segment is None else (self.segment.first, self.segment.stop)

@@ -8,39 +8,67 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewright.ir import ops
+from tilewright.ir.dtype import DType, accumulator
 from tilewright.ir.node import Node
-from tilewright.ir.op import Op
+from tilewright.ir.op import Kind, Op
 from tilewright.ir.ops.composite import as_dtype, to_accumulator
-from tilewright.ir.shape import Ints, Pairs
+from tilewright.ir.shape import Ints, Pairs, broadcast
 
 from ..target import Target
 
 _FEW = 1 << 15
 """A matrix times a vector stays a product up to so many terms."""
+_PRODUCTS = (ops.matmul, ops.matmul_wide, ops.integer_matmul)
 _OUTPUTS = 8
 """The most output channels for each input channel of a depthwise convolution."""
 
 
 @dataclass(frozen=True)
 class SumVectors:
-    """Turns a matrix times a vector into folds of the matrix's rows."""
+    """Turns a matrix times a vector into folds of the matrix's rows. So it does with few vectors if
+    the matrix lies in memory in bytes: these are what such a product waits for."""
 
     target: Target
 
     def __call__(self, node: Node) -> Node | None:
-        if (
-            node.op not in (ops.matmul, ops.matmul_wide)
-            or not self.target.vector_sums
-            or node.shape[-1] != 1
-        ):
+        if node.op not in _PRODUCTS:
             return None
         a, b = node.operands
-        if math.prod(node.shape) * a.shape[-1] <= _FEW or not a.dtype.is_floating_point:
+        is_large = math.prod(node.shape) * a.shape[-1] > _FEW
+        if is_large or node.op is ops.integer_matmul:
+            if node.shape[-1] <= self.target.byte_sums and _in_bytes(a):
+                return _columns(a, b, node.dtype)
+            if node.shape[-2] <= self.target.byte_sums and _in_bytes(b):
+                return ops.transpose(_columns(ops.transpose(b), ops.transpose(a), node.dtype))
+        vectors = self.target.vector_sums and node.shape[-1] == 1
+        if not (is_large and vectors and a.dtype.is_floating_point):
             return None
         turned = ops.permute(b, (*range(b.rank - 2), b.rank - 1, b.rank - 2))
         whole = (*node.shape[:-1], a.shape[-1])
         products = ops.expand(to_accumulator(a), whole) * ops.expand(to_accumulator(turned), whole)
         return as_dtype(ops.sum(products, (node.rank - 1,)), node.dtype)
+
+
+def _in_bytes(node: Node) -> bool:
+    """Whether a matrix lies in memory in integers of a byte, in rows along its last axis or turned,
+    and is converted on its way if at all."""
+    while node.op.kind is Kind.MOVEMENT or node.op is ops.cast:
+        node = node.operands[0]
+    is_byte = node.dtype.itemsize == 1 and not node.dtype.is_floating_point
+    return is_byte and node.op is ops.leaf
+
+
+def _columns(a: Node, b: Node, dtype: DType) -> Node:
+    """a[..., m, k] @ b[..., k, n] for a small n: a row of `a` is read once, for all columns."""
+    wide = accumulator(dtype)
+    (*front, m, k), (*more, _, n) = a.shape, b.shape
+    rows = ops.reshape(a, (*front, m, 1, k))
+    turned = ops.reshape(ops.transpose(b), (*more, 1, n, k))
+    shape = (*broadcast(front, more), m, n, k)
+    # Widened behind the movement: what many rows read is kept as narrow as it is.
+    each, factor = (as_dtype(ops.expand(x, shape), wide) for x in (rows, turned))
+    total = ops.sum(each * factor, (len(shape) - 1,))
+    return as_dtype(ops.reshape(total, shape[:-1]), dtype)
 
 
 @dataclass(frozen=True)

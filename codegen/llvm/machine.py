@@ -19,6 +19,17 @@ class Machine:
     vector_bytes: int
 
     @property
+    def multiplies_words(self) -> bool:
+        """Whether one instruction adds up the products of neighbouring bytes or int16."""
+        return self.triple.startswith("x86_64") and self.vector_bytes >= 32
+
+    @property
+    def multiplies_bytes(self) -> bool:
+        """Whether it does so for four bytes (VNNI)."""
+        wanted = "+avx512vnni" if self.vector_bytes == 64 else "+avxvnni"
+        return self.multiplies_words and wanted in self.features.split(",")
+
+    @property
     def attributes(self) -> str:
         """The end of each module: the attribute group of every function, and how likely branches
         are. The rest comes from the target machine."""

@@ -14,7 +14,7 @@ from ..kernel import Kernel, Load
 from ..kernel.index import Axis, Index
 from . import points
 from .body import Body
-from .dot.packing import transposed
+from .dot.squares import transposed
 from .form import Form
 from .machine import Machine
 from .positions import uniform

@@ -255,6 +255,7 @@ def _weight_grad_last(node: Node) -> Contraction:
 
 _RULES: dict[Op, Callable[[Node], Contraction]] = {
     ops.matmul: _matmul,
+    ops.integer_matmul: _matmul,
     ops.matmul_fast: _matmul,
     ops.matmul_wide: _matmul,
     ops.matmul_by_blocks: _matmul_by_blocks,

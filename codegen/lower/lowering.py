@@ -467,7 +467,8 @@ class Lowering:
         if not self._range(a).isdisjoint(across) or not self._range(b).issuperset(across):
             raise CannotFuse(node, "folds are not along the columns of its second operand")
         if count == 1:  # an outer product sums nothing
-            return self.apply(ops.mul, (a, b), dtype)
+            wide = [x if x.dtype is dtype else self.apply(ops.cast, (x,), dtype) for x in (a, b)]
+            return self.apply(ops.mul, wide, dtype)
         segment = None
         if rule.segment is not None:
             segment = yield from self._segment(node, *rule.segment(place, within))

@@ -6,6 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
+from tilewright.ir.dtype import int32
+from tilewright.ir.ops.quantized import BYTES, exact_floats
+
 from ..kernel import Dot
 from .emission import Context, Emission, common, np_name
 from .fold import dimensions
@@ -18,6 +23,11 @@ from .program import Array, Program, Statement
 
 def dot(e: Emission, value: Dot, context: Context) -> Array:
     domain = context.domain
+    if value.a.dtype in BYTES and value.b.dtype in BYTES and value.dtype is int32:
+        # NumPy has no library for integers. Sums of so few bits are exact in floats.
+        wide = exact_floats(math.prod(a.extent for a in value.over))
+        found = dot(e, replace(value, dtype=wide), context)
+        return e.cast(e.cast(found, np.dtype(np.int64)), value.dtype.np)
     wanted = value.dtype.np
     a, b = (e.cast(e.of(v, context), wanted) for v in (value.a, value.b))
     one = (1,) * domain.rank

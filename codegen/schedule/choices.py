@@ -17,7 +17,7 @@ from .attention import attention_schedule
 from .dots import dot_schedule, parted, walking, walks
 from .roofline import predict
 from .rows import pointwise_schedule, rows_schedule, update_schedule
-from .schedule import DOT_MIN, FLOAT8_MIN, Schedule, fit, head_block, points, power_of_two
+from .schedule import BYTE_MIN, DOT_MIN, Schedule, fit, head_block, points, power_of_two
 from .space import Space, grid
 
 Choices = Mapping[str, Sequence[Any]]
@@ -88,9 +88,9 @@ def _dot(kernel: Kernel, target: Target) -> tuple[Schedule, Choices]:
     dot = next(v for v in kernel.values if isinstance(v, Dot))
     role = roles(kernel, Analysis(kernel), dot)
     m, n, k = points(role.m), points(role.n), points(role.k)
-    if dot.input_dtype.itemsize == 8 or not dot.input_dtype.is_floating_point:
+    if dot.in_threads:
         return default, {"block_m": (16, 32), "block_n": (16, 32), "num_warps": (1, 2, 4, 8)}
-    least = FLOAT8_MIN if default.float8 else DOT_MIN
+    least = BYTE_MIN if default.float8 or dot.of_bytes else DOT_MIN
     return default, {
         "block_m": _powers(DOT_MIN, fit(m, 256)),
         "block_n": (default.block_n,) if kernel.columns else _powers(DOT_MIN, fit(n, 256)),

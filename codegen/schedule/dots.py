@@ -15,7 +15,7 @@ from ..kernel.roles import roles
 from ..target import Target
 from .registers import elements_held
 from .roofline import Usage, predict
-from .schedule import DOT_MIN, FLOAT8_MIN, Schedule, fit, points
+from .schedule import BYTE_MIN, DOT_MIN, Schedule, fit, points
 
 Tiles = tuple[int, int, int, int, int]
 
@@ -77,9 +77,9 @@ _EIGHT: tuple[Tiles, ...] = (
     (64, 16, 128, 4, 5),
     (16, 16, 128, 1, 4),
 )
-"""Float8 on tensor cores that take it. Sums are held twice, see `triton/dots.py`."""
+"""Int8, and float8 on tensor cores that take it. Its sums are held twice: see `triton/dots.py`."""
 _FAST: tuple[Tiles, ...] = ((128, 256, 128, 8, 4), (256, 128, 128, 8, 4))
-"""More tiles for float8 whose sums may be short."""
+"""More tiles for int8, and for float8 whose sums may be short."""
 _FULL: tuple[Tiles, ...] = (
     (128, 128, 16, 8, 3),
     (64, 64, 16, 4, 3),
@@ -115,7 +115,7 @@ def dot_schedule(
     dot = next(v for v in kernel.values if isinstance(v, Dot))
     role = roles(kernel, analysis, dot)
     sizes = points(role.m), points(role.n), points(role.k)
-    if dot.input_dtype.itemsize == 8 or not dot.input_dtype.is_floating_point:
+    if dot.in_threads:
         # Through a three-dimensional product, in registers.
         edge = 64 if target.large_programs else 16
         return Schedule(
@@ -137,8 +137,8 @@ def dot_schedule(
     if kernel.columns:
         depth = 128 // dot.input_dtype.itemsize if half or rounded else DOT_MIN
         tiles = tuple(_holding_rows(fit(sizes[1], sizes[1]), depth, target))
-    elif native:
-        tiles = (*_FAST, *_EIGHT) if dot.fast else _EIGHT
+    elif native or dot.of_bytes:
+        tiles = (*_FAST, *_EIGHT) if dot.fast or dot.of_bytes else _EIGHT
     elif half:
         tiles = _HALF[target.chip.name]
     else:
@@ -151,7 +151,7 @@ def dot_schedule(
             kernel,
             replace(
                 s,
-                block_k=max(s.block_k, FLOAT8_MIN if native else DOT_MIN),
+                block_k=max(s.block_k, BYTE_MIN if native or dot.of_bytes else DOT_MIN),
                 float8=native,
                 tf32=rounded,
             ),

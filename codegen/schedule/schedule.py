@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..kernel.index import Axis
 
 DOT_MIN = 16  # the least M, N and K that tensor cores take
-FLOAT8_MIN = 32  # the least K of float8
+BYTE_MIN = 32  # the least K of float8 and int8
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,8 +204,9 @@ def _length(body: Body, role: Roles) -> str:
 
 
 def _product(dot: Dot, acc: str, a: str, b: str, tf32: bool, native: bool) -> str:
-    if not dot.input_dtype.is_floating_point or dot.input_dtype.itemsize == 8:
-        # No tensor core takes these types.
+    if dot.in_threads:
+        if dot.a.dtype is not dot.dtype and not dot.dtype.is_floating_point:
+            a, b = (f"{x}.to({tl_type(dot.dtype)})" for x in (a, b))
         text = f"tl.sum({a}[:, :, None] * {b}[None, :, :], axis=1)"
         return (
             f"{acc} + {text}"

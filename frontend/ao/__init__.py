@@ -1,3 +1,4 @@
-"""torch.ao: quantization's names, for packages that name them while they are imported."""
+"""torch.ao: quantization, and the layers that it makes."""
 
+from . import nn as nn
 from . import quantization as quantization

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tilewright.ir import dtype as dtypes
 from tilewright.ir.location import at_user_line
 
 from .call import public
@@ -90,9 +89,3 @@ def sparse_dim(self: Tensor) -> int:
 def dense_dim(self: Tensor) -> int:
     """The number of dense dimensions: all."""
     return self.dim()
-
-
-@public("dequantize")
-def dequantize(input: Tensor) -> Tensor:
-    """The numbers of a quantized tensor: of a dense one its own, in float32."""
-    return input.to(dtypes.float32)

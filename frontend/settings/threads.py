@@ -11,17 +11,21 @@ __all__ = [
 
 
 def get_num_threads() -> int:
-    """Threads that native kernels run on. What NumPy's libraries take is up to them."""
+    """Threads that native kernels and batches of matrices run on. What NumPy's libraries take for
+    one product or one matrix is up to them."""
     from tilewright.runtime.native import pool
 
     return pool.num_threads()
 
 
 def set_num_threads(int: int) -> None:
-    """Runs native kernels on so many threads. The results don't depend on it."""
+    """Runs native kernels, and batches of matrices, on so many threads. The results don't depend on
+    it."""
+    from tilewright.ir.numeric import batches
     from tilewright.runtime.native import pool
 
     pool.set_num_threads(int)
+    batches.threads = int
 
 
 _interop: int | None = None

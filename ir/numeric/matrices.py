@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import elimination
+from .batches import by_parts
 
 
 def cholesky(a: Any) -> Any:
@@ -51,7 +52,7 @@ def _each(function: Callable[..., Any], fault: Callable[..., int], *arrays: Any)
     batch = arrays[0].shape[:-2]
     info = np.zeros(batch, np.int32)
     try:
-        return np.ascontiguousarray(function(*arrays)), info
+        return np.ascontiguousarray(by_parts(function, *arrays)), info
     except np.linalg.LinAlgError:
         out = np.full(arrays[-1].shape, np.nan, arrays[0].dtype)
         for place in np.ndindex(batch):
@@ -65,7 +66,7 @@ def _each(function: Callable[..., Any], fault: Callable[..., int], *arrays: Any)
 
 def det(a: Any) -> tuple[Any]:
     """The determinants: the products of the pivots, so those of small integers are integers."""
-    packed, pivots, _ = elimination.lu(a)
+    packed, pivots, _ = by_parts(elimination.lu, a)
     n = a.shape[-1]
     exchanges = (pivots != np.arange(1, n + 1)).sum(-1)
     product = np.diagonal(packed, 0, -2, -1).prod(-1)
@@ -100,7 +101,7 @@ def _cofactors(a: Any) -> Any:
 
 
 def qr(a: Any, complete: bool) -> tuple[Any, Any]:
-    q, r = np.linalg.qr(a, "complete" if complete else "reduced")
+    q, r = by_parts(lambda x: tuple(np.linalg.qr(x, "complete" if complete else "reduced")), a)
     return np.ascontiguousarray(q), np.ascontiguousarray(r)
 
 
@@ -172,7 +173,7 @@ def _finite(function: Callable[..., Any], a: Any, *types: Any) -> Any:
     batch = a.shape[:-2]
     if np.isfinite(a).all():
         try:
-            return tuple(np.ascontiguousarray(each) for each in function(a))
+            return tuple(np.ascontiguousarray(each) for each in by_parts(function, a))
         except np.linalg.LinAlgError:
             pass
     out = tuple(np.full(shape, np.nan, dtype) for shape, dtype in types)

@@ -245,6 +245,16 @@ from .pooling import (
     max_pool_indices,
     pool_padding,
 )
+from .quantized import (
+    dequantized_int4,
+    fake_quantize,
+    integer_matmul,
+    linear_by_rows,
+    linear_dynamic,
+    linear_int4,
+    linear_int8,
+    quantize,
+)
 from .random import (
     bernoulli,
     dropout,

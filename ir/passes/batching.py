@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from ..location import at_user_line
 from ..node import Node, grad_mode, set_location
 from ..op import Kind
-from ..ops import activation, contraction, marker, movement, reduce
+from ..ops import activation, contraction, marker, movement, quantized, reduce
 from ..ops.fourier import fourier_op
 from ..ops.gather import gather, scatter
 from ..ops.generate import constant, iota, random_bits, scalar
@@ -282,6 +282,7 @@ _BY_OP: dict[object, Rule] = {
     contraction.matmul: _broadcast,
     contraction.matmul_wide: _broadcast,
     contraction.matmul_fast: _broadcast,
+    quantized.integer_matmul: _broadcast,
     contraction.conv: _conv,
     contraction.conv_input_grad: _conv,
     contraction.conv_weight_grad: _conv_weight_grad,

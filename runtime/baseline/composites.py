@@ -29,7 +29,7 @@ from tilewright.ir.ops.normalization import (
     layer_norm_weight_grad,
 )
 
-from . import folds, maps, updates
+from . import folds, kernels, maps, updates
 from .forms import Form, elementwise
 
 
@@ -39,6 +39,8 @@ def form_of(node: Node) -> Form | None:
         return _pointwise(node)
     if node.op in updates.UPDATES:
         return updates.form_of(node)
+    if node.op in kernels.LAYERS:
+        return kernels.layer(node)
     own = _OWN.get(node.op)
     if own is not None:
         return own(node) if _is_float(node) else None

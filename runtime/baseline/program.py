@@ -20,7 +20,7 @@ from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.passes.legalize import widen_long_sums
 from tilewright.ir.passes.writes import Write, write_of
 
-from . import composites, convolutions
+from . import composites, convolutions, kernels
 from .forms import Form, form_of
 from .writes import Overwrite
 
@@ -270,6 +270,8 @@ def _form(node: Node) -> Form:
         return _loop(node)
     if op.convolution and _windows(node) > _MOST_WINDOWS and not convolutions.has_form(node):
         raise CannotRun("the windows of a convolution take too much memory")
+    if op is ops.integer_matmul and 0 not in (*node.shape, node.operands[0].shape[-1]):
+        return kernels.product(node)
     if kind in _COMPUTED or (kind is Kind.COMPOSITE and op.numpy is not None):
         return form_of(node)
     raise CannotRun(f"{op.name} needs a compiled plan")
@@ -369,8 +371,9 @@ _steps: dict[Any, Program] = {}
 
 
 def clear() -> None:
-    """Forget the steps of loops."""
+    """Forget the steps of loops, and kernels compiled alone."""
     _steps.clear()
+    kernels.clear()
 
 
 def _loop(node: Node) -> Callable[..., Any]:

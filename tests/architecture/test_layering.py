@@ -240,7 +240,8 @@ ROOMS = {
         cpu
         cuda
         devices
-        baseline plan tuner
+        plan
+        baseline tuner
         shapes
         tiers
     """,

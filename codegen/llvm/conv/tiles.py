@@ -23,7 +23,7 @@ from ..body import Body
 from ..code import Code
 from ..dot import micro
 from ..dot.micro import Tile, load, offset
-from ..dot.packing import transposed
+from ..dot.squares import transposed
 from ..form import Form
 from ..machine import CannotLower, Machine
 from ..phases import Phase, function

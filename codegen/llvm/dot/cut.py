@@ -5,17 +5,22 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ...kernel import ALONG, Dot, Kernel, Load, Reduce, Value
+from tilewright.ir import ops
+from tilewright.ir.dtype import float32
+
+from ...kernel import ALONG, Apply, Dot, Kernel, Load, Reduce, Value
 from ...kernel.analysis import Analysis
-from ...kernel.index import Axis
+from ...kernel.index import Axis, Index, walk
 from ...kernel.roles import roles
 from ..machine import Machine
 from ..schedule import DEFAULT, Schedule
 from ..types import computed
 from .micro import Tile, tile_for
+from .words import BYTES, words_for
 
 DEPTH = 256
-"""Places of K that a block sums at a time: a panel of `b` stays in the first level of cache."""
+"""Elements along K that a block sums at a time: a panel of `b` stays in the first level of cache.
+An element is a place of K, or a word of some."""
 ROWS = 96
 COLUMNS = 512
 """The largest block of the result that a chunk computes."""
@@ -44,9 +49,9 @@ class Tiling:
     turned: whether stores write neighbours along m instead, which spares packing a large matrix.
     group: the axis of the groups, if m is in segments. It is `shared`, and a chunk finds out itself
     where it is along the groups and along m: see `segments.py`.
-    most: the rows, columns and places of K that the code has room for.
-    rows, columns: those of a chunk. depth: that of a block of K. wide, items: the columns, and the
-    points of `shared`, that a round takes.
+    most: the rows, columns and elements along K that the code has room for.
+    rows, columns: those of a chunk. depth: the elements of a block along K. wide, items: the
+    columns, and the points of `shared`, that a round takes.
     """
 
     dot: Dot
@@ -73,9 +78,14 @@ class Tiling:
         return self.shared + self.free
 
     @property
+    def length(self) -> int:
+        """The elements of a panel along `k`: places, or words of them."""
+        return -(-self.k.extent // self.tile.places)
+
+    @property
     def summed(self) -> int:
-        """The number of places of K, along all axes that are summed over."""
-        return self.k.extent * points(self.deep)
+        """The elements of a panel along all axes that are summed over."""
+        return self.length * points(self.deep)
 
     @property
     def row_blocks(self) -> int:
@@ -139,7 +149,8 @@ def tiling(kernel: Kernel, machine: Machine, schedule: Schedule = DEFAULT) -> Ti
         return None
     (dot,) = dots
     kind = computed(dot.dtype)
-    if kind not in ("float", "double"):
+    words = words_for(machine, dot.a.dtype, dot.b.dtype, dot.dtype)
+    if kind not in ("float", "double") and words is None:
         return None
     role = roles(kernel, Analysis(kernel), dot)
     if not (role.m and role.n and role.k) or not points(kernel.parallel + kernel.reduction):
@@ -161,16 +172,21 @@ def tiling(kernel: Kernel, machine: Machine, schedule: Schedule = DEFAULT) -> Ti
     turned = turned and group is None
     if turned:
         a, b, m, n, m_axes, n_axes = b, a, n, m, n_axes, m_axes
-    tile = tile_for(machine, kind, n.extent, schedule.tile, m.extent)
+    if words is not None:
+        words = words_for(machine, a.dtype, b.dtype, dot.dtype)  # in their order
+        if not (is_matrix(a, m, k) and is_matrix(b, n, k)):
+            return None
+    tile = tile_for(machine, kind, n.extent, schedule.tile, m.extent, words)
     deep = tuple(x for x in role.k if x is not k)
     mentioned = Analysis(kernel).axes(b)
     rest = tuple(x for x in (*role.batch, *m_axes, *n_axes) if x is not m and x is not n)
     shared = tuple(x for x in rest if x in mentioned) if group is None else (group,)
     free = tuple(x for x in rest if x not in mentioned)
-    summed = k.extent * points(deep)
+    length = -(-k.extent // tile.places)
+    summed = length * points(deep)
     most = schedule.rows or ROWS, schedule.columns or COLUMNS, schedule.depth or DEPTH
     rows, columns = _block(m.extent, n.extent, summed, points(rest), tile, schedule)
-    depth = _even(k.extent, most[2], 1)
+    depth = _even(length, most[2], 1)
     each = summed * _up(n.extent, tile.columns)
     items = max(min(PACKED // each, points(shared)), 1)
     wide = n.extent
@@ -204,7 +220,28 @@ def _neighbours(offset, axes: tuple[Axis, ...]) -> list[Axis]:  # type: ignore[n
 
 
 def _lies_in_rows(value: Value, k: Axis) -> bool:
+    value = source(value)
     return isinstance(value, Load) and value.offset.coefficient(k) == 1
+
+
+def source(value: Value) -> Value:
+    """What packing reads: a value, or the bytes that are converted to float32."""
+    if isinstance(value, Apply) and value.op is ops.cast and value.dtype is float32:
+        (inner,) = value.args
+        if isinstance(inner, Load) and inner.buffer.dtype in BYTES:
+            return inner
+    return value
+
+
+def is_matrix(value: Value, row: Axis, k: Axis) -> bool:
+    """Whether an operand lies in memory in rows along K, or in columns."""
+    value = source(value)
+    if not isinstance(value, Load):
+        return False
+    inside = (a for a in walk(value.offset) if not isinstance(a, Axis))
+    if any({row, k} & Index(((a, 1),)).axes() for a in inside):
+        return False
+    return 1 in (value.offset.coefficient(k), value.offset.coefficient(row))
 
 
 def _longest(axes: tuple[Axis, ...]) -> Axis:

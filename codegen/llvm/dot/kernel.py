@@ -161,6 +161,15 @@ class _Writer:
         """The number of elements in a packed panel of `b`."""
         return body.size(self.cut.summed * self.cut.tile.columns, "panel of b", baked=False)
 
+    def _places(self, body: Body, first: Ref, count: Ref) -> tuple[Ref, Ref]:
+        """The first place along K, and the number of them, in some elements of panels."""
+        code, each = body.code, self.cut.tile.places
+        if each == 1:
+            return first, count
+        begin, most = (code.binary("mul", x, constant(each, "i64")) for x in (first, count))
+        whole = body.size(self.cut.k.extent, ("places of k", self.cut.k.name), baked=False)
+        return begin, code.intrinsic("umin", [most, code.binary("sub", whole, begin)])
+
     # Phases.
 
     def pack(self) -> Code:
@@ -191,7 +200,7 @@ class _Writer:
         first = code.binary("add", code.binary("mul", own, panels), panel)
         to = micro.offset(code, tile, body.workspace(), code.binary("mul", first, size))
         places = self._positions(body, cut.shared, item)
-        extent = body.size(cut.k.extent, ("extent of k", cut.k.name), baked=False)
+        extent = body.size(cut.length, ("extent of k", cut.k.name), baked=False)
         deep, number = self._over_deep(body)
         places |= self._positions(body, cut.deep, number)
         depth = body.size(cut.depth, "depth", baked=False)
@@ -200,7 +209,8 @@ class _Writer:
         before = code.binary("add", code.binary("mul", number, extent), blocks.variable)
         at = micro.offset(code, tile, to, code.binary("mul", before, constant(tile.columns, "i64")))
         given = [places[x].typed for x in self.at_b]
-        given += [column.typed, count.typed, blocks.variable.typed, here.typed, f"ptr {at.text}"]
+        span = self._places(body, blocks.variable, here)
+        given += [column.typed, count.typed, *[r.typed for r in span], f"ptr {at.text}"]
         code.add(f"call void @pack_b(ptr %args, {', '.join(given)}, {size.typed})")
         code.close_loop(blocks)
         if deep is not None:
@@ -218,7 +228,7 @@ class _Writer:
             for n, key in ((cut.rows, "rows"), (cut.columns, "columns"))
         )
         column = code.binary("add", start, code.binary("mul", number, columns))
-        extent = body.size(cut.k.extent, ("extent of k", cut.k.name), baked=False)
+        extent = body.size(cut.length, ("extent of k", cut.k.name), baked=False)
         if cut.group is None:
             rest, block = self._split(body, rest, cut.row_blocks, "row blocks")
             own, free = self._split(body, rest, points(cut.free), "points of free")
@@ -307,7 +317,7 @@ class _Writer:
         """Sums a block; `packed` has room for its part of `a`, and `b` is packed."""
         cut, code, tile = self.cut, body.code, self.cut.tile
         row, height, width = block.row, block.height, block.width
-        extent = body.size(cut.k.extent, ("extent of k", cut.k.name), baked=False)
+        extent = body.size(cut.length, ("extent of k", cut.k.name), baked=False)
         depth = body.size(cut.depth, "depth", baked=False)
         size = self._panel_size(body)
         panel = body.size(cut.depth * tile.rows, "panel of a", baked=False)
@@ -330,7 +340,8 @@ class _Writer:
             self._rows_in_place(body, block, (blocks.variable, here, fresh), first, at_b)
         given = [places[x].typed for x in self.at_a]
         given += [code.binary("add", row, first).typed, code.binary("sub", height, first).typed]
-        given += [r.typed for r in (blocks.variable, here, packed, panel)]
+        span = self._places(body, blocks.variable, here)
+        given += [r.typed for r in (*span, packed, panel)]
         code.add(f"call void @pack_a(ptr %args, {', '.join(given)})")
         # The tiles of a column together fetch the next panel of `b`, a part each.
         tiles = code.binary("add", code.binary("udiv", height, constant(tile.rows, "i64")), ONE)

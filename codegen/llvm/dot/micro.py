@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from ..code import Code
 from ..machine import Machine
 from ..types import Ref, constant, vector
+from .words import Words
 
 UNROLL = 4
 LINE = 64
@@ -24,12 +26,23 @@ LINE = 64
 
 @dataclass(frozen=True)
 class Tile:
-    """rows x (vectors * lanes) accumulators of type `kind`, float or double."""
+    """rows x (vectors * lanes) accumulators of type `kind`: float or double, or i32, whose factors
+    are `words` of bytes."""
 
     kind: str
     lanes: int
     rows: int
     vectors: int
+    words: Words | None = None
+
+    @property
+    def places(self) -> int:
+        """The places along K that are packed in one element."""
+        return 1 if self.words is None else self.words.places
+
+    @property
+    def shifts(self) -> bool:
+        return self.words is not None and self.words.shifts
 
     @property
     def columns(self) -> int:
@@ -46,20 +59,21 @@ def tile_for(
     columns: int | None = None,
     chosen: tuple[int, int] | None = None,
     rows: int | None = None,
+    words: Words | None = None,
 ) -> Tile:
     """A tile for results with so many rows and columns (None: many). Its accumulators fit the
     registers beside the values that a step loads. They are enough to keep two units busy while each
     sum waits for its last addition. chosen: the rows and vectors that a schedule says."""
     lanes = machine.vector_bytes // (8 if kind == "double" else 4)
     if chosen is not None:
-        return Tile(kind, lanes, *chosen)
+        return Tile(kind, lanes, *chosen, words)
     if columns is not None and columns <= lanes:
-        return Tile(kind, lanes, 8, 1)
-    if machine.vector_bytes == 32:  # 16 registers
-        return Tile(kind, lanes, 6, 2)
+        return Tile(kind, lanes, 8, 1, words)
+    if machine.vector_bytes == 32:  # 16 registers; words with a shift take a row more
+        return Tile(kind, lanes, 5 if words is not None and words.shifts else 6, 2, words)
     if machine.vector_bytes == 64:
-        return Tile(kind, lanes, _rows(rows), 2)
-    return Tile(kind, lanes, 8, 2)  # NEON multiplies by one lane of a vector of `a`
+        return Tile(kind, lanes, _rows(rows), 2, words)
+    return Tile(kind, lanes, 8, 2, words)  # NEON multiplies by one lane of a vector of `a`
 
 
 def _rows(count: int | None) -> int:
@@ -133,17 +147,24 @@ def accumulate(
     held: Sequence[Ref],
     ahead: Ref | None = None,
 ) -> list[Ref]:
-    """`held` (row by row, vector by vector) plus a times b, summed over `depth` places of K.
+    """`held` (row by row, vector by vector) plus a times b, summed over `depth` places of K, or
+    words of them.
 
     ahead: memory from which a line is fetched into the cache every UNROLL steps.
     """
+    if tile.shifts:
+        held = [*held, *[constant(0, tile.kind, tile.lanes)] * tile.vectors]
     steps = UNROLL if depth.text.startswith("%") or int(depth.text) >= UNROLL else 1
     first, state = constant(0, "i64"), [*a.state, *b.state, *held]
     if steps > 1:
         whole = code.binary("and", depth, constant(-steps, "i64"))
         state = _loop(code, tile, a, b, first, whole, steps, state, ahead)
         first, ahead = whole, None
-    return _loop(code, tile, a, b, first, depth, 1, state, ahead)[-len(held) :]
+    out = _loop(code, tile, a, b, first, depth, 1, state, ahead)[-len(held) :]
+    if not tile.shifts:
+        return out
+    sums, more = out[: -tile.vectors], out[-tile.vectors :]
+    return [code.binary("sub", each, more[i % tile.vectors]) for i, each in enumerate(sums)]
 
 
 def _loop(
@@ -180,13 +201,21 @@ def _step(
 ) -> list[Ref]:
     row = [load(code, tile, offset(code, tile, at_b, j * tile.lanes)) for j in range(tile.vectors)]
     out: list[Ref] = []
-    for i, element in enumerate(_column(code, tile, starts, rows)):
+    column = _column(code, tile, starts, rows)
+    if tile.words is not None and tile.shifts:
+        column = chain(column, [code.splat(tile.words.offset, tile.lanes)])
+    for i, element in enumerate(column):
         for j in range(tile.vectors):
-            sum_ = held[i * tile.vectors + j]
-            out.append(code.intrinsic("fma", [element, row[j], sum_], flags="contract "))
+            out.append(_multiply(code, tile, element, row[j], held[i * tile.vectors + j]))
         if tile.lanes > 4:
             _keep_order(code, out[-tile.vectors :])
     return out
+
+
+def _multiply(code: Code, tile: Tile, a: Ref, b: Ref, total: Ref) -> Ref:
+    if tile.words is not None:
+        return tile.words.add(code, a, b, total)
+    return code.intrinsic("fma", [a, b, total], flags="contract ")
 
 
 def _keep_order(code: Code, done: Sequence[Ref]) -> None:
@@ -252,7 +281,8 @@ def write_tile(
         code.add(f"br i1 {fresh.text}, label %{new}, label %{more}")
         code.level.block(more)
         for value, place in zip(held, places):
-            total = code.binary("fadd", load(code, tile, place), value)
+            add = "add" if tile.kind == "i32" else "fadd"
+            total = code.binary(add, load(code, tile, place), value)
             code.add(f"store {total.typed}, ptr {place.text}, align {tile.itemsize}")
         code.add(f"br label %{done}")
         code.level.block(new)
@@ -264,7 +294,7 @@ def write_tile(
 
 
 def zeros(tile: Tile) -> list[Ref]:
-    return [constant(0.0, tile.kind, tile.lanes)] * (tile.rows * tile.vectors)
+    return [constant(0, tile.kind, tile.lanes)] * (tile.rows * tile.vectors)
 
 
 PARAMETERS = (

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...kernel import Kernel, Load, Value, collect
-from ...kernel.index import Axis, Index, walk
+from ...kernel.index import Axis, Index
 from ..arguments import Arguments
 from ..body import Body
 from ..code import Code
@@ -21,10 +21,11 @@ from ..form import Form
 from ..machine import Machine
 from ..positions import uniform
 from ..stages import bind_vector
-from ..types import Ref, computed, constant, stored
+from ..types import Ref, constant, stored
 from ..values import evaluate, load_ahead
-from . import packing
-from .cut import Tiling
+from . import packing, words
+from .cut import Tiling, is_matrix, source
+from .squares import head, store
 
 
 class Operand:
@@ -33,7 +34,8 @@ class Operand:
 
     def __init__(self, cut: Tiling, is_a: bool):
         self.name = "a" if is_a else "b"
-        self.value, self.row = (cut.a, cut.m) if is_a else (cut.b, cut.n)
+        value, self.row = (cut.a, cut.m) if is_a else (cut.b, cut.n)
+        self.value = source(value)
         self.k, self.tile = cut.k, cut.tile
         self.width = cut.tile.rows if is_a else cut.tile.columns
         self.depth = cut.most[2]
@@ -42,14 +44,13 @@ class Operand:
     def in_memory(self) -> bool:
         """Whether the operand consists of elements in memory, neighbours along a row or along K."""
         value = self.value
-        if not isinstance(value, Load) or computed(value.buffer.dtype) != self.tile.kind:
+        if self.tile.words is not None:
+            return True  # the cut saw to it
+        if not isinstance(value, Load) or packing.packed(value.buffer.dtype) != self.tile.kind:
             return False
-        if not value.buffer.dtype.is_floating_point:
-            return False
-        inside = (a for a in walk(value.offset) if not isinstance(a, Axis))
-        if any({self.row, self.k} & Index(((a, 1),)).axes() for a in inside):
-            return False
-        return 1 in (value.offset.coefficient(self.k), value.offset.coefficient(self.row))
+        dtype = value.buffer.dtype
+        known = dtype.is_floating_point or dtype in words.BYTES
+        return known and is_matrix(value, self.row, self.k)
 
     @property
     def in_place(self) -> bool:
@@ -104,8 +105,12 @@ def _copied(body: Body, operand: Operand, name: str) -> list[Code]:
         f"call void @{own}({start.typed}, {(row if along else k).typed}, i64 %rows, i64 %depth, "
         "ptr %to, i64 %panel)"
     )
-    width, lanes = operand.width, operand.tile.lanes
-    return [code, packing.function(own, value.buffer.dtype, width, lanes, along)]
+    width, lanes, dtype = operand.width, operand.tile.lanes, value.buffer.dtype
+    kind = operand.tile.words
+    if kind is not None:
+        shifts = kind.shifts and operand.name == "a"
+        return [code, words.function(own, dtype, width, lanes, kind, shifts, along)]
+    return [code, packing.function(own, dtype, width, lanes, along)]
 
 
 def element(body: Body, operand: Operand, row: Ref, k: Ref) -> tuple[Ref, Ref, Ref]:
@@ -154,7 +159,7 @@ def _evaluated(body: Body, operand: Operand, name: str) -> list[Code]:
     place = code.binary("sub", steps.variable, Ref("%k", "i64"))
     place = code.binary("mul", place, constant(width, "i64"))
     at = code.let(f"getelementptr {kind}, ptr {to.text}, i64 {place.text}", "ptr")
-    packing.store(code, packing.head(code, value, width), at)
+    store(code, head(code, value, width), at)
     code.close_loop(steps)
     code.close_loop(loop)
     return [code]
@@ -183,7 +188,7 @@ def _staged(body: Body, operand: Operand, name: str) -> list[Code]:
     value = code.spread(evaluate(body, operand.value), body.lanes)
     where = code.binary("sub", steps.variable, Ref("%k", "i64"))
     at = code.let(f"getelementptr {kind}, ptr {row.text}, i64 {where.text}", "ptr")
-    packing.store(code, value, at)
+    store(code, value, at)
     code.close_loop(steps)
     code.close_loop(inner)
     own = f"{name}_from"

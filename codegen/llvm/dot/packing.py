@@ -8,14 +8,14 @@ results.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from tilewright.ir.dtype import DType
+from tilewright.ir.dtype import DType, int8
 
 from ..code import Code, Level
 from ..convert import widened
 from ..types import Ref, computed, constant, stored, vector
 from .micro import fetch
+from .squares import head, store, transposed
+from .words import BYTES
 
 AHEAD = 256
 """The bytes ahead at which the rows of a panel are fetched before they are packed. There are more
@@ -53,15 +53,18 @@ def _at(code: Code, kind: str, start: Ref, elements: Ref, at: Level | None = Non
     return code.let(text, "ptr", at=at)
 
 
+def packed(dtype: DType) -> str:
+    """The type of elements in panels. Bytes become floats here; `words.py` keeps them."""
+    return "float" if dtype in BYTES else computed(dtype)
+
+
 def _load(code: Code, dtype: DType, at: Ref, lanes: int) -> Ref:
     kind = stored(dtype)
     text = f"load {vector(kind, lanes)}, ptr {at.text}, align {dtype.itemsize}"
-    return widened(code, code.let(text, kind, lanes), dtype)
-
-
-def store(code: Code, value: Ref, at: Ref) -> None:
-    align = 8 if value.type == "double" else 4
-    code.add(f"store {value.typed}, ptr {at.text}, align {align}")
+    loaded = code.let(text, kind, lanes)
+    if dtype in BYTES:
+        return code.convert("sitofp" if dtype is int8 else "uitofp", loaded, "float")
+    return widened(code, loaded, dtype)
 
 
 def _branch(code: Code, condition: Ref) -> tuple[str, str]:
@@ -109,7 +112,7 @@ def _one_by_one(
 def _across(code: Code, dtype: DType, width: int) -> None:
     depth, rows, wide = _argument("depth"), _argument("rows"), constant(width, "i64")
     whole = code.binary("sub", rows, code.binary("urem", rows, wide))
-    kind, source = computed(dtype), Ref("%from", "ptr")
+    kind, source = packed(dtype), Ref("%from", "ptr")
     group = code.open_loop(ZERO, whole, TOGETHER // width * width, stem="group")
     last = code.binary("add", group.variable, constant(TOGETHER // width * width, "i64"))
     last = code.intrinsic("umin", [last, whole])
@@ -137,7 +140,7 @@ def _along(code: Code, dtype: DType, width: int, lanes: int) -> None:
     depth, rows = _argument("depth"), _argument("rows")
     panel = code.open_loop(ZERO, rows, width, stem="row")
     row = panel.variable
-    to = _panel(code, computed(dtype), row, width)
+    to = _panel(code, packed(dtype), row, width)
     labels = _branch(code, code.compare("icmp uge", depth, constant(lanes, "i64")))
     last = code.binary("sub", rows, ONE)
     starts = []
@@ -149,7 +152,7 @@ def _along(code: Code, dtype: DType, width: int, lanes: int) -> None:
     final = code.binary("sub", depth, constant(lanes, "i64"))
     k = code.open_loop(ZERO, depth, lanes, stem="k")
     here = code.intrinsic("umin", [k.variable, final])
-    base = _at(code, computed(dtype), to, code.binary("mul", here, constant(width, "i64")))
+    base = _at(code, packed(dtype), to, code.binary("mul", here, constant(width, "i64")))
     later = code.binary("add", here, constant(AHEAD // dtype.itemsize, "i64"))
     for first in range(0, width, lanes):
         count = min(lanes, width - first)
@@ -168,65 +171,3 @@ def _along(code: Code, dtype: DType, width: int, lanes: int) -> None:
     _one_by_one(code, dtype, width, row, ZERO, depth, to, along=True)
     _join(code, labels)
     code.close_loop(panel)
-
-
-def _shuffle(code: Code, a: Ref, b: Ref, places: Sequence[int]) -> Ref:
-    listed = ", ".join(f"i32 {p}" for p in places)
-    text = f"shufflevector {a.typed}, {b.typed}, <{len(places)} x i32> <{listed}>"
-    return code.let(text, a.type, len(places))
-
-
-def head(code: Code, a: Ref, count: int) -> Ref:
-    """The first elements of a vector."""
-    if count == 1:
-        return code.let(f"extractelement {a.typed}, i64 0", a.type)
-    return _shuffle(code, a, a, range(count))
-
-
-def transposed(code: Code, rows: Sequence[Ref]) -> list[Ref]:
-    """The columns of a square; perhaps only its first rows are given."""
-    first = rows[0]
-    lanes = first.lanes
-    held = [*rows, *[Ref("poison", first.type, lanes)] * (lanes - len(rows))]
-    # Within blocks of 16 bytes by interleaving, which is one instruction; then the blocks.
-    inside = 16 // (8 if first.type == "double" else 4)
-    step = 1
-    while step < inside:
-        held = _interleaved(code, held, inside, step)
-        step *= 2
-    step = inside
-    while step < lanes:
-        held = _swapped(code, held, step)
-        step *= 2
-    return held
-
-
-def _interleaved(code: Code, rows: list[Ref], inside: int, step: int) -> list[Ref]:
-    """One stage of transposing squares of `inside` rows: pairs of vectors, in pieces of `step`."""
-    lanes, out = rows[0].lanes, list(rows)
-    low = []
-    for start in range(0, lanes, inside):
-        for piece in range(0, inside // 2, step):
-            at = range(start + piece, start + piece + step)
-            low += [*at, *(lanes + p for p in at)]
-    high = [p + inside // 2 for p in low]
-    for i in range(0, lanes, inside):
-        for j in range(inside // 2):
-            # The first stage pairs neighbours, the second those two apart.
-            a = i + (2 * j if step == 1 else j)
-            b = a + step
-            out[i + 2 * j] = _shuffle(code, rows[a], rows[b], low)
-            out[i + 2 * j + 1] = _shuffle(code, rows[a], rows[b], high)
-    return out
-
-
-def _swapped(code: Code, rows: list[Ref], step: int) -> list[Ref]:
-    """Exchanges blocks of `step` lanes between rows that are `step` apart."""
-    lanes, out = rows[0].lanes, list(rows)
-    low = [p if not p & step else lanes + p - step for p in range(lanes)]
-    high = [p + step if not p & step else lanes + p for p in range(lanes)]
-    for i in range(lanes):
-        if not i & step:
-            out[i] = _shuffle(code, rows[i], rows[i + step], low)
-            out[i + step] = _shuffle(code, rows[i], rows[i + step], high)
-    return out

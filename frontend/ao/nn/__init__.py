@@ -1,0 +1,3 @@
+"""torch.ao.nn: layers with quantized weights."""
+
+from . import quantized as quantized

@@ -1,0 +1,4 @@
+"""torch.ao.nn.quantized: the layers of `quantize_dynamic`. Layers of static quantization, whose
+inputs and results are quantized tensors, are not there."""
+
+from . import dynamic as dynamic

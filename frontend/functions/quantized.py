@@ -1,0 +1,383 @@
+"""Quantized tensors: integers that stand for floats, (q - zero point) * scale.
+
+They hold and convert numbers, and products of matrices are made of them (`torch.ao.quantization`).
+No other op takes them: its error says to call `dequantize()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
+
+from ..recording import Handle, record
+from .call import public
+from .creation import tensor
+
+if TYPE_CHECKING:
+    from tilewright.ir.dtype import DType
+    from tilewright.ir.shape import Size
+
+    from .._tensor import Tensor
+
+
+class QuantizedDType:
+    """The type of a quantized tensor's elements. stored: that of its integers."""
+
+    is_floating_point = is_complex = False
+
+    def __init__(self, name: str, stored: DType):
+        self.name, self.stored = name, stored
+        self.itemsize = stored.itemsize
+        self.is_signed = stored.is_signed
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """The least and the largest integer."""
+        limits = np.iinfo(self.stored.np)
+        return int(limits.min), int(limits.max)
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+    def __reduce__(self) -> str:
+        return self.name
+
+
+qint8 = QuantizedDType("qint8", dtypes.int8)
+quint8 = QuantizedDType("quint8", dtypes.uint8)
+qint32 = QuantizedDType("qint32", dtypes.int32)
+
+
+class qscheme:
+    """How a tensor is quantized: with one scale or with one for each channel, around 0 or not."""
+
+    def __init__(self, name: str, by_channel: bool):
+        self.name, self.by_channel = name, by_channel
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+    def __reduce__(self) -> str:
+        return self.name
+
+
+per_tensor_affine = qscheme("per_tensor_affine", False)
+per_tensor_symmetric = qscheme("per_tensor_symmetric", False)
+per_channel_affine = qscheme("per_channel_affine", True)
+per_channel_symmetric = qscheme("per_channel_symmetric", True)
+
+
+class QuantizedTensor:
+    """Integers with a scale and a zero point, or with one of each for each place along `axis`."""
+
+    is_quantized = True
+    requires_grad = False
+    grad = None
+
+    def __init__(
+        self,
+        codes: Tensor,
+        scale: float | Tensor,
+        zero_point: int | Tensor,
+        dtype: QuantizedDType,
+        axis: int | None = None,
+    ):
+        self._codes, self._scale, self._zero_point = codes, scale, zero_point
+        self.dtype, self._axis = dtype, axis
+
+    def int_repr(self) -> Tensor:
+        """The integers."""
+        return self._codes.clone()
+
+    def dequantize(self) -> Tensor:
+        """The numbers for which the integers stand, as float32."""
+        scale, zero = self._scale, self._zero_point
+        if isinstance(scale, Handle) and isinstance(zero, Handle):
+            shape = [1] * self._codes.dim()
+            shape[self._axis or 0] = -1
+            scale, zero = scale.to(dtypes.float32).view(shape), zero.view(shape)
+        return (self._codes.to(dtypes.int64) - zero).to(dtypes.float32) * scale
+
+    def qscheme(self) -> qscheme:
+        """`torch.per_tensor_affine` or `torch.per_channel_affine`."""
+        return per_tensor_affine if self._axis is None else per_channel_affine
+
+    def q_scale(self) -> float:
+        """The scale of a tensor with one."""
+        self._require(by_channel=False)
+        return self._scale  # type: ignore[return-value]
+
+    def q_zero_point(self) -> int:
+        """The integer that stands for 0, of a tensor with one."""
+        self._require(by_channel=False)
+        return self._zero_point  # type: ignore[return-value]
+
+    def q_per_channel_scales(self) -> Tensor:
+        """The scale of each channel."""
+        self._require(by_channel=True)
+        return self._scale  # type: ignore[return-value]
+
+    def q_per_channel_zero_points(self) -> Tensor:
+        """The integer that stands for 0 in each channel."""
+        self._require(by_channel=True)
+        return self._zero_point  # type: ignore[return-value]
+
+    def q_per_channel_axis(self) -> int:
+        """The dimension along which channels lie."""
+        self._require(by_channel=True)
+        assert self._axis is not None
+        return self._axis
+
+    def _require(self, by_channel: bool) -> None:
+        if (self._axis is not None) != by_channel:
+            kinds = ("one scale", "a scale for each channel")
+            raise RuntimeError(
+                f"expected a tensor with {kinds[by_channel]}, got one with {kinds[not by_channel]}"
+                f"{at_user_line()}"
+            )
+
+    @property
+    def shape(self) -> Size:
+        return self._codes.shape
+
+    @property
+    def device(self) -> Any:
+        return self._codes.device
+
+    @property
+    def ndim(self) -> int:
+        return self._codes.dim()
+
+    def size(self, dim: int | None = None) -> Any:
+        return self.shape if dim is None else self.shape[dim]
+
+    def dim(self) -> int:
+        return self._codes.dim()
+
+    def numel(self) -> int:
+        return self._codes.numel()
+
+    def element_size(self) -> int:
+        return self.dtype.itemsize
+
+    def detach(self) -> QuantizedTensor:
+        return self
+
+    def clone(self) -> QuantizedTensor:
+        """A copy of the integers with the same scales."""
+        return self._with(self._codes.clone())
+
+    def cpu(self) -> QuantizedTensor:
+        return self.to("cpu")
+
+    def to(self, device: Any) -> QuantizedTensor:
+        """The tensor on another device."""
+        if device is self.dtype:
+            return self
+        if isinstance(device, (dtypes.DType, QuantizedDType)):
+            raise RuntimeError(
+                f"expected a device, got {device}: convert a quantized tensor by .dequantize()"
+                f"{at_user_line()}"
+            )
+        scale, zero = self._scale, self._zero_point
+        if isinstance(scale, Handle) and isinstance(zero, Handle):
+            scale, zero = scale.to(device), zero.to(device)
+        return QuantizedTensor(self._codes.to(device), scale, zero, self.dtype, self._axis)
+
+    def equal(self, other: Any) -> bool:
+        """Whether integers and scales are the same."""
+        if not isinstance(other, QuantizedTensor) or self.dtype is not other.dtype:
+            return False
+        if self._axis != other._axis or not self._codes.equal(other._codes):
+            return False
+        pairs: tuple[tuple[Any, Any], ...] = (
+            (self._scale, other._scale),
+            (self._zero_point, other._zero_point),
+        )
+        return all(a.equal(b) if isinstance(a, Handle) else a == b for a, b in pairs)
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    def __getitem__(self, place: Any) -> QuantizedTensor:
+        self._require(by_channel=False)
+        return self._with(self._codes[place])
+
+    def _with(self, codes: Tensor) -> QuantizedTensor:
+        return QuantizedTensor(codes, self._scale, self._zero_point, self.dtype, self._axis)
+
+    def __repr__(self) -> str:
+        axis = "" if self._axis is None else f", axis={self._axis}"
+        return (
+            f"{repr(self.dequantize())[:-1]}, size={tuple(self.shape)}, dtype={self.dtype},\n"
+            f"       quantization_scheme={self.qscheme()}, scale={self._scale}, "
+            f"zero_point={self._zero_point}{axis})"
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise AttributeError(
+            f"a quantized tensor has no {name!r}: compute it of x.dequantize(), or of x.int_repr()"
+            f"{at_user_line()}"
+        )
+
+
+def _round(
+    name: str,
+    input: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    dtype: QuantizedDType,
+    axis: int | None = None,
+) -> Tensor:
+    if not isinstance(dtype, QuantizedDType):
+        raise RuntimeError(
+            f"{name}: expected torch.qint8, torch.quint8 or torch.qint32, got {dtype}: a quantized "
+            f"tensor has no other types{at_user_line()}"
+        )
+    if input.dtype is not dtypes.float32:
+        raise RuntimeError(
+            f"Quantize only works on Float Tensor, got {input.dtype}{at_user_line()}"
+        )
+    return record(ops.quantize, input.detach(), scale, zero_point, axis, dtype.stored, *dtype.range)
+
+
+def quantize_per_tensor(
+    input: Tensor, scale: float | Tensor, zero_point: int | Tensor, dtype: QuantizedDType
+) -> QuantizedTensor:
+    """`input` (float32) as round(x / scale) + zero_point, cut off at the ends of `dtype`."""
+    scale, zero_point = float(scale), int(zero_point)
+    codes = _round("quantize_per_tensor", input, tensor(scale), tensor(zero_point), dtype)
+    low, high = dtype.range
+    if not low <= zero_point <= high:
+        side = "below lower" if zero_point < low else "above upper"
+        raise RuntimeError(
+            f"quantize_tensor_per_tensor_affine zero_point {zero_point} is {side} bound."
+            f"{at_user_line()}"
+        )
+    return QuantizedTensor(codes, scale, zero_point, dtype)
+
+
+def quantize_per_channel(
+    input: Tensor, scales: Tensor, zero_points: Tensor, axis: int, dtype: QuantizedDType
+) -> QuantizedTensor:
+    """`input` (float32) with a scale and a zero point for each place along `axis`."""
+    if scales.numel() != zero_points.numel():
+        raise RuntimeError(
+            f"number of elements in scales and zero_points must match{at_user_line()}"
+        )
+    _require_channels(input, scales, axis)
+    codes = _round("quantize_per_channel", input, scales, zero_points, dtype, axis % input.dim())
+    return QuantizedTensor(
+        codes, scales.to(dtypes.float64), zero_points.to(dtypes.int64), dtype, axis % input.dim()
+    )
+
+
+def _require_channels(input: Tensor, scales: Tensor, axis: int) -> None:
+    if not -input.dim() <= axis < input.dim() or scales.numel() != input.shape[axis]:
+        raise RuntimeError(
+            f"expected a scale and a zero point for each of the channels along dimension {axis} of "
+            f"a tensor of shape {tuple(input.shape)}, got {scales.numel()}{at_user_line()}"
+        )
+
+
+def affine_parameters(
+    low: float, high: float, dtype: QuantizedDType, reduce_range: bool = False
+) -> tuple[float, int]:
+    """The scale and the zero point with which integers cover `low` to `high` and 0.
+
+    reduce_range: whether to leave out the highest bit.
+    """
+    first, last = dtype.range
+    if reduce_range:
+        first, last = first // 2, (last - 1) // 2
+    low, high = min(low, 0.0), max(high, 0.0)
+    scale = (high - low) / (last - first)
+    if not scale > 1e-38 or scale == float("inf"):
+        scale = 0.1
+    return scale, int(np.clip(round(first - low / scale), first, last))
+
+
+def quantize_per_tensor_dynamic(
+    input: Tensor, dtype: QuantizedDType, reduce_range: bool
+) -> QuantizedTensor:
+    """`input` with the scale and the zero point that cover its numbers."""
+    low, high = (0.0, 0.0) if not input.numel() else (input.min().item(), input.max().item())
+    return quantize_per_tensor(input, *affine_parameters(low, high, dtype, reduce_range), dtype)
+
+
+@public("dequantize")
+def dequantize(input: Tensor | QuantizedTensor) -> Tensor:
+    """The numbers of a quantized tensor: of a dense one its own, in float32."""
+    if isinstance(input, QuantizedTensor):
+        return input.dequantize()
+    return input.to(dtypes.float32)
+
+
+def _require_order(low: int, high: int) -> None:
+    if low > high:
+        raise RuntimeError(
+            f"`quant_min` should be less than or equal to `quant_max`, got {low} and {high}"
+            f"{at_user_line()}"
+        )
+
+
+def fake_quantize_per_tensor_affine(
+    input: Tensor,
+    scale: float | Tensor,
+    zero_point: int | Tensor,
+    quant_min: int,
+    quant_max: int,
+) -> Tensor:
+    """`input` rounded to the numbers for which integers from quant_min to quant_max stand. The
+    gradient goes straight through where no integer is cut off."""
+    _require_order(quant_min, quant_max)
+    if not isinstance(zero_point, Handle) and not quant_min <= zero_point <= quant_max:
+        raise RuntimeError(
+            f"`zero_point` must be between `quant_min` and `quant_max`, got {zero_point}"
+            f"{at_user_line()}"
+        )
+    scale, zero_point = (
+        n.reshape(()) if isinstance(n, Handle) else tensor(n, device=input.device)
+        for n in (scale, zero_point)
+    )
+    return _fake(input, scale, zero_point, None, quant_min, quant_max)
+
+
+def fake_quantize_per_channel_affine(
+    input: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int
+) -> Tensor:
+    """The same with a scale and a zero point for each place along `axis`."""
+    _require_order(quant_min, quant_max)
+    if scale.shape != zero_point.shape:
+        raise RuntimeError(
+            f"scale and zero-point need to have the same dimensions, got {tuple(scale.shape)} and "
+            f"{tuple(zero_point.shape)}{at_user_line()}"
+        )
+    _require_channels(input, scale, axis)
+    return _fake(input, scale, zero_point, axis % input.dim(), quant_min, quant_max)
+
+
+def _fake(
+    input: Tensor, scale: Tensor, zero_point: Tensor, axis: int | None, low: int, high: int
+) -> Tensor:
+    return record(
+        ops.fake_quantize, input, scale.detach(), zero_point.detach(), axis, int(low), int(high)
+    )
+
+
+def quantize_tensors(
+    tensors: Sequence[Tensor], scales: Tensor, zero_points: Tensor, dtype: QuantizedDType
+) -> list[QuantizedTensor]:
+    """Each tensor with its own scale and zero point."""
+    return [
+        quantize_per_tensor(x, s, z, dtype)
+        for x, s, z in zip(tensors, scales.tolist(), zero_points.tolist(), strict=True)
+    ]

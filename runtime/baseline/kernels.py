@@ -1,0 +1,79 @@
+"""Records of products whose factors are bytes: each is compiled alone, for its sizes.
+
+NumPy would write the matrix out in floats first, which takes four times the memory and longer than
+the product itself. A layer's sizes are few, and the code of its kernel is that of all sizes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import ops
+from tilewright.ir.node import Node, grad_mode
+from tilewright.ir.op import Op
+from tilewright.ir.ops.generate import leaf
+
+from ..plan import Plan
+from .forms import Form
+
+LAYERS: tuple[Op, ...] = (
+    ops.linear_int8,
+    ops.linear_int4,
+    ops.linear_dynamic,
+    ops.linear_by_rows,
+)
+_plans: dict[Any, Plan] = {}
+
+
+def clear() -> None:
+    """Forget all plans."""
+    _plans.clear()
+
+
+def layer(node: Node) -> Form:
+    """The form of a layer."""
+    op, attrs, operands = node.op, node.attrs, _kinds(node)
+    turned = (False,) * len(operands)
+
+    def compute(*arrays: Any) -> Any:
+        return _run(op, attrs, operands, turned, [np.asarray(a, order="C") for a in arrays])
+
+    return compute
+
+
+def product(node: Node) -> Form:
+    """The form of `integer_matmul`. A matrix whose transpose is contiguous is read as it lies."""
+    op, operands = node.op, _kinds(node)
+
+    def compute(*arrays: Any) -> Any:
+        turned = tuple(
+            [a.ndim == 2 and not a.flags.c_contiguous and a.flags.f_contiguous for a in arrays]
+        )
+        given = [np.asarray(a.T if t else a, order="C") for a, t in zip(arrays, turned)]
+        return _run(op, (), operands, turned, given)
+
+    return compute
+
+
+_Kinds = tuple[tuple[Any, Any], ...]
+
+
+def _kinds(node: Node) -> _Kinds:
+    return tuple([(o.shape, o.dtype) for o in node.operands])
+
+
+def _run(
+    op: Op, attrs: tuple[Any, ...], operands: _Kinds, turned: tuple[bool, ...], given: list[Any]
+) -> Any:
+    key = op, attrs, operands, turned
+    plan = _plans.get(key)
+    if plan is None:
+        nodes = []
+        with grad_mode(False):
+            for i, ((shape, dtype), is_turned) in enumerate(zip(operands, turned)):
+                node = leaf(i, shape[::-1] if is_turned else shape, dtype)
+                nodes.append(ops.transpose(node) if is_turned else node)
+            plan = _plans[key] = Plan([op(*nodes, *attrs)])
+    return plan.run(given, ())[0]

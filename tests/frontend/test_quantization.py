@@ -1,0 +1,264 @@
+"""Quantization by its public names, beside PyTorch: rounding, models with narrow weights, files."""
+
+from __future__ import annotations
+
+import copy
+import io
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright import nn
+from tilewright.ao import quantization as q
+
+pytestmark = [
+    pytest.mark.computes,
+    pytest.mark.filterwarnings("ignore::UserWarning:torch", "ignore::DeprecationWarning:torch"),
+]
+
+
+def quiet(f: Any, *args: Any, **options: Any) -> Any:
+    """PyTorch's answer without its warnings about the future of quantization."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return f(*args, **options)
+
+
+EDGES = [0.0, -0.0, 1e9, -1e9, np.inf, -np.inf]
+VALUES = np.concatenate([np.random.default_rng(0).normal(size=200) * 3, EDGES]).astype(np.float32)
+AFFINE = [(0.1, 10), (0.05, 0), (0.0371, 127)]
+
+
+@pytest.mark.parametrize("dtype", ["qint8", "quint8", "qint32"])
+def test_quantized_tensors(torch: Any, dtype: str) -> None:
+    for scale, zero in AFFINE:
+        given = torch.tensor(VALUES[:-2]), scale, zero, getattr(torch, dtype)
+        want = quiet(torch.quantize_per_tensor, *given)
+        found = tw.quantize_per_tensor(tw.tensor(VALUES[:-2]), scale, zero, getattr(tw, dtype))
+        np.testing.assert_array_equal(found.int_repr().numpy(), want.int_repr().numpy())
+        same = np.abs(VALUES[:-2]) < 1e8  # beyond, PyTorch's difference of two int32 wraps around
+        numbers = [each.dequantize().numpy()[same] for each in (found, want)]
+        np.testing.assert_allclose(*numbers, rtol=1e-6)
+        assert (found.q_scale(), found.q_zero_point()) == (want.q_scale(), want.q_zero_point())
+        assert repr(found.dtype) == repr(want.dtype) and repr(found.qscheme()) == repr(
+            want.qscheme()
+        )
+    small = np.ones((2, 3), np.float32)
+    want = quiet(torch.quantize_per_tensor, torch.tensor(small), 0.1, 3, torch.quint8)
+    assert repr(tw.quantize_per_tensor(tw.tensor(small), 0.1, 3, tw.quint8)) == repr(want)
+
+
+def test_channels(torch: Any) -> None:
+    x = (np.arange(-60, 60) * 0.05).reshape(3, 4, 10).astype(np.float32)
+    scales, zeros = [0.1, 0.05, 0.2, 0.01], [0, 3, -5, 100]
+    want, found = (
+        quiet(
+            m.quantize_per_channel,
+            *(m.tensor(x), m.tensor(scales), m.tensor(zeros), -2 if m is tw else 1, m.qint8),
+        )
+        for m in (torch, tw)
+    )
+    np.testing.assert_array_equal(found.int_repr().numpy(), want.int_repr().numpy())
+    np.testing.assert_array_equal(found.dequantize().numpy(), want.dequantize().numpy())
+    assert found.q_per_channel_axis() == want.q_per_channel_axis() == 1
+    np.testing.assert_allclose(found.q_per_channel_scales().numpy(), scales)
+    assert found.q_per_channel_zero_points().tolist() == zeros
+    assert found.equal(found.clone()) and not found.equal(found.int_repr())
+    for dtype, less in (("qint8", True), ("quint8", False), ("quint8", True)):
+        a, b = (
+            quiet(m.quantize_per_tensor_dynamic, m.tensor(x), getattr(m, dtype), less)
+            for m in (torch, tw)
+        )
+        assert (a.q_scale(), a.q_zero_point()) == (b.q_scale(), b.q_zero_point())
+
+
+def test_fake_quantization(torch: Any) -> None:
+    """Values and gradients, which go straight through between the ends."""
+    for scale, zero in AFFINE:
+        pairs = []
+        for m in (torch, tw):
+            x = m.tensor(VALUES[:-4], requires_grad=True)
+            y = m.fake_quantize_per_tensor_affine(x, scale, zero, 0, 127)
+            y.backward(m.tensor(VALUES[:-4]))
+            pairs.append((y.detach().numpy(), x.grad.numpy()))
+        for want, found in zip(*pairs):
+            np.testing.assert_array_equal(found, want)
+    x = VALUES[:24].reshape(2, 3, 4)
+    pairs = []
+    for m in (torch, tw):
+        leaf = m.tensor(x, requires_grad=True)
+        zeros = m.tensor([0, 3, -5], dtype=m.int32)
+        y = m.fake_quantize_per_channel_affine(leaf, m.tensor([0.1, 0.02, 0.3]), zeros, 1, -8, 7)
+        (y * y).sum().backward()
+        pairs.append((y.detach().numpy(), leaf.grad.numpy()))
+    for want, found in zip(*pairs):
+        np.testing.assert_allclose(found, want, rtol=1e-6)
+
+
+def test_private_products(torch: Any) -> None:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(5, 128)).astype(np.float32)
+    a, b = (rng.integers(-128, 128, s).astype(np.int8) for s in ((24, 40), (16, 40)))
+    out = tw.empty(0, dtype=tw.int32)
+    found = tw._int_mm(tw.tensor(a), tw.tensor(b).t(), out=out)
+    assert found is out and np.array_equal(found.numpy(), a.astype(int) @ b.astype(int).T)
+    w8, s8 = rng.integers(-127, 128, (48, 128)).astype(np.int8), rng.random(48, dtype=np.float32)
+    w4 = rng.integers(0, 16, (48, 128)).astype(np.int32)
+    both = rng.random((4, 48, 2), dtype=np.float32)
+    for name, rest in (("8", (w8, s8)), ("4", (w4, both))):
+        want, found = (_packed(m, name, x, *rest) for m in (torch, tw))
+        np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-3)
+
+
+def _packed(m: Any, name: str, x: Any, weight: Any, scales: Any) -> Any:
+    if name == "8":
+        return m._weight_int8pack_mm(m.tensor(x), m.tensor(weight), m.tensor(scales)).numpy()
+    packed = m._convert_weight_to_int4pack_for_cpu(m.tensor(weight), 2)
+    return m._weight_int4pack_mm_for_cpu(m.tensor(x), packed, 32, m.tensor(scales)).numpy()
+
+
+# ---- models ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def model() -> nn.Sequential:
+    tw.manual_seed(0)
+    inner = nn.Sequential(nn.Linear(64, 96), nn.GELU())
+    return nn.Sequential(inner, nn.Linear(96, 32, bias=False), nn.Tanh(), nn.Linear(32, 8))
+
+
+X = np.random.default_rng(2).normal(size=(7, 64)).astype(np.float32)
+CONFIGS = [
+    (q.int8_weight_only(), 0.01),
+    (q.int8_dynamic_activation_int8_weight(), 0.03),
+    (q.int4_weight_only(group_size=32), 0.2),
+]
+"""Configs, and how far they may move the largest result of the model, as a part of it."""
+
+
+def answer(model: Any, x: Any = X) -> np.ndarray:
+    return model(tw.tensor(x)).detach().numpy()
+
+
+@pytest.mark.parametrize(("config", "error"), CONFIGS)
+def test_quantize_in_place(model: Any, config: Any, error: float) -> None:
+    want, made = answer(model), copy.deepcopy(model)
+    q.quantize_(made, config, filter_fn=lambda layer, name: name != "3")
+    assert type(made[3]) is nn.Linear and type(made[0][0]) is type(made[1]) is not nn.Linear
+    found = answer(made)
+    assert 0 < np.abs(found - want).max() <= error * np.abs(want).max()
+    if hasattr(made[1], "dequantized") and "Dynamic" not in type(made[1]).__name__:
+        same = copy.deepcopy(model)  # with the rounded weights as floats
+        for layer, other in ((same[0][0], made[0][0]), (same[1], made[1])):
+            layer.weight.data = other.dequantized()
+        np.testing.assert_allclose(found, answer(same), rtol=1e-4, atol=1e-5)
+    file = io.BytesIO()
+    tw.save(made.state_dict(), file)
+    file.seek(0)
+    again = copy.deepcopy(made)
+    for buffer in again.buffers():
+        buffer.zero_()
+    again.load_state_dict(tw.load(file))
+    np.testing.assert_array_equal(answer(again), found)
+    assert np.abs(answer(made, X[0]) - want[0]).max() <= error * np.abs(want).max()
+    assert answer(made, X[:0]).shape == (0, 8)
+
+
+def test_quantize_dynamic(torch: Any, model: Any) -> None:
+    """No further from the model of floats than PyTorch's, whose weights share one scale."""
+    theirs = torch.nn.Sequential(
+        torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.GELU()),
+        torch.nn.Linear(96, 32, bias=False), torch.nn.Tanh(), torch.nn.Linear(32, 8),
+    )  # fmt: skip
+    theirs.load_state_dict({k: torch.tensor(v.numpy()) for k, v in model.state_dict().items()})
+    want = answer(model)
+    rounded = quiet(torch.ao.quantization.quantize_dynamic, theirs, {torch.nn.Linear})
+    other = rounded(torch.tensor(X)).detach().numpy()
+    made = tw.quantization.quantize_dynamic(model, {nn.Linear})
+    found = answer(made)
+    assert 0 < np.abs(found - want).max() <= 1.2 * np.abs(other - want).max()
+    layer = made[0][0]
+    assert type(layer) is tw.ao.nn.quantized.dynamic.Linear
+    assert repr(layer).split(", qscheme")[0] == repr(rounded[0][0]).split(", qscheme")[0]
+    exact = model[0][0].weight.detach().numpy()
+    error = np.abs(layer.weight().dequantize().numpy() - exact).max(1)
+    assert (error <= np.abs(exact).max(1) / 253).all()
+    assert type(model[0][0]) is nn.Linear  # a copy was quantized
+    half = q.quantize_dynamic(model, {"0": q.float16_dynamic_qconfig, nn.Linear: None})
+    assert half[0][0].weight().dtype is tw.float16 and type(half[1]) is nn.Linear
+    assert np.abs(answer(half) - want).max() <= 1e-3
+
+
+def test_gradients(model: Any) -> None:
+    """Weights of bytes have no gradient; inputs have that of the rounded weights."""
+    made = copy.deepcopy(model)
+    q.quantize_(made, q.int8_weight_only())
+    x = tw.tensor(X, requires_grad=True)
+    made[0][0](x).square().sum().backward()
+    weight, bias = made[0][0].dequantized().numpy(), made[0][0].bias.numpy()
+    assert x.grad is not None
+    np.testing.assert_allclose(
+        x.grad.numpy(), 2 * (X @ weight.T + bias) @ weight, rtol=1e-4, atol=1e-5
+    )
+    q.quantize_(model_of := copy.deepcopy(model), q.int8_dynamic_activation_int8_weight())
+    with pytest.raises(NotImplementedError, match="linear_by_rows has no derivative"):
+        model_of(tw.tensor(X, requires_grad=True)).sum().backward()
+
+
+def test_observers(torch: Any) -> None:
+    x = VALUES[:60].reshape(3, 20)
+    for name, options in (
+        ("MinMaxObserver", {}),
+        ("MinMaxObserver", {"qscheme": "per_tensor_symmetric", "dtype": "qint8"}),
+        ("MovingAverageMinMaxObserver", {"averaging_constant": 0.1}),
+        ("PerChannelMinMaxObserver", {"ch_axis": 0, "dtype": "qint8"}),
+        ("PerChannelMinMaxObserver", {"ch_axis": 1, "qscheme": "per_channel_symmetric"}),
+    ):
+        answers = []
+        for m in (torch, tw):
+            own = {k: getattr(m, v) if isinstance(v, str) else v for k, v in options.items()}
+            observer = quiet(getattr(m.ao.quantization, name), **own)
+            observer(m.tensor(x)), observer(m.tensor(x * 2 - 1))
+            answers.append([n.numpy() for n in quiet(observer.calculate_qparams)])
+        for want, found in zip(*answers):
+            np.testing.assert_allclose(found, want, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "match"),
+    [
+        (lambda: q.quantize_(nn.Linear(3, 4), q.int8_weight_only()), ValueError, "nn.Sequential"),
+        (
+            lambda: q.quantize_(nn.Sequential(nn.Linear(33, 4)), q.int4_weight_only()),
+            ValueError,
+            "0: expected groups of a multiple of 32 .* in_features=33",
+        ),
+        (lambda: q.quantize_(nn.Sequential(), 8), TypeError, "expected a config"),
+        (lambda: q.quantize_dynamic(nn.Module(), {nn.GRU}), NotImplementedError, "got GRU"),
+        (lambda: q.quantize_dynamic(nn.Module(), dtype=tw.int8), ValueError, "expected dtype"),
+        (lambda: q.prepare(nn.Module()), NotImplementedError, "no static quantization"),
+        (lambda: tw._int_mm(tw.ones(2, 3), tw.ones(3, 2)), RuntimeError, "of int8"),
+        (lambda: tw.quantize_per_tensor(tw.ones(2), 0.1, 300, tw.quint8), RuntimeError, "above"),
+        (lambda: tw.quantize_per_tensor(tw.ones(2), 0.1, 0, tw.int8), RuntimeError, "torch.qint8"),
+        (lambda: tw.quantize_per_tensor(tw.ones(2), 1, 0, tw.qint8).sum(), AttributeError, "deq"),
+        (lambda: tw.zeros(2, dtype=tw.qint8), TypeError, "must be a dtype"),
+        (lambda: q.MinMaxObserver().calculate_qparams(), RuntimeError, "see numbers first"),
+        (
+            lambda: tw.fake_quantize_per_tensor_affine(tw.ones(2), 0.1, 0, 3, 2),
+            RuntimeError,
+            "quant_min",
+        ),
+    ],
+)
+def test_errors(call: Any, error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
+        call()
+
+
+def test_recurrent_layers_stay() -> None:
+    with pytest.warns(UserWarning, match="LSTM stay as they are"):
+        made = q.quantize_dynamic(nn.ModuleList([nn.LSTM(3, 4), nn.Linear(4, 2)]))
+    assert type(made[0]) is nn.LSTM and type(made[1]) is not nn.Linear
