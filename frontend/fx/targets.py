@@ -66,3 +66,10 @@ def _home(function: Any, name: str) -> str:
         if getattr(module, name, None) is function:
             return path
     raise RuntimeError(f"module for {name} not found")
+
+
+@functools.cache
+def inner_functions() -> tuple[Callable[..., Any], ...]:
+    """Functions of layers that take tensors and aren't public: a concrete trace shows them whole."""
+    recurrent = importlib.import_module(f"{_PACKAGE}.nn.rnn")
+    return recurrent.run_layer, recurrent.run_cell

@@ -206,17 +206,43 @@ class RNNBase(Module):
                 h, c = (*(s[i] for s in states or ()), None, None)[:2]
                 weights = (getattr(self, n) for n in self._names[i].values())
                 named = dict(zip(self._names[i], weights, strict=True))
-                y, *last = record(
-                    recurrent.layer, x, valid, h, c,
-                    named["weight_ih"], named["weight_hh"], named.get("bias_ih"),
-                    named.get("bias_hh"), named.get("weight_hr"), _CELLS[self.mode], i != first,
-                )  # fmt: skip
+                y, *last = run_layer(
+                    x, valid, h, c, **named, cell=_CELLS[self.mode], reverse=i != first
+                )
                 outputs.append(y)
                 found.append(tuple(last))
             x = outputs[0] if directions == 1 else cat(outputs, 2)
             if self.dropout and first + directions < len(self._names):
                 x = F.dropout(x, self.dropout, self.training)
         return x, [stack(each) for each in zip(*found, strict=True)]
+
+
+def run_layer(
+    x: Any,
+    valid: Any,
+    h: Any,
+    c: Any,
+    weight_ih: Any,
+    weight_hh: Any,
+    bias_ih: Any = None,
+    bias_hh: Any = None,
+    weight_hr: Any = None,
+    *,
+    cell: str,
+    reverse: bool,
+) -> Any:
+    """One layer in one direction: `recurrent.layer`, as graphs of torch.fx call it."""
+    return record(
+        recurrent.layer, x, valid, h, c, weight_ih, weight_hh, bias_ih, bias_hh, weight_hr, cell,
+        reverse,
+    )  # fmt: skip
+
+
+def run_cell(
+    x: Any, h: Any, c: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, cell: str
+) -> Any:
+    """One step: `recurrent.step`, as graphs of torch.fx call it."""
+    return record(recurrent.step, x, h, c, w_ih, w_hh, b_ih, b_hh, cell)
 
 
 def _check_options(hidden_size: int, num_layers: int, dropout: Any, proj_size: int) -> None:
@@ -368,10 +394,8 @@ class RNNCellBase(Module):
         if alone:
             input, states = input.unsqueeze(0), tuple(s.unsqueeze(0) for s in states)
         h, c = (*states, None, None)[:2]
-        new = record(
-            recurrent.step, input, h, c, self.weight_ih, self.weight_hh, self.bias_ih,
-            self.bias_hh, cell,
-        )  # fmt: skip
+        weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        new = run_cell(input, h, c, *weights, cell)
         return tuple(s.squeeze(0) for s in new) if alone else new
 
 

@@ -83,8 +83,15 @@ class Unpickler(_BaseUnpickler):
 
     dispatch = dict(_BaseUnpickler.dispatch)
 
-    def __init__(self, file: Any, weights_only: bool, storage: Callable[[Any], Any]):
+    def __init__(
+        self,
+        file: Any,
+        weights_only: bool,
+        storage: Callable[[Any], Any],
+        classes: Callable[[str, str], Any] | None = None,
+    ):
         super().__init__(file, encoding="utf-8")
+        self.classes = classes
         self.weights_only = weights_only
         self.storage = storage
 
@@ -108,6 +115,8 @@ class Unpickler(_BaseUnpickler):
     dispatch[pickle.BYTEARRAY8[0]] = load_bytearray8
 
     def find_class(self, module: str, name: str) -> Any:
+        if self.classes is not None and (found := self.classes(module, name)) is not None:
+            return found
         # Protocol 2 calls the module `__builtin__`.
         module = "builtins" if module == "__builtin__" else module
         for table in (_SAFE, _allowed):

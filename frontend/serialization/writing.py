@@ -7,6 +7,7 @@ import os
 import pickle
 import zipfile
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +31,7 @@ _VERSION = b"3\n"
 _BasePickler: Any = pickle._Pickler  # type: ignore[attr-defined]  # in pure Python
 
 
-class _Name:
+class Name:
     """A global of PyTorch's. The pickle gets only its name, so it need not exist here."""
 
     def __init__(self, module: str, name: str):
@@ -40,14 +41,14 @@ class _Name:
         raise TypeError(f"{self.module}.{self.name} stands for a name in a file")
 
 
-_REBUILD = _Name("torch._utils", "_rebuild_tensor_v2")
-_REBUILD_ANY = _Name("torch._utils", "_rebuild_tensor_v3")
-_REBUILD_PARAMETER = _Name("torch._utils", "_rebuild_parameter")
-_SIZE = _Name("torch", "Size")
-_DEVICE = _Name("torch", "device")
+_REBUILD = Name("torch._utils", "_rebuild_tensor_v2")
+_REBUILD_ANY = Name("torch._utils", "_rebuild_tensor_v3")
+_REBUILD_PARAMETER = Name("torch._utils", "_rebuild_parameter")
+_SIZE = Name("torch", "Size")
+_DEVICE = Name("torch", "device")
 
 
-class _Storage:
+class Storage:
     """Memory of one dtype, as the pickle refers to it."""
 
     def __init__(self, name: str, key: str, device: str, count: int, array: np.ndarray):
@@ -55,27 +56,27 @@ class _Storage:
         self.array = array
 
 
-class _Pickler(_BasePickler):
+class Pickler(_BasePickler):
     """Writes tensors by reference to storages, which it collects."""
 
     dispatch = dict(_BasePickler.dispatch)
 
     def __init__(self, file: Any, protocol: int):
         super().__init__(file, protocol)
-        self.storages: dict[Any, _Storage] = {}
+        self.storages: dict[Any, Storage] = {}
         self.kept: list[Any] = []  # keeps storages alive, as ids tell them apart
 
     def persistent_id(self, obj: Any) -> Any:
-        if isinstance(obj, _Storage):
+        if isinstance(obj, Storage):
             module = "torch.storage" if obj.name == "UntypedStorage" else "torch"
-            return ("storage", _Name(module, obj.name), obj.key, obj.device, obj.count)
+            return ("storage", Name(module, obj.name), obj.key, obj.device, obj.count)
         return None
 
-    def _save_name(self, obj: _Name) -> None:
+    def _save_name(self, obj: Name) -> None:
         self.write(pickle.GLOBAL + f"{obj.module}\n{obj.name}\n".encode())
         self.memoize(obj)
 
-    dispatch[_Name] = _save_name
+    dispatch[Name] = _save_name
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, Tensor):
@@ -111,7 +112,7 @@ class _Pickler(_BasePickler):
             kind = STORAGE_OF.get(t.dtype, "UntypedStorage")
             count = whole.size if kind != "UntypedStorage" else whole.nbytes
             where = "cpu" if name in ("cpu", "interpret") else name
-            storage = _Storage(kind, str(len(self.storages)), where, count, whole)
+            storage = Storage(kind, str(len(self.storages)), where, count, whole)
             self.storages[id(owner)] = storage
             self.kept.append(owner)
         args: Any = (storage, offset, shape, tuple(strides), requires_grad, OrderedDict())
@@ -125,13 +126,13 @@ class _Pickler(_BasePickler):
         return super().save(obj, save_persistent_id)
 
 
-_dtype_names: dict[DType, _Name] = {}
+_dtype_names: dict[DType, Name] = {}
 
 
-def _dtype_name(dtype: DType) -> _Name:
+def _dtype_name(dtype: DType) -> Name:
     found = _dtype_names.get(dtype)
     if found is None:
-        found = _dtype_names[dtype] = _Name("torch", dtype.name)
+        found = _dtype_names[dtype] = Name("torch", dtype.name)
     return found
 
 
@@ -148,32 +149,54 @@ def save(
     """
     recording.flush()
     if hasattr(f, "write"):
-        _write(obj, f, "archive", pickle_protocol)
+        written(obj, f, "archive", pickle_protocol)
         return
     path = os.fspath(f)
     folder, base = os.path.split(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise RuntimeError(f"Parent directory {folder} does not exist.{at_user_line()}")
     with files.whole(path) as file:
-        _write(obj, file, os.path.splitext(base)[0] or "archive", pickle_protocol)
+        written(obj, file, os.path.splitext(base)[0] or "archive", pickle_protocol)
 
 
-def _write(obj: Any, file: Any, name: str, protocol: int) -> None:
+Storages = dict[Any, Storage]
+
+
+def written(
+    obj: Any,
+    file: Any,
+    name: str,
+    protocol: int,
+    more: Callable[[Storages], Mapping[str, bytes]] = lambda storages: {},
+) -> None:
+    """Write an archive to a file. more: its further records, which may refer to, and add to, the
+    storages."""
     data = io.BytesIO()
-    pickler = _Pickler(data, protocol)
+    pickler = Pickler(data, protocol)
     pickler.dump(obj)
+    records = {"data.pkl": data.getvalue(), "byteorder": b"little", **more(pickler.storages)}
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr(_entry(f"{name}/data.pkl"), data.getvalue())
-        archive.writestr(_entry(f"{name}/byteorder"), b"little")
+        for record, content in records.items():
+            _put(archive, f"{name}/{record}", content)
         for storage in pickler.storages.values():
             array = storage.array
             if array.dtype.byteorder == ">":
                 array = array.astype(array.dtype.newbyteorder("<"))
             raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-            archive.writestr(_entry(f"{name}/data/{storage.key}"), raw.tobytes())
-        archive.writestr(_entry(f"{name}/version"), _VERSION)
+            _put(archive, f"{name}/data/{storage.key}", memoryview(raw))
+        _put(archive, f"{name}/version", _VERSION)
 
 
-def _entry(name: str) -> zipfile.ZipInfo:
+_ALIGNMENT = 64  # of each record, so that a file in memory can be read in place
+
+
+def _put(archive: zipfile.ZipFile, name: str, content: Any) -> None:
     # A fixed date, so that saving twice gives the same bytes.
-    return zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+    entry = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+    # The content stands behind a header of 30 bytes, the name and the extra fields; sizes of large
+    # records have a field of their own.
+    large = 20 if len(content) * 1.05 > zipfile.ZIP64_LIMIT else 0
+    at = archive.start_dir + 30 + len(name.encode()) + large
+    padding = -(at + 4) % _ALIGNMENT
+    entry.extra = b"FB" + padding.to_bytes(2, "little") + b"Z" * padding
+    archive.writestr(entry, content)
