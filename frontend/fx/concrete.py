@@ -78,11 +78,19 @@ class Watcher(TracerBase):
 
     root: the module whose tensors have names; it gets the constants that the program makes.
     strict: whether reading a value is an error, and facts about sizes become assertions; otherwise
-        a read gives a TracerWarning, and facts are forgotten. error: the class of the error.
+        a read gives a TracerWarning, and facts are forgotten. error: the class of the error. holders:
+    the modules that may hold functions as attributes, if they aren't those of the root.
     """
 
-    def __init__(self, root: Module, strict: bool = False, error: type[Exception] = RuntimeError):
+    def __init__(
+        self,
+        root: Module,
+        strict: bool = False,
+        error: type[Exception] = RuntimeError,
+        holders: Module | None = None,
+    ):
         self.root, self.strict, self.error = root, strict, error
+        self._holders = root if holders is None else holders
         self.graph = Graph()
         self.depth = 0
         self.thread = threading.get_ident()
@@ -295,7 +303,7 @@ class Watcher(TracerBase):
                 new = self._seen(name, value)
                 if new is not None:
                     made.put(Tensor, name, new)
-            made.replace(functions, self._watched, spaces(function, self.root, ()))
+            made.replace(functions, self._watched, spaces(function, self._holders, ()))
             _current.append(self)
             try:
                 yield

@@ -26,6 +26,7 @@ from .. import recording
 from ..nn import Module
 from ..serialization.reading import Archive, mover
 from ..serialization.writing import Name, Pickler, written
+from . import torchscript
 from .sources import FLAGS, Import, NotSaved, Sources, Unit, is_foreign
 
 _UNITS = "__program__"
@@ -184,14 +185,20 @@ def _run(source: str, name: str, space: dict[str, Any]) -> None:
 
 
 def load(f: Any, map_location: Any = None, extra: dict[str, Any] | None = None) -> Any:
-    """The program in a file of `save`; None if it holds none. extra: gets records, by its keys."""
+    """The program in a file of `save`, or the weights of TorchScript's. extra: gets records, by
+    its keys."""
     with Archive.opened(f, mover(map_location)) as archive:
         for name in extra or {}:
             assert extra is not None
             if archive.has(f"extra/{name}"):
                 extra[name] = archive.member(f"extra/{name}")
+        if torchscript.is_torchscript(archive):
+            return torchscript.read(archive)
         if not archive.has("program/main.pkl"):
-            return None
+            raise RuntimeError(
+                f"torch.jit.load: {archive.path!s} holds no program; torch.load reads files of "
+                f"torch.save{at_user_line()}"
+            )
         version = archive.member("program/version").decode()
         if version != str(_VERSION):
             raise RuntimeError(

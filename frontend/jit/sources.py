@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..nn import Module
-from .modes import IGNORED, UNUSED, export, ignore, is_scripting, mark_of, unused
+from .modes import EXPORTED, IGNORED, UNUSED, export, ignore, is_scripting, mark_of, unused
 
 OURS = __package__.partition(".")[0]
 FLAGS = __future__.annotations.compiler_flag
@@ -171,9 +171,14 @@ class _Analysis:
         body: list[ast.stmt] = []
         for each in tree.body:
             if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                if not (whole or each.name in _DUNDERS or self._is_used(each.name)):
+                exported = mark_of(own.get(each.name)) == EXPORTED
+                used = each.name in self.sources.attributes or each.name in _DUNDERS
+                if not (whole or exported or used):
                     continue
-                body.append(self._method(each, own.get(each.name)))
+                method = self._method(each, own.get(each.name))
+                if exported:
+                    method.decorator_list.append(self._bind("_export", export))
+                body.append(method)
             elif isinstance(each, ast.AnnAssign):
                 note = ast.Constant(ast.unparse(each.annotation))
                 body.append(
@@ -186,9 +191,6 @@ class _Analysis:
         plain = [b for b in (originals or self.object.__bases__) if b is not object]
         tree.bases = [self._bind(f"_base{i}", base) for i, base in enumerate(plain)]
         tree.keywords = [k for k in tree.keywords if k.arg == "metaclass"]
-
-    def _is_used(self, name: str) -> bool:
-        return name in self.sources.attributes
 
     def _method(self, tree: Any, function: Any) -> Any:
         mark = mark_of(function) if function is not None else None

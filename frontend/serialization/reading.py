@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import struct
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -179,7 +181,24 @@ def _read_archive(
 ) -> Any:
     archive = Archive(file, path, move, memory)
     with archive.zip:
+        if archive.has("constants.pkl"):
+            return _read_torchscript(archive, weights_only)
         return archive.unpickle(archive.member("data.pkl"), weights_only)
+
+
+def _read_torchscript(archive: Archive, weights_only: bool) -> Any:
+    if weights_only:
+        raise RuntimeError(
+            "Cannot use ``weights_only=True`` with TorchScript archives passed to ``torch.load``. "
+            f"Use torch.jit.load, whose state_dict() has the weights{at_user_line()}"
+        )
+    warnings.warn(
+        "'torch.load' received a zip file that looks like a TorchScript archive dispatching to "
+        f"'torch.jit.load' (call 'torch.jit.load' directly to silence this warning){at_user_line()}",
+        UserWarning,
+        stacklevel=4,
+    )
+    return importlib.import_module("..jit.torchscript", __package__).read(archive)
 
 
 def mover(map_location: Any) -> Callable[[str], str]:

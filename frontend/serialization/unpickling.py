@@ -92,13 +92,15 @@ class Unpickler(_BaseUnpickler):
     ):
         super().__init__(file, encoding="utf-8")
         self.classes = classes
+        self.given: set[Any] = set()  # what `classes` gave: it may be built
         self.weights_only = weights_only
         self.storage = storage
 
     def load_build(self) -> None:
         """Set attributes, except on classes and functions, which outlive the load."""
         kind = type(self.stack[-2])
-        if self.weights_only and kind not in (OrderedDict, Counter, *_allowed.values()):
+        known = (OrderedDict, Counter, *_allowed.values())
+        if self.weights_only and kind not in known and kind not in self.given:
             raise UnpicklingError(
                 f"Weights only load failed: the file sets attributes of a {kind.__name__}"
                 f"{at_user_line()}"
@@ -116,6 +118,7 @@ class Unpickler(_BaseUnpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if self.classes is not None and (found := self.classes(module, name)) is not None:
+            self.given.add(found)
             return found
         # Protocol 2 calls the module `__builtin__`.
         module = "builtins" if module == "__builtin__" else module
