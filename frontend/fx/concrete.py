@@ -25,6 +25,7 @@ from tilewright.ir.shape import Size
 
 from .. import recording
 from .._tensor import Tensor
+from ..naming import _assert
 from ..nn import Module
 from ..publish import LATER
 from ..recording import Handle
@@ -36,7 +37,7 @@ from .proxy import TracerBase
 from .targets import inner_functions, public_functions
 from .tracing import tensors_of
 
-__all__ = ["TracerWarning", "Watcher", "is_watching", "watcher"]
+__all__ = ["TracerWarning", "Watcher", "fresh", "is_watching", "prune", "watcher"]
 
 _OPERATORS = {
     f"__{name.strip('_')}__": getattr(operator, name)
@@ -109,7 +110,7 @@ class Watcher(TracerBase):
         args, kwargs = self._arguments(function, args, kwargs)
         result = self.run(function, args, kwargs)
         self.graph.output(self.create_arg(result))
-        self.prune()
+        prune(self.graph)
         return plainly(result)
 
     def run(
@@ -138,8 +139,6 @@ class Watcher(TracerBase):
         return bound.args, bound.kwargs
 
     def _specialized(self, node: Node, name: str, value: Any) -> None:
-        from ..naming import _assert
-
         text = f"{name} has been specialized to have value {value} but got another value"
         same = self.graph.call_function(operator.is_ if value is None else operator.eq, (node, value))
         self.graph.call_function(_assert, (same, text))
@@ -158,12 +157,6 @@ class Watcher(TracerBase):
         made = self.graph.call_function(target, args)
         made.meta["pure"] = True
         return made
-
-    def prune(self) -> None:
-        """Take out parts and sizes that nothing uses."""
-        for node in list(reversed(self.graph.nodes)):
-            if not node.users and (node.meta.get("pure") or node.op == "get_attr"):
-                self.graph.erase_node(node)
 
     # ---- what happens ------------------------------------------------------------------------
 
@@ -228,6 +221,8 @@ class Watcher(TracerBase):
             self.depth -= 1
         if noted is not None and _holds_tensor(result):
             node = self.create_node(kind, target, *noted)
+            if self.strict:
+                node.meta["stack_trace"] = at_user_line()
             if target in _SIZED and not getattr(target, "__name__", "").startswith("i"):
                 node.meta["pure"] = True
             self._note(node, result)
@@ -248,15 +243,15 @@ class Watcher(TracerBase):
         """A comparison of sizes, by which the program may have chosen its course."""
         if not self.strict or self.depth:
             return
-        from ..naming import _assert
-
-        node = self._pure(target, self.create_arg(args))
-        if not found:
-            node = self._pure(operator.not_, (node,))
         shown = f"{target.__name__}({', '.join(map(str, map(plain, args)))})"
         text = f"the program was traced with sizes for which {shown} is {found}{at_user_line()}"
+        node = self._pure(target, self.create_arg(args))
+        node.meta.update(value=found, shown=text)
+        if not found:
+            node = self._pure(operator.not_, (node,))
+            node.meta.update(value=True, shown=text)
         made = self.graph.call_function(_assert, (node, text))
-        made.meta["fact"] = True
+        made.meta.update(fact=True, shown=text)
 
     def read(self, name: str, t: Any) -> None:
         """The program reads a value."""
@@ -429,6 +424,13 @@ def _operating(watch: Watcher, name: str, own: Any) -> Any:
         return watch.called("call_function", target, run, given, {})
 
     return call
+
+
+def prune(graph: Graph) -> None:
+    """Take out parts, sizes and attributes that nothing uses."""
+    for node in list(reversed(graph.nodes)):
+        if not node.users and (node.meta.get("pure") or node.op == "get_attr"):
+            graph.erase_node(node)
 
 
 def plainly(value: Any) -> Any:

@@ -36,6 +36,7 @@ class Traced:
         if self._made is None:
             assert self._make is not None
             self._made = self._make()
+            self._made.meta["value"] = plain(self)
         return self._made
 
 

@@ -45,6 +45,11 @@ def public_functions() -> tuple[Callable[..., Any], ...]:
     return _public()[1]
 
 
+def public_name(function: Callable[..., Any]) -> str | None:
+    """The path of a public function of torch; None for any other."""
+    return _public()[0].get(id(function))
+
+
 def qualified_name(function: Callable[..., Any]) -> str:
     """The path of a function: torch.relu, torch.nn.functional.linear, _operator.add, mine.f."""
     known = _public()[0].get(id(function))
@@ -71,5 +76,6 @@ def _home(function: Any, name: str) -> str:
 @functools.cache
 def inner_functions() -> tuple[Callable[..., Any], ...]:
     """Functions of layers that take tensors and aren't public: a concrete trace shows them whole."""
-    recurrent = importlib.import_module(f"{_PACKAGE}.nn.rnn")
-    return recurrent.run_layer, recurrent.run_cell
+    rnn = importlib.import_module(f"{_PACKAGE}.nn.rnn")
+    normalization = importlib.import_module(f"{_PACKAGE}.nn.functional.normalization")
+    return rnn.run_layer, rnn.run_cell, normalization.batch_norm_step

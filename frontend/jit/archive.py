@@ -23,6 +23,9 @@ from tilewright.ir.location import at_user_line
 from tilewright.runtime import files
 
 from .. import recording
+from ..fx.graph_module import GraphModule
+from ..fx.pickling import reduced
+from ..fx.targets import public_name
 from ..nn import Module
 from ..serialization.reading import Archive, mover
 from ..serialization.writing import Name, Pickler, written
@@ -45,6 +48,10 @@ class _Pickler(Pickler):
         if isinstance(obj, (type, types.FunctionType)) and is_foreign(obj):
             key = self.sources.key(obj)
             obj = self._named.setdefault(key, Name(_UNITS, key))
+        elif isinstance(obj, (types.FunctionType, types.BuiltinFunctionType)):
+            path = public_name(obj)
+            if path is not None:
+                obj = self._named.setdefault(path, Name(*path.rpartition(".")[::2]))
         return super().save(obj, save_persistent_id)
 
     def reducer_override(self, obj: Any) -> Any:
@@ -55,10 +62,10 @@ class _Pickler(Pickler):
                 f"torch.jit.save: a module of Python, {obj.__name__}, is a value of the program; "
                 "use it by its name in the code"
             )
+        if isinstance(obj, GraphModule):
+            return reduced(obj)
         original = getattr(type(obj), "original", None)
         if isinstance(obj, Module) and original is not None:
-            if hasattr(original, "__reduce__") and original.__reduce__ is not object.__reduce__:
-                return original.__reduce__(obj)
             return rebuilt, (original,), obj.__dict__
         return super().reducer_override(obj)
 
@@ -81,7 +88,8 @@ def save(program: Any, f: Any, extra: Mapping[str, Any] | None = None) -> None:
     extra: further records by name, text or bytes. NotSaved if it holds what can't be saved.
     """
     recording.flush()
-    state = program.state_dict() if isinstance(program, Module) else {}
+    state = getattr(program, "state_dict", {})
+    state = state() if callable(state) else state
     records = _records(program)
     more = {f"extra/{k}": v.encode() if isinstance(v, str) else v for k, v in (extra or {}).items()}
     whole = nullcontext(f) if hasattr(f, "write") else files.whole(os.fspath(f))

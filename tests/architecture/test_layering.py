@@ -255,6 +255,7 @@ ROOMS = {
         utils
         accelerator ao distributions func fx onnx
         jit
+        export
         as_torch
         cli
         __main__
