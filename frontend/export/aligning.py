@@ -9,7 +9,6 @@ from typing import Any
 
 from ..fx.graph import Graph
 from ..fx.node import Node, map_arg
-from ..naming import _assert
 from ..onnx.align import Varying
 from ..onnx.sizes import express
 
@@ -47,6 +46,9 @@ class _Alignment:
             self._merge(group)
         for group in zip(*columns, strict=True):
             self._fold(group)
+        for node in columns[0]:
+            if node.meta.get("fact") and _is_constant(node.args[0]):
+                self.main.erase_node(node)
 
     def _same(self, group: Sequence[Node]) -> None:
         first = group[0]
@@ -130,9 +132,6 @@ class _Alignment:
         if values[0] is None or any(type(v) is not type(values[0]) or v != values[0] for v in values):
             return
         for user in list(first.users):
-            if user.target is _assert and user.meta.get("fact"):
-                self.main.erase_node(user)
-                continue
             replace(user, first, values[0])
 
 
@@ -143,6 +142,12 @@ def replace(user: Node, old: Node, value: Any) -> None:
         return value if node is old else node
 
     user._set(map_arg(user.args, new), map_arg(user.kwargs, new))
+
+
+def _is_constant(condition: Node) -> bool:
+    """Whether a fact is about numbers that are the same at all sizes."""
+    inputs = condition.all_input_nodes
+    return not inputs or (condition.target is operator.not_ and _is_constant(inputs[0]))
 
 
 def align(graphs: Sequence[Graph], known: Mapping[Varying, Place]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
@@ -400,7 +401,7 @@ def build(example: Example, recorded: Recorded, symbols: list[Symbol]) -> Export
     first = next(iter(graph.nodes))
     with graph.inserting_before(first):
         for name, kind, prefix in wanted:
-            node = graph.placeholder(f"{prefix}_{name.replace('.', '_')}")
+            node = graph.placeholder(re.sub(r"\W", "_", f"{prefix}_{name}"))
             kept = (name in state) if kind is InputKind.BUFFER else None
             specs.append(InputSpec(kind, TensorArgument(node.name), name, kept))
             lifted[name] = node

@@ -246,10 +246,10 @@ class Watcher(TracerBase):
         shown = f"{target.__name__}({', '.join(map(str, map(plain, args)))})"
         text = f"the program was traced with sizes for which {shown} is {found}{at_user_line()}"
         node = self._pure(target, self.create_arg(args))
-        node.meta.update(value=found, shown=text)
+        node.meta["shown"] = text
         if not found:
             node = self._pure(operator.not_, (node,))
-            node.meta.update(value=True, shown=text)
+            node.meta["shown"] = text
         made = self.graph.call_function(_assert, (node, text))
         made.meta.update(fact=True, shown=text)
 

@@ -220,6 +220,14 @@ class GraphModule(Module):
         return "\n".join([super().__str__(), self._code]) + more
 
 
+class _CodeOnlyModule(Module):
+    """A module with the attributes of a graph module, of which its code makes it again."""
+
+    def __init__(self, body: dict[str, Any]):
+        super().__init__()
+        self.__setstate__(body)
+
+
 def reduce_graph_module(
     body: dict[str, Any], name: str = "GraphModule", known: dict[str, Any] | None = None
 ) -> GraphModule:

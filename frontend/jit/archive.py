@@ -9,6 +9,7 @@ weights_only=False.
 
 from __future__ import annotations
 
+import collections
 import importlib
 import io
 import os
@@ -30,7 +31,7 @@ from ..nn import Module
 from ..serialization.reading import Archive, mover
 from ..serialization.writing import Name, Pickler, written
 from . import torchscript
-from .sources import FLAGS, Import, NotSaved, Sources, Unit, is_foreign
+from .sources import FLAGS, Import, NotSaved, Sources, Unit, fields_of, is_foreign
 
 _UNITS = "__program__"
 _VERSION = 1
@@ -43,9 +44,16 @@ class _Pickler(Pickler):
         super().__init__(file, 2)
         self.sources, self.storages = sources, storages
         self._named: dict[str, Name] = {}
+        self._tuples: dict[int, _TupleClass] = {}
 
     def save(self, obj: Any, save_persistent_id: bool = True) -> Any:
         if isinstance(obj, (type, types.FunctionType)) and is_foreign(obj):
+            fields = fields_of(obj)
+            if fields is not None:
+                key = id(obj)
+                if key not in self._tuples:
+                    self._tuples[key] = _TupleClass(obj.__name__, fields)
+                return super().save(self._tuples[key], save_persistent_id)
             key = self.sources.key(obj)
             obj = self._named.setdefault(key, Name(_UNITS, key))
         elif isinstance(obj, (types.FunctionType, types.BuiltinFunctionType)):
@@ -68,6 +76,16 @@ class _Pickler(Pickler):
         if isinstance(obj, Module) and original is not None:
             return rebuilt, (original,), obj.__dict__
         return super().reducer_override(obj)
+
+
+class _TupleClass:
+    """Stands for a class that collections.namedtuple made."""
+
+    def __init__(self, name: str, fields: list[str]):
+        self.name, self.fields = name, fields
+
+    def __reduce__(self) -> Any:
+        return collections.namedtuple, (self.name, self.fields)
 
 
 def rebuilt(kind: type) -> Any:

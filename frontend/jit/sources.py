@@ -36,6 +36,17 @@ _DUNDERS = frozenset(
 _PLAIN_DECORATORS = ("export", "unused", "ignore", "script_method", "_overload", "_overload_method")
 
 
+def fields_of(obj: Any) -> list[str] | None:
+    """The fields of a class that collections.namedtuple made: it has no source, and needs none."""
+    if not isinstance(obj, type) or obj.__bases__ != (tuple,) or not hasattr(obj, "_fields"):
+        return None
+    try:
+        inspect.getsource(obj)
+    except (OSError, TypeError):
+        return list(obj._fields)
+    return None
+
+
 class NotSaved(RuntimeError):
     """A program holds something that can't be saved."""
 
