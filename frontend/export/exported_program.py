@@ -15,7 +15,7 @@ from ..fx.concrete import Watcher, prune
 from ..fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from ..fx.flattening import FlatCodeGen
 from ..fx.graph import Graph
-from ..fx.graph_module import GraphModule
+from ..fx.graph_module import GraphModule, take_tensors
 from ..fx.interpreter import Interpreter
 from ..fx.node import Node
 from ..fx.pickling import Row, graph_from, rows_of
@@ -282,9 +282,7 @@ class ExportedProgram:
         for target, value in {**self.state_dict, **values}.items():
             _register(root, target, value, target not in buffers and target in self.state_dict)
         made = GraphModule(root, graph, self._name)
-        for kind in ("_modules", "_parameters", "_buffers"):
-            getattr(made, kind).update(getattr(root, kind))
-        made._non_persistent_buffers_set |= root._non_persistent_buffers_set
+        take_tensors(made, root)
         made._flatten, made._unflatten = self._inputs, self._outputs
         return made
 

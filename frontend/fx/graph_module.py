@@ -220,6 +220,15 @@ class GraphModule(Module):
         return "\n".join([super().__str__(), self._code]) + more
 
 
+def take_tensors(module: GraphModule, root: Module) -> None:
+    """Give a module the parameters, buffers and modules of another one, in their order."""
+    for kind in ("_modules", "_parameters", "_buffers"):
+        own = getattr(module, kind)
+        own.clear()
+        own.update(getattr(root, kind))
+    module._non_persistent_buffers_set |= root._non_persistent_buffers_set
+
+
 class _CodeOnlyModule(Module):
     """A module with the attributes of a graph module, of which its code makes it again."""
 

@@ -35,6 +35,12 @@ from .sources import FLAGS, Import, NotSaved, Sources, Unit, fields_of, is_forei
 
 _UNITS = "__program__"
 _VERSION = 1
+_TYPES = {
+    kind: name
+    for name, kind in vars(types).items()
+    if isinstance(kind, type) and kind.__module__ == "builtins"
+}
+"""Python's own types that `builtins` doesn't name."""
 
 
 class _Pickler(Pickler):
@@ -56,6 +62,8 @@ class _Pickler(Pickler):
                 return super().save(self._tuples[key], save_persistent_id)
             key = self.sources.key(obj)
             obj = self._named.setdefault(key, Name(_UNITS, key))
+        elif isinstance(obj, type) and obj in _TYPES:
+            obj = self._named.setdefault(_TYPES[obj], Name("types", _TYPES[obj]))
         elif isinstance(obj, (types.FunctionType, types.BuiltinFunctionType)):
             path = public_name(obj)
             if path is not None:
@@ -120,7 +128,7 @@ def _records(program: Any) -> Any:
     sources = Sources()
 
     def records(storages: Any) -> dict[str, bytes]:
-        def dumped(obj: Any) -> bytes:
+        def dumped(obj: Any, where: str = "the program") -> bytes:
             data = io.BytesIO()
             try:
                 _Pickler(data, sources, storages).dump(obj)
@@ -128,7 +136,7 @@ def _records(program: Any) -> Any:
                 raise
             except (pickle.PicklingError, TypeError, AttributeError) as error:
                 raise NotSaved(
-                    f"torch.jit.save: the program holds a value that can't be saved: {error}"
+                    f"torch.jit.save: {where} holds a value that can't be saved: {error}"
                     f"{at_user_line()}"
                 ) from error
             return data.getvalue()
@@ -140,7 +148,10 @@ def _records(program: Any) -> Any:
             before = len(sources.units), len(sources.attributes)
             sources.analyse()
             names = {
-                unit.key: {name: dumped(value) for name, value in unit.names.items()}
+                unit.key: {
+                    name: dumped(value, f"{name}, which {unit.name} uses,")
+                    for name, value in unit.names.items()
+                }
                 for unit in list(sources.units.values())
             }
         units = {

@@ -22,6 +22,19 @@ from .modes import EXPORTED, is_scripting, mark_of, scripting
 __all__ = ["RecursiveScriptModule", "ScriptFunction", "ScriptModule", "script"]
 
 
+class computed(property):
+    """A property that an attribute of the instance hides, so that any module may have its name."""
+
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        if owner is not None and self.fget is not None and self.fget.__name__ in owner.__dict__:
+            return owner.__dict__[self.fget.__name__]
+        return super().__get__(owner, kind)
+
+    def __set__(self, owner: Any, value: Any) -> None:
+        assert self.fget is not None
+        owner.__dict__[self.fget.__name__] = value
+
+
 class _Saved:
     """What scripted functions and modules have in common."""
 
@@ -85,20 +98,20 @@ class ScriptModule(_Saved, Module):
     """A scripted module; PyTorch's base class of modules whose methods are decorated with
     script_method."""
 
-    @property
+    @computed
     def code(self) -> str:
         """The source of forward."""
         return _source(type(self).forward)
 
-    @property
+    @computed
     def graph(self) -> Any:
         return _graph(self, self.original_name)
 
-    @property
+    @computed
     def inlined_graph(self) -> Any:
         return self.graph
 
-    @property
+    @computed
     def original_name(self) -> str:
         return getattr(type(self), "original", type(self)).__name__
 
@@ -114,10 +127,10 @@ class RecursiveScriptModule(ScriptModule):
             return super().__call__(*args, **kwargs)
         watch = watcher()
         if watch is not None and not getattr(type(self), "is_traced", False):
-            return watch.called("call_function", self, self._run, args, kwargs)
-        return self._run(*args, **kwargs)
+            return watch.called("call_function", self, self._run_scripted, args, kwargs)
+        return self._run_scripted(*args, **kwargs)
 
-    def _run(self, *args: Any, **kwargs: Any) -> Any:
+    def _run_scripted(self, *args: Any, **kwargs: Any) -> Any:
         with scripting(True):
             return super().__call__(*args, **kwargs)
 
@@ -185,6 +198,10 @@ def scripted(module: Module, memo: dict[int, Any], face: str = "RecursiveScriptM
     return memo[id(module)]
 
 
+_NAMES = ("save", "save_to_buffer", "code", "graph", "inlined_graph", "original_name")
+"""What scripted modules have, unless their class has it too."""
+
+
 @functools.cache
 def _class_of(kind: type[Module], face: str) -> type:
     exported = {
@@ -192,7 +209,8 @@ def _class_of(kind: type[Module], face: str) -> type:
         for name, value in inspect.getmembers_static(kind)
         if mark_of(value) == EXPORTED
     }
-    return type(face, (RecursiveScriptModule, kind), {"original": kind, **exported})
+    own = {name: inspect.getattr_static(kind, name) for name in _NAMES if hasattr(kind, name)}
+    return type(face, (RecursiveScriptModule, kind), {"original": kind, **own, **exported})
 
 
 def _exported(method: Any) -> Any:

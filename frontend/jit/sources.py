@@ -247,11 +247,11 @@ class _Analysis:
         values = function.__defaults__ or ()
         offset = len(tree.args.defaults) - len(values)
         for i, value in enumerate(values):
-            tree.args.defaults[offset + i] = self._bind(f"_{tree.name}_default{i}", value)
+            tree.args.defaults[offset + i] = self._bind(f"default_{tree.name}_{i}", value)
         for i, each in enumerate(tree.args.kwonlyargs):
             if tree.args.kw_defaults[i] is not None:
                 value = (function.__kwdefaults__ or {})[each.arg]
-                tree.args.kw_defaults[i] = self._bind(f"_{tree.name}_{each.arg}", value)
+                tree.args.kw_defaults[i] = self._bind(f"default_{tree.name}_{each.arg}", value)
 
     def _bind(self, name: str, value: Any) -> ast.expr:
         if value is None or type(value) in (bool, int, str) or value is ...:

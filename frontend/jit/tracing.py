@@ -11,7 +11,7 @@ from tilewright.ir.location import at_user_line
 from .. import recording
 from .._tensor import Tensor
 from ..fx.concrete import TracerWarning, Watcher, fresh
-from ..fx.graph_module import GraphModule
+from ..fx.graph_module import GraphModule, take_tensors
 from ..nn import Module
 from ..recording import Handle
 from ..utils._pytree import tree_flatten
@@ -108,9 +108,7 @@ def _traced(
     result = watch.trace(function, args, kwargs)
     # The graph module has the names of all tensors, those that it doesn't use too.
     made = GraphModule(root, watch.graph, type(owner).__name__)
-    for kind in ("_modules", "_parameters", "_buffers"):
-        getattr(made, kind).update(getattr(root, kind))
-    made._non_persistent_buffers_set |= root._non_persistent_buffers_set
+    take_tensors(made, root)
     if tolerance:
         _check(made, args, kwargs, result, tolerance)
     return made
