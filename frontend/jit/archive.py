@@ -31,7 +31,7 @@ from ..nn import Module
 from ..serialization.reading import Archive, mover
 from ..serialization.writing import Name, Pickler, written
 from . import torchscript
-from .sources import FLAGS, Import, NotSaved, Sources, Unit, fields_of, is_foreign
+from .sources import FLAGS, LOADED, Import, NotSaved, Sources, Unit, fields_of, is_foreign
 
 _UNITS = "__program__"
 _VERSION = 1
@@ -93,7 +93,11 @@ class _TupleClass:
         self.name, self.fields = name, fields
 
     def __reduce__(self) -> Any:
-        return collections.namedtuple, (self.name, self.fields)
+        return tuple_class, (self.name, self.fields)
+
+
+def tuple_class(name: str, fields: list[str]) -> type:
+    return collections.namedtuple(name, fields, module=_UNITS)
 
 
 def rebuilt(kind: type) -> Any:
@@ -208,6 +212,7 @@ class _Program:
             if name not in self.made:  # what it needs may need it
                 _run(source, name, space)
                 self.made[name] = space[unit["name"]]
+                LOADED[self.made[name]] = source
                 rest = {n: data for n, data in unit["names"].items() if n not in early}
                 self.late.append((space, rest))
         return self.made[name]

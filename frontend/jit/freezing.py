@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 from tilewright.ir.location import at_user_line
@@ -31,8 +32,10 @@ def freeze(
             f".eval() on your module before freezing.{at_user_line()}"
         )
     for name in preserved_attrs or ():
-        if not hasattr(mod, name):
-            raise ValueError(f"torch.jit.freeze: the module has no attribute {name!r}")
+        try:
+            attrgetter(name)(mod)
+        except AttributeError:
+            raise ValueError(f"torch.jit.freeze: the module has no attribute {name!r}") from None
     return _frozen(mod, set(preserved_attrs or ()), {})
 
 

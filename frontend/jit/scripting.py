@@ -51,8 +51,9 @@ class _Saved:
 class ScriptFunction(_Saved):
     """A function that runs as a scripted program. `code` is its source."""
 
-    def __init__(self, function: Callable[..., Any]):
+    def __init__(self, function: Callable[..., Any], name: str | None = None):
         functools.update_wrapper(self, function)
+        self.__name__ = name or getattr(function, "__name__", type(function).__name__)
         self.function = function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -69,11 +70,11 @@ class ScriptFunction(_Saved):
         return self if owner is None else functools.partial(self, owner)
 
     def __reduce__(self) -> Any:
-        return ScriptFunction, (self.function,)
+        return ScriptFunction, (self.function, self.__name__)
 
     @property
     def name(self) -> str:
-        return self.__name__  # type: ignore[attr-defined,no-any-return]
+        return self.__name__
 
     @property
     def qualified_name(self) -> str:

@@ -17,6 +17,7 @@ import sys
 import symtable
 import textwrap
 import types
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,6 +46,10 @@ def fields_of(obj: Any) -> list[str] | None:
     except (OSError, TypeError):
         return list(obj._fields)
     return None
+
+
+LOADED: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+"""The source of classes and functions that came from a file."""
 
 
 class NotSaved(RuntimeError):
@@ -137,7 +142,7 @@ class _Analysis:
 
     def _tree(self) -> Any:
         try:
-            text = textwrap.dedent(inspect.getsource(self.object))
+            text = LOADED.get(self.object) or textwrap.dedent(inspect.getsource(self.object))
         except (OSError, TypeError) as error:
             raise NotSaved(
                 f"torch.jit.save: the source of {_shown(self.object)} isn't there ({error}), so it "

@@ -53,7 +53,7 @@ def trace(
         inputs = {"forward": kwargs if example_inputs is None else args}
         return trace_module(func, inputs, check_trace=check_trace, check_tolerance=check_tolerance)
     made = _traced(func, Module(), args, kwargs, check_trace and check_tolerance)
-    return ScriptFunction(_named(made, getattr(func, "__name__", "traced")))
+    return ScriptFunction(made.forward, getattr(func, "__name__", "traced"))
 
 
 def trace_module(
@@ -120,12 +120,6 @@ def _detached(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return type(value)(map(_detached, value))
     return {k: _detached(v) for k, v in value.items()} if isinstance(value, dict) else value
-
-
-def _named(made: GraphModule, name: str) -> Callable[..., Any]:
-    forward = made.forward
-    forward.__func__.__name__ = name
-    return forward
 
 
 def skeleton(module: Module) -> Module:
