@@ -125,14 +125,18 @@ class Watcher(TracerBase):
         args, kwargs = fresh((tuple(args), dict(kwargs)))
         signature = inspect.signature(function)
         bound = signature.bind(*args, **kwargs)
-        for name, value in bound.arguments.items():
+        # A default can't stand before an argument without one.
+        plain = [n for n, v in bound.arguments.items() if not isinstance(v, base_types)]
+        last = list(bound.arguments).index(plain[-1]) if plain else -1
+        for i, (name, value) in enumerate(bound.arguments.items()):
             kind = signature.parameters[name].kind
             stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
             if kind in stars:
                 self.note_input(self.graph.placeholder(stars[kind] + name), value)
                 continue
             if isinstance(value, base_types):
-                node = self.graph.placeholder(name, default_value=value)
+                default = value if i > last else ...
+                node = self.graph.placeholder(name, default_value=default)
                 self._specialized(node, name, value)
                 continue
             self.note_input(self.graph.placeholder(name), value)
