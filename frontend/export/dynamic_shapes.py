@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -187,11 +188,9 @@ class ShapesCollection:
 
     def dynamic_shapes(self, m: Any, args: Any, kwargs: Any = None) -> Any:
         """The dynamic shapes of a call, by the names of its arguments."""
-        from ..inspection.tracing import named_arguments
-
         return {
             name: tree_map_with_path(lambda path, t: self._shapes.get(id(t)), value)
-            for name, value in named_arguments(m, args, kwargs or {})
+            for name, value in _bound(m, args, kwargs)
         }
 
 
@@ -207,10 +206,8 @@ class AdditionalInputs:
         self._examples.append((args, kwargs or {}))
 
     def dynamic_shapes(self, m: Any, args: Any, kwargs: Any = None) -> Any:
-        from ..inspection.tracing import named_arguments
-
         calls = [(args, kwargs or {}), *self._examples]
-        flat = [dict(_leaves(named_arguments(m, a, k))) for a, k in calls]
+        flat = [dict(_leaves(_bound(m, a, k))) for a, k in calls]
 
         def shape(name: str, path: Any, leaf: Any) -> Any:
             others = [each.get((name, keystr(path))) for each in flat]
@@ -223,7 +220,7 @@ class AdditionalInputs:
 
         return {
             name: tree_map_with_path(lambda path, leaf: shape(name, path, leaf), value)  # noqa: B023
-            for name, value in named_arguments(m, args, kwargs or {})
+            for name, value in _bound(m, args, kwargs)
         }
 
     def verify(self, ep: Any) -> None:
@@ -231,6 +228,11 @@ class AdditionalInputs:
         module = ep.module()
         for args, kwargs in self._examples:
             module(*args, **kwargs)
+
+
+def _bound(m: Any, args: Any, kwargs: Any) -> Iterator[tuple[str, Any]]:
+    forward = getattr(m, "forward", m)
+    yield from inspect.signature(forward).bind(*args, **(kwargs or {})).arguments.items()
 
 
 def _leaves(arguments: Iterator[tuple[str, Any]]) -> Iterator[tuple[tuple[str, str], Any]]:

@@ -148,12 +148,12 @@ class ExportGraphSignature:
         return tuple(self.inputs_to_buffers.values())
 
     @property
-    def non_persistent_buffers(self) -> set[str]:
-        return {
+    def non_persistent_buffers(self) -> tuple[str, ...]:
+        return tuple(
             str(s.target)
             for s in self.input_specs
             if s.kind is InputKind.BUFFER and s.persistent is False
-        }
+        )
 
     @property
     def lifted_tensor_constants(self) -> tuple[str, ...]:

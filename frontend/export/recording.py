@@ -59,7 +59,9 @@ class Example:
 
     def __init__(self, module: Module, args: Sequence[Any], kwargs: Mapping[str, Any]):
         self.module, self.args, self.kwargs = module, tuple(args), dict(kwargs)
-        self.arguments = list(named_arguments(module, self.args, self.kwargs))
+        list(named_arguments(module, self.args, self.kwargs))  # an error if they don't fit
+        bound = inspect.signature(module.forward).bind(*self.args, **self.kwargs)
+        self.arguments = list(bound.arguments.items())
         paths, self.spec = tree_flatten_with_path((self.args, self.kwargs))
         self.leaves = [leaf for _, leaf in paths]
         self.names = [self._name(path) for path, _ in paths]
