@@ -45,11 +45,6 @@ def public_functions() -> tuple[Callable[..., Any], ...]:
     return _public()[1]
 
 
-def public_name(function: Callable[..., Any]) -> str | None:
-    """The path of a public function of torch; None for any other."""
-    return _public()[0].get(id(function))
-
-
 def qualified_name(function: Callable[..., Any]) -> str:
     """The path of a function: torch.relu, torch.nn.functional.linear, _operator.add, mine.f."""
     known = _public()[0].get(id(function))

@@ -26,8 +26,8 @@ from tilewright.runtime import files
 from .. import recording
 from ..fx.graph_module import GraphModule
 from ..fx.pickling import reduced
-from ..fx.targets import public_name
 from ..nn import Module
+from ..serialization.naming import saved_state
 from ..serialization.reading import Archive, mover
 from ..serialization.writing import Name, Pickler, written
 from . import torchscript
@@ -64,10 +64,6 @@ class _Pickler(Pickler):
             obj = self._named.setdefault(key, Name(_UNITS, key))
         elif isinstance(obj, type) and obj in _TYPES:
             obj = self._named.setdefault(_TYPES[obj], Name("types", _TYPES[obj]))
-        elif isinstance(obj, (types.FunctionType, types.BuiltinFunctionType)):
-            path = public_name(obj)
-            if path is not None:
-                obj = self._named.setdefault(path, Name(*path.rpartition(".")[::2]))
         return super().save(obj, save_persistent_id)
 
     def reducer_override(self, obj: Any) -> Any:
@@ -82,7 +78,7 @@ class _Pickler(Pickler):
             return reduced(obj)
         original = getattr(type(obj), "original", None)
         if isinstance(obj, Module) and original is not None:
-            return rebuilt, (original,), obj.__dict__
+            return rebuilt, (original,), saved_state(obj)
         return super().reducer_override(obj)
 
 

@@ -85,11 +85,13 @@ class RNNBase(Module):
         self.proj_size = proj_size
         out = proj_size or hidden_size
         gates = _GATES.get(mode, 1) * hidden_size
-        directions = ("", "_reverse") if bidirectional else ("",)
-        self._names: list[dict[str, str]] = []
+        directions = range(2 if bidirectional else 1)
+        where: dict[str, Any] = {"device": device, "dtype": dtype}
+        self._derive()
+        names = iter(self._names)
         for layer in range(num_layers):
             inputs = out * len(directions) if layer else input_size
-            for suffix in directions:
+            for _ in directions:
                 shapes: dict[str, tuple[int, ...]] = {
                     "weight_ih": (gates, inputs),
                     "weight_hh": (gates, out),
@@ -98,11 +100,28 @@ class RNNBase(Module):
                     shapes |= {"bias_ih": (gates,), "bias_hh": (gates,)}
                 if proj_size:
                     shapes["weight_hr"] = (proj_size, hidden_size)
-                self._names.append({kind: f"{kind}_l{layer}{suffix}" for kind in shapes})
-                for kind, shape in shapes.items():
-                    made = Parameter(creation.empty(*shape, device=device, dtype=dtype))
-                    setattr(self, self._names[-1][kind], made)
+                for name, shape in zip(next(names).values(), shapes.values(), strict=True):
+                    setattr(self, name, Parameter(creation.empty(*shape, **where)))
         self.reset_parameters()
+
+    _names: list[dict[str, str]]
+    """The names of the parameters of each layer and direction, by their kinds."""
+    _derived = ("_names", "_flat_weights", "_flat_weights_names", "_flat_weight_refs", "_all_weights")
+
+    def _derive(self) -> None:
+        kinds = ["weight_ih", "weight_hh"] + ["bias_ih", "bias_hh"] * self.bias
+        kinds += ["weight_hr"] * bool(self.__dict__.setdefault("proj_size", 0))
+        self._names = [
+            {kind: f"{kind}_l{layer}{suffix}" for kind in kinds}
+            for layer in range(self.num_layers)
+            for suffix in (("", "_reverse") if self.bidirectional else ("",))
+        ]
+
+    def _fields_of_torch(self) -> dict[str, Any]:
+        names = [list(each.values()) for each in self._names]
+        flat = [name for each in names for name in each]
+        weights = [getattr(self, name) for name in flat]
+        return {"_all_weights": names, "_flat_weights_names": flat, "_flat_weights": weights}
 
     def reset_parameters(self) -> None:
         bound = 1.0 / math.sqrt(self.hidden_size)

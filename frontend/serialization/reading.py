@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import mmap as mmap_module
 import os
 import struct
 import warnings
@@ -21,11 +22,17 @@ from .. import devices as device_module
 from .._tensor import Tensor
 from ..devices import device as Device
 from .legacy import read_legacy
-from .rebuilding import Loaded, loaded, storage_id
+from .rebuilding import Loaded, loaded, revealed, storage_id
 from .unpickling import Unpickler
 
 if TYPE_CHECKING:
     from ..types import DeviceLike, FileLike
+
+MAPPINGS = {"c": mmap_module.MAP_PRIVATE, "r+": mmap_module.MAP_SHARED}
+mapping = "c"
+"""How files are mapped into memory: NumPy's word for it."""
+untold_is_big = False
+"""Whether files that don't tell their byte order are big-endian."""
 
 
 def load(
@@ -56,13 +63,13 @@ def load(
     with open(path, "rb") as file:
         memory = None
         if mmap:
-            if not _is_zip(file):
+            if not is_zip(file):
                 raise RuntimeError(
                     "mmap can only be used with files saved with "
                     f"`torch.save(_use_new_zipfile_serialization=True)`, and {path!s} is none"
                     f"{at_user_line()}"
                 )
-            memory = np.asarray(np.memmap(path, np.uint8, "c"))
+            memory = np.asarray(np.memmap(path, np.uint8, mapping))
         return _read(file, path, map_location, only, memory)
 
 
@@ -72,10 +79,10 @@ def _read(
     if not file.seekable():
         file = io.BytesIO(file.read())
     start = file.tell()
-    is_zip = _is_zip(file)
+    zipped = is_zip(file)
     file.seek(start)
     move = mover(map_location)
-    if is_zip:
+    if zipped:
         result = _read_archive(file, path, move, weights_only, memory)
     else:
         result = read_legacy(file, path, move, weights_only)
@@ -84,7 +91,8 @@ def _read(
     return _moved_by(result, map_location)
 
 
-def _is_zip(file: Any) -> bool:
+def is_zip(file: Any) -> bool:
+    """Whether a file is in the zip format."""
     try:
         return zipfile.is_zipfile(file)
     except (ValueError, OSError):  # offsets at its end that point outside
@@ -126,7 +134,8 @@ class Archive:
                 f"{at_user_line()}"
             )
         self.root = names[0][: -len("data.pkl")]
-        self.swapped = self.has("byteorder") and self.member("byteorder") == b"big"
+        order = self.member("byteorder") if self.has("byteorder") else b""
+        self.swapped = order == b"big" or (not order and untold_is_big)
         self.storages: dict[Any, Loaded] = {}
 
     @classmethod
@@ -173,7 +182,7 @@ class Archive:
     def unpickle(self, data: bytes, weights_only: bool, classes: Any = None) -> Any:
         """The object of a pickle. classes: asked first for the class of (module, name)."""
         reader = Unpickler(io.BytesIO(data), weights_only, self.storage, classes)
-        return reader.read(self.path)
+        return revealed(reader.read(self.path), self.storages.values())
 
 
 def _read_archive(

@@ -20,7 +20,11 @@ from tilewright.runtime import devices, files
 from .. import recording
 from .._tensor import Tensor
 from ..devices import device as Device
+from ..exchange.storages import TypedStorage, UntypedStorage
 from ..functions import shapes
+from ..layouts import layout
+from ..nn import Module
+from .naming import is_named, path_of, reduced
 from .storages import STORAGE_OF
 
 if TYPE_CHECKING:
@@ -44,7 +48,13 @@ class Name:
 _REBUILD = Name("torch._utils", "_rebuild_tensor_v2")
 _REBUILD_ANY = Name("torch._utils", "_rebuild_tensor_v3")
 _REBUILD_PARAMETER = Name("torch._utils", "_rebuild_parameter")
+_UNTYPED = Name("torch.storage", "UntypedStorage")
+_REBUILD_WITH_STATE = Name("torch._utils", "_rebuild_parameter_with_state")
+_REBUILD_META = Name("torch._utils", "_rebuild_meta_tensor_no_storage")
+_REBUILD_TYPED = Name("torch._tensor", "_rebuild_from_type_v2")
+_TENSOR = Name("torch", "Tensor")
 _SIZE = Name("torch", "Size")
+_LAYOUT = Name("torch.serialization", "_get_layout")
 _DEVICE = Name("torch", "device")
 
 
@@ -67,6 +77,12 @@ class Pickler(_BasePickler):
         self.kept: list[Any] = []  # keeps storages alive, as ids tell them apart
 
     def persistent_id(self, obj: Any) -> Any:
+        if isinstance(obj, UntypedStorage):
+            found = self._storage_of(obj)
+            count = found.array.nbytes
+            return ("storage", _UNTYPED, found.key, found.device, count)
+        if isinstance(obj, TypedStorage):
+            obj = self._storage_of(obj)
         if isinstance(obj, Storage):
             module = "torch.storage" if obj.name == "UntypedStorage" else "torch"
             return ("storage", Name(module, obj.name), obj.key, obj.device, obj.count)
@@ -85,47 +101,75 @@ class Pickler(_BasePickler):
             return _SIZE, (tuple(obj),)
         if isinstance(obj, Device):
             return _DEVICE, (obj.type,) if obj.index is None else (obj.type, obj.index)
+        if isinstance(obj, layout):
+            return _LAYOUT, (str(obj),)
+        if isinstance(obj, Module):
+            return reduced(obj) or NotImplemented
         return NotImplemented
 
     def _reduce_tensor(self, t: Any) -> Any:
         from ..nn.parameter import Parameter
 
         if isinstance(t, Parameter):
-            return _REBUILD_PARAMETER, (t.detach(), t.requires_grad, OrderedDict())
+            args: Any = (t.detach(), t.requires_grad, OrderedDict())
+            if t.__dict__:
+                return _REBUILD_WITH_STATE, (*args, dict(t.__dict__))
+            return _REBUILD_PARAMETER, args
         requires_grad = t.requires_grad and t.is_leaf
-        plain = t.detach()
+        if t.device.type == "meta":
+            shape, stride = tuple(t.shape), tuple(t.stride())
+            return _REBUILD_META, (_dtype_name(t.dtype), shape, stride, requires_grad)
+        storage, strides, offset = self._memory(t.detach())
+        shape = tuple(t.shape)
+        args = (storage, offset, shape, tuple(strides), requires_grad, OrderedDict())
+        function = _REBUILD
+        if storage.name == "UntypedStorage":
+            function, args = _REBUILD_ANY, (*args, _dtype_name(t.dtype))
+        if t.__dict__:
+            return _REBUILD_TYPED, (function, _TENSOR, args, dict(t.__dict__))
+        return function, args
+
+    def _storage_of(self, obj: Any) -> Storage:
+        """The memory of a storage object."""
+        if isinstance(obj, UntypedStorage):
+            flat = obj._tensor.detach()
+            return self._memory(flat)[0]
+        return self._memory(obj._untyped_storage._tensor.detach())[0]
+
+    def _memory(self, plain: Any) -> tuple[Storage, Any, int]:
+        """(storage, strides, offset) of a tensor without history."""
         self.kept.append(plain)
         plain._array()  # computed now
         state = plain._storage
         name = state._aval[2]
         whole = np.asarray(devices.get(name).to_numpy(state._buffer))
-        shape = tuple(plain.shape)
         strides: tuple[int, ...]
         if whole.flags.c_contiguous and not (plain._chain and plain._chain.retypes):
             _, strides, offset = shapes.layout_of(plain)
             owner: Any = state
         else:  # memory that NumPy lent us
             whole = np.ascontiguousarray(plain._array())
-            strides, offset, owner = contiguous_strides(shape), 0, plain
+            strides, offset, owner = contiguous_strides(tuple(plain.shape)), 0, plain
         storage = self.storages.get(id(owner))
         if storage is None:
-            kind = STORAGE_OF.get(t.dtype, "UntypedStorage")
+            kind = STORAGE_OF.get(plain.dtype, "UntypedStorage")
             count = whole.size if kind != "UntypedStorage" else whole.nbytes
             where = "cpu" if name in ("cpu", "interpret") else name
             storage = Storage(kind, str(len(self.storages)), where, count, whole)
             self.storages[id(owner)] = storage
             self.kept.append(owner)
-        args: Any = (storage, offset, shape, tuple(strides), requires_grad, OrderedDict())
-        if storage.name == "UntypedStorage":
-            return _REBUILD_ANY, (*args, _dtype_name(t.dtype))
-        return _REBUILD, args
+        return storage, strides, offset
 
     def save(self, obj: Any, save_persistent_id: bool = True) -> Any:
         if type(obj) is DType:  # a bare global, as PyTorch writes a dtype
             obj = _dtype_name(obj)
+        elif is_named(obj):
+            path = path_of(obj)
+            obj = obj if path is None else _names.setdefault(path, Name(*path))
         return super().save(obj, save_persistent_id)
 
 
+_names: dict[tuple[str, str], Name] = {}
 _dtype_names: dict[DType, Name] = {}
 
 
