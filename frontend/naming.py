@@ -11,8 +11,8 @@ from typing import Any
 from tilewright.ir.dtype import bool_, int64
 from tilewright.ir.location import at_user_line
 
-from .functions import creation
 from .exchange.storages import TypedStorage, UntypedStorage
+from .functions import creation
 from .recording import Handle
 
 SymInt, SymFloat, SymBool = (type(name, (), {}) for name in ("SymInt", "SymFloat", "SymBool"))

@@ -12,7 +12,7 @@ from typing import Any
 
 from tilewright.ir.location import at_user_line
 
-from ..jit import archive
+from ..jit import archive, loading
 from ..nn import Module
 from ..utils._pytree import register_dataclass as _register
 from .dynamic_shapes import AdditionalInputs, Constraint, Dim, ShapesCollection, dims
@@ -67,9 +67,7 @@ def export(
     torch.fx.experimental.symbolic_shapes).
     """
     if not isinstance(mod, Module):
-        raise ValueError(
-            f"Expected `mod` to be an instance of `torch.nn.Module`, got {type(mod)}."
-        )
+        raise ValueError(f"Expected `mod` to be an instance of `torch.nn.Module`, got {type(mod)}.")
     if not isinstance(args, tuple):
         raise TypeError(
             f"Expecting `args` to be a tuple of example positional inputs, got {type(args)}"
@@ -118,7 +116,7 @@ def load(
     expected_opset_version: Any = None,
 ) -> ExportedProgram:
     """The program in a file of `save`. Loading runs code that the file holds: trust its source."""
-    found = archive.load(f, None, extra_files)
+    found = loading.load(f, None, extra_files)
     if not isinstance(found, ExportedProgram):
         raise RuntimeError(
             f"torch.export.load: the file holds a {type(found).__name__}, not an exported program: "

@@ -129,7 +129,9 @@ class _Alignment:
         """A number that is the same at all sizes becomes a constant."""
         first = group[0]
         values = [n.meta.get("value") for n in group]
-        if values[0] is None or any(type(v) is not type(values[0]) or v != values[0] for v in values):
+        if values[0] is None or any(
+            type(v) is not type(values[0]) or v != values[0] for v in values
+        ):
             return
         for user in list(first.users):
             replace(user, first, values[0])

@@ -121,8 +121,9 @@ class Derived(Dim):
     """factor * root + offset."""
 
     def __init__(self, inner: Dim, factor: int, offset: int):
-        known = (inner.factor, inner.offset) if isinstance(inner, Derived) else (1, 0)
-        self.factor, self.offset = known[0] * factor, known[1] * factor + offset
+        known = inner.of(1) - inner.of(0), inner.of(0)
+        self.factor: int = known[0] * factor
+        self.offset: int = known[1] * factor + offset
         self._root = inner.root
         root = self._root
         self.min = self.of(root.min)
@@ -260,5 +261,7 @@ def pairs(value: Any, shape: Any, name: str) -> Iterator[tuple[Any, Any]]:
         try:
             part = None if shape is None else shape[key]
         except KeyError:
-            raise ValueError(f"dynamic_shapes: {name} has a key {key!r}, its entry hasn't") from None
+            raise ValueError(
+                f"dynamic_shapes: {name} has a key {key!r}, its entry hasn't"
+            ) from None
         yield from pairs(value[key], part, f"{name}[{key!r}]")

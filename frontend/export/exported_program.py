@@ -94,9 +94,7 @@ class Expected(NamedTuple):
 class Inputs:
     """Takes a call's arguments apart, and holds them to what was exported."""
 
-    def __init__(
-        self, spec: TreeSpec, expected: list[Expected], ranges: Mapping[str, ValueRanges]
-    ):
+    def __init__(self, spec: TreeSpec, expected: list[Expected], ranges: Mapping[str, ValueRanges]):
         self.spec, self.expected, self.ranges = spec, expected, dict(ranges)
 
     def __call__(self, args: Any, kwargs: Any) -> list[Any]:
@@ -418,7 +416,9 @@ def build(example: Example, recorded: Recorded, symbols: list[Symbol]) -> Export
         argument: Any = TensorArgument(node.name)
         if not isinstance(leaf, Handle):
             argument = (
-                SymIntArgument(node.name) if (i, None) in sized else ConstantArgument(node.name, leaf)
+                SymIntArgument(node.name)
+                if (i, None) in sized
+                else ConstantArgument(node.name, leaf)
             )
         specs.append(InputSpec(InputKind.USER_INPUT, argument, None))
     ranges = {s.name: ValueRanges(s.min, s.max) for s in symbols}

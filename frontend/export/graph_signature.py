@@ -234,7 +234,8 @@ class ExportGraphSignature:
 
     def replace_all_uses(self, old: str, new: str) -> None:
         """Rename an input or output."""
-        for spec in (*self.input_specs, *self.output_specs):
+        specs: list[Any] = [*self.input_specs, *self.output_specs]
+        for spec in specs:
             if getattr(spec.arg, "name", None) == old:
                 spec.arg.name = new
 

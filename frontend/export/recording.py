@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tilewright.ir.location import at_user_line
@@ -137,9 +138,7 @@ class Example:
                 found[name] = Symbol(name, size, low, high, [(place, None)], dim.type)
             return
         if not isinstance(dim, Dim):
-            raise ValueError(
-                f"dynamic_shapes: expected Dim, Dim.AUTO, an int or None, got {dim!r}"
-            )
+            raise ValueError(f"dynamic_shapes: expected Dim, Dim.AUTO, an int or None, got {dim!r}")
         root = dim.root
         try:
             value = dim.back(size)
@@ -147,9 +146,7 @@ class Example:
             raise ConstraintViolationError(
                 f"Constraints violated: {self.names[place[0]]}.size()[{place[1]}] is {size}: {error}"
             ) from None
-        symbol = found.setdefault(
-            root.__name__, Symbol(root.__name__, value, root.min, root.max)
-        )
+        symbol = found.setdefault(root.__name__, Symbol(root.__name__, value, root.min, root.max))
         if symbol.size != value:
             raise ConstraintViolationError(
                 f"Constraints violated ({root.__name__})! It is {symbol.size} for one input, and "
@@ -185,7 +182,7 @@ class Example:
                     watch.note_input(node, leaf)
                 elif (i, None) in sizes:
                     node.meta["value"] = leaf
-                    leaves[i] = traced(watch, leaf, lambda node=node: node)
+                    leaves[i] = traced(watch, leaf, partial(_itself, node))
             args, kwargs = tree_unflatten(leaves, self.spec)
             result = watch.run(self.module, args, kwargs)
             flat, spec = tree_flatten(result)
@@ -193,6 +190,10 @@ class Example:
                 watch.graph.output(tuple(watch.create_arg(each) for each in flat))
         prune(watch.graph)
         return Recorded(watch.graph, spec, inputs, root)
+
+
+def _itself(node: Node) -> Node:
+    return node
 
 
 @dataclass
@@ -322,7 +323,9 @@ def _at_sizes(example: Example, symbols: list[Symbol]) -> Recorded:
             known: dict[Varying, Place] = {}
             for s in columns.values():
                 for (number, axis), dim in s.places:
-                    values = [each[s.name] if dim is None else dim.of(each[s.name]) for each in chosen]
+                    values = [
+                        each[s.name] if dim is None else dim.of(each[s.name]) for each in chosen
+                    ]
                     known.setdefault(Varying(values), Place(records[0].inputs[number], axis))
             align([r.graph for r in records], known)
         except GuardOnDataDependentSymNode:

@@ -41,8 +41,8 @@ __all__ = ["TracerWarning", "Watcher", "fresh", "is_watching", "prune", "watcher
 
 _OPERATORS = {
     f"__{name.strip('_')}__": getattr(operator, name)
-    for name in "add sub mul truediv floordiv mod pow matmul lshift rshift and_ or_ xor eq ne lt gt "
-    "le ge neg pos invert abs getitem iadd isub imul itruediv ifloordiv imod ipow iand ior ixor "
+    for name in "add sub mul truediv floordiv mod pow matmul lshift rshift and_ or_ xor eq ne lt "
+    "gt le ge neg pos invert abs getitem iadd isub imul itruediv ifloordiv imod ipow iand ior ixor "
     "ilshift irshift".split()
 }
 _REFLECTED = {
@@ -79,8 +79,8 @@ class Watcher(TracerBase):
 
     root: the module whose tensors have names; it gets the constants that the program makes.
     strict: whether reading a value is an error, and facts about sizes become assertions; otherwise
-        a read gives a TracerWarning, and facts are forgotten. error: the class of the error. holders:
-    the modules that may hold functions as attributes, if they aren't those of the root.
+        a read gives a TracerWarning, and facts are forgotten. error: the class of the error.
+    holders: the modules that may hold functions as attributes, if they aren't those of the root.
     """
 
     def __init__(
@@ -144,7 +144,9 @@ class Watcher(TracerBase):
 
     def _specialized(self, node: Node, name: str, value: Any) -> None:
         text = f"{name} has been specialized to have value {value} but got another value"
-        same = self.graph.call_function(operator.is_ if value is None else operator.eq, (node, value))
+        same = self.graph.call_function(
+            operator.is_ if value is None else operator.eq, (node, value)
+        )
         self.graph.call_function(_assert, (same, text))
 
     def note_input(self, node: Node, value: Any) -> None:
@@ -481,6 +483,5 @@ def _holds_tensor(value: Any) -> bool:
     found: list[Any] = []
     map_aggregate(value, lambda x: found.append(x) if isinstance(x, Handle) else None)
     return bool(found) or (
-        dataclasses.is_dataclass(value)
-        and any(_holds_tensor(v) for _, _, v in _parts(value))
+        dataclasses.is_dataclass(value) and any(_holds_tensor(v) for _, _, v in _parts(value))
     )

@@ -75,6 +75,7 @@ def _set(owner: Any, name: str, value: Any) -> None:
 
 def _classes(kind: type) -> Iterator[type]:
     yield kind
+    each: type
     for each in kind.__subclasses__():
         yield from _classes(each)
 

@@ -18,7 +18,7 @@ from tilewright.ir.location import at_user_line
 from ..futures import Future
 from ..fx.concrete import TracerWarning, is_watching
 from ..nn import Module
-from . import archive
+from . import archive, loading
 from .annotations import fits
 from .freezing import freeze, optimize_for_inference, run_frozen_optimizations
 from .modes import export, ignore, is_scripting, unused
@@ -162,7 +162,7 @@ def load(
     of TorchScript gives a module with its parameters, buffers and attributes, whose call is an
     error: its state_dict can be loaded into a model.
     """
-    found = archive.load(f, map_location, _extra_files)
+    found = loading.load(f, map_location, _extra_files)
     if builtins.isinstance(found, Module) and not builtins.isinstance(found, ScriptModule):
         return scripted(found, {})
     return found

@@ -15,7 +15,6 @@ import io
 import os
 import pickle
 import types
-import zipfile
 from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
@@ -28,9 +27,8 @@ from ..fx.graph_module import GraphModule
 from ..fx.pickling import reduced
 from ..nn import Module
 from ..serialization.naming import saved_state
-from ..serialization.reading import Archive, mover
+from ..serialization.reading import Archive
 from ..serialization.writing import Name, Pickler, written
-from . import torchscript
 from .sources import FLAGS, LOADED, Import, NotSaved, Sources, Unit, fields_of, is_foreign
 
 _UNITS = "__program__"
@@ -56,10 +54,8 @@ class _Pickler(Pickler):
         if isinstance(obj, (type, types.FunctionType)) and is_foreign(obj):
             fields = fields_of(obj)
             if fields is not None:
-                key = id(obj)
-                if key not in self._tuples:
-                    self._tuples[key] = _TupleClass(obj.__name__, fields)
-                return super().save(self._tuples[key], save_persistent_id)
+                made = self._tuples.setdefault(id(obj), _TupleClass(obj.__name__, fields))
+                return super().save(made, save_persistent_id)
             key = self.sources.key(obj)
             obj = self._named.setdefault(key, Name(_UNITS, key))
         elif isinstance(obj, type) and obj in _TYPES:
@@ -154,9 +150,7 @@ def _records(program: Any) -> Any:
                 }
                 for unit in list(sources.units.values())
             }
-        units = {
-            unit.key: _unit(unit, names[unit.key]) for unit in sources.units.values()
-        }
+        units = {unit.key: _unit(unit, names[unit.key]) for unit in sources.units.values()}
         found = {
             "program/version": str(_VERSION).encode(),
             "program/main.pkl": main,
@@ -222,25 +216,17 @@ def _run(source: str, name: str, space: dict[str, Any]) -> None:
     exec(compile(source, file, "exec", FLAGS, dont_inherit=True), space)
 
 
-def load(f: Any, map_location: Any = None, extra: dict[str, Any] | None = None) -> Any:
-    """The program in a file of `save`, or the weights of TorchScript's. extra: gets records, by
-    its keys."""
-    with Archive.opened(f, mover(map_location)) as archive:
-        for name in extra or {}:
-            assert extra is not None
-            if archive.has(f"extra/{name}"):
-                extra[name] = archive.member(f"extra/{name}")
-        if torchscript.is_torchscript(archive):
-            return torchscript.read(archive)
-        if not archive.has("program/main.pkl"):
-            raise RuntimeError(
-                f"torch.jit.load: {archive.path!s} holds no program; torch.load reads files of "
-                f"torch.save{at_user_line()}"
-            )
-        version = archive.member("program/version").decode()
-        if version != str(_VERSION):
-            raise RuntimeError(
-                f"torch.jit.load: the file has version {version} of the format, and {_VERSION} is "
-                f"known{at_user_line()}"
-            )
-        return _Program(archive).read(archive.member("program/main.pkl"))
+def read(archive: Archive) -> Any:
+    """The program in a file of `save`."""
+    if not archive.has("program/main.pkl"):
+        raise RuntimeError(
+            f"torch.jit.load: {archive.path!s} holds no program; torch.load reads files of "
+            f"torch.save{at_user_line()}"
+        )
+    version = archive.member("program/version").decode()
+    if version != str(_VERSION):
+        raise RuntimeError(
+            f"torch.jit.load: the file has version {version} of the format, and {_VERSION} is "
+            f"known{at_user_line()}"
+        )
+    return _Program(archive).read(archive.member("program/main.pkl"))

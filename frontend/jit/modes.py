@@ -66,7 +66,9 @@ def ignore(drop: Any = False, **options: Any) -> Any:
     if callable(drop) or isinstance(drop, property):
         return _marked(drop, IGNORED, lambda name: None)
     if not isinstance(drop, bool):
-        raise RuntimeError(f"Argument to @torch.jit.ignore must be a bool or a function but got {drop}")
+        raise RuntimeError(
+            f"Argument to @torch.jit.ignore must be a bool or a function but got {drop}"
+        )
     return unused if drop else ignore
 
 

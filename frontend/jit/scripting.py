@@ -53,7 +53,8 @@ class ScriptFunction(_Saved):
 
     def __init__(self, function: Callable[..., Any], name: str | None = None):
         functools.update_wrapper(self, function)
-        self.__name__ = name or getattr(function, "__name__", type(function).__name__)
+        self._name: str = name or getattr(function, "__name__", type(function).__name__)
+        self.__name__ = self._name
         self.function = function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -70,11 +71,11 @@ class ScriptFunction(_Saved):
         return self if owner is None else functools.partial(self, owner)
 
     def __reduce__(self) -> Any:
-        return ScriptFunction, (self.function, self.__name__)
+        return ScriptFunction, (self.function, self._name)
 
     @property
     def name(self) -> str:
-        return self.__name__
+        return self._name
 
     @property
     def qualified_name(self) -> str:
@@ -160,7 +161,9 @@ class RecursiveScriptModule(ScriptModule):
         return made
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise pickle.PickleError("ScriptModules cannot be pickled: use torch.jit.save" + at_user_line())
+        raise pickle.PickleError(
+            "ScriptModules cannot be pickled: use torch.jit.save" + at_user_line()
+        )
 
 
 def script(obj: Any, *args: Any, **options: Any) -> Any:
@@ -190,7 +193,8 @@ def scripted(module: Module, memo: dict[int, Any], face: str = "RecursiveScriptM
     if isinstance(module, ScriptModule):
         return module
     if id(module) not in memo:
-        made = memo[id(module)] = object.__new__(_class_of(type(module), face))
+        made: Any = object.__new__(_class_of(type(module), face))
+        memo[id(module)] = made
         state = dict(module.__dict__)
         for name, child in module._modules.items():
             state[name] = child and scripted(child, memo)
@@ -204,7 +208,7 @@ _NAMES = ("save", "save_to_buffer", "code", "graph", "inlined_graph", "original_
 
 
 @functools.cache
-def _class_of(kind: type[Module], face: str) -> type:
+def _class_of(kind: Any, face: str) -> type:
     exported = {
         name: _exported(value)
         for name, value in inspect.getmembers_static(kind)

@@ -7,14 +7,13 @@ that its names mean. These are saved too, so the program runs where its modules 
 """
 
 from __future__ import annotations
-
 import __future__
 
 import ast
 import builtins
 import inspect
-import sys
 import symtable
+import sys
 import textwrap
 import types
 import weakref
@@ -197,9 +196,7 @@ class _Analysis:
                 body.append(method)
             elif isinstance(each, ast.AnnAssign):
                 note = ast.Constant(ast.unparse(each.annotation))
-                body.append(
-                    ast.AnnAssign(each.target, note, each.value, each.simple)
-                )
+                body.append(ast.AnnAssign(each.target, note, each.value, each.simple))
             elif not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant)):
                 body.append(each)
         tree.body = body or [ast.Pass()]
@@ -278,9 +275,7 @@ class _Analysis:
 
     def _names(self, tree: Any) -> None:
         used = set(_globals(symtable.symtable(self.unit.source, "unit", "exec")))
-        early = {
-            n.id for part in _early(tree) for n in ast.walk(part) if isinstance(n, ast.Name)
-        }
+        early = {n.id for part in _early(tree) for n in ast.walk(part) if isinstance(n, ast.Name)}
         chains = list(_chains(tree))
         for each in ast.walk(tree):
             if isinstance(each, ast.Attribute):
@@ -320,9 +315,14 @@ def _unused(tree: Any) -> Any:
             f"raise RuntimeError({tree.name + ' is marked @torch.jit.unused, and was called'!r})"
         ).body[0]
     ]
-    tree.decorator_list, tree.returns = [
-        d for d in tree.decorator_list if isinstance(d, ast.Name) and d.id in ("staticmethod", "classmethod", "property")
-    ], None
+    tree.decorator_list, tree.returns = (
+        [
+            d
+            for d in tree.decorator_list
+            if isinstance(d, ast.Name) and d.id in ("staticmethod", "classmethod", "property")
+        ],
+        None,
+    )
     nothing = ast.arg("args"), ast.arg("kwargs")
     tree.args = ast.arguments([], [], nothing[0], [], [], nothing[1], [])
     return tree

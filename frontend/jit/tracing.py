@@ -1,4 +1,4 @@
-"""torch.jit.trace: the calls that a program makes for example inputs, as a graph that runs alone."""
+"""torch.jit.trace: the calls that a program makes for example inputs, as a graph."""
 
 from __future__ import annotations
 
@@ -144,9 +144,7 @@ def skeleton(module: Module) -> Module:
     return bones(module)
 
 
-def _check(
-    made: GraphModule, args: Any, kwargs: Any, result: Any, tolerance: float
-) -> None:
+def _check(made: GraphModule, args: Any, kwargs: Any, result: Any, tolerance: float) -> None:
     """Warn if the graph gives other results for the same inputs."""
     from ..testing import assert_close
 
@@ -157,9 +155,7 @@ def _check(
     try:
         for a, b in zip(found, wanted, strict=True):
             if isinstance(a, Handle):
-                assert_close(
-                    a.detach(), b.detach(), rtol=tolerance, atol=tolerance, equal_nan=True
-                )
+                assert_close(a.detach(), b.detach(), rtol=tolerance, atol=tolerance, equal_nan=True)
     except (AssertionError, ValueError) as error:
         warnings.warn(
             "Output of the traced function does not match the corresponding output of the Python "

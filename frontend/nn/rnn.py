@@ -106,7 +106,13 @@ class RNNBase(Module):
 
     _names: list[dict[str, str]]
     """The names of the parameters of each layer and direction, by their kinds."""
-    _derived = ("_names", "_flat_weights", "_flat_weights_names", "_flat_weight_refs", "_all_weights")
+    _derived = (
+        "_names",
+        "_flat_weights",
+        "_flat_weights_names",
+        "_flat_weight_refs",
+        "_all_weights",
+    )
 
     def _derive(self) -> None:
         kinds = ["weight_ih", "weight_hh"] + ["bias_ih", "bias_hh"] * self.bias
@@ -257,9 +263,7 @@ def run_layer(
     )  # fmt: skip
 
 
-def run_cell(
-    x: Any, h: Any, c: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, cell: str
-) -> Any:
+def run_cell(x: Any, h: Any, c: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, cell: str) -> Any:
     """One step: `recurrent.step`, as graphs of torch.fx call it."""
     return record(recurrent.step, x, h, c, w_ih, w_hh, b_ih, b_hh, cell)
 

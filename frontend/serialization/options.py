@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import os
 import pickletools
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.location import at_user_line
@@ -93,7 +94,7 @@ def get_unsafe_globals_in_checkpoint(f: FileLike) -> list[str]:
 
     f: a file in the zip format.
     """
-    with open(os.fspath(f), "rb") if not hasattr(f, "read") else f as file:  # type: ignore[arg-type]
+    with open(os.fspath(f), "rb") if isinstance(f, (str, os.PathLike)) else nullcontext(f) as file:
         if not reading.is_zip(file):
             raise ValueError(
                 "Expected input to be a checkpoint returned by torch.save in the zip format"
@@ -119,4 +120,3 @@ def _globals(data: bytes) -> list[tuple[str, str]]:
         elif "UNICODE" in code.name:
             texts.append(str(argument))
     return found
-

@@ -12,7 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -28,8 +28,11 @@ from .unpickling import Unpickler
 if TYPE_CHECKING:
     from ..types import DeviceLike, FileLike
 
-MAPPINGS = {"c": mmap_module.MAP_PRIVATE, "r+": mmap_module.MAP_SHARED}
-mapping = "c"
+MAPPINGS: dict[Literal["c", "r+"], int] = {
+    "c": mmap_module.MAP_PRIVATE,
+    "r+": mmap_module.MAP_SHARED,
+}
+mapping: Literal["c", "r+"] = "c"
 """How files are mapped into memory: NumPy's word for it."""
 untold_is_big = False
 """Whether files that don't tell their byte order are big-endian."""
@@ -203,7 +206,8 @@ def _read_torchscript(archive: Archive, weights_only: bool) -> Any:
         )
     warnings.warn(
         "'torch.load' received a zip file that looks like a TorchScript archive dispatching to "
-        f"'torch.jit.load' (call 'torch.jit.load' directly to silence this warning){at_user_line()}",
+        "'torch.jit.load' (call 'torch.jit.load' directly to silence this warning)"
+        f"{at_user_line()}",
         UserWarning,
         stacklevel=4,
     )

@@ -122,9 +122,7 @@ def _strided(flat: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset
     return base.permute(*[order.index(i) for i in range(len(shape))])
 
 
-def rebuild_parameter(
-    data: Any, requires_grad: bool, hooks: Any, state: Any = None
-) -> Any:
+def rebuild_parameter(data: Any, requires_grad: bool, hooks: Any, state: Any = None) -> Any:
     """A parameter. state: its attributes, as a dict or as (dict, slots)."""
     from ..nn.parameter import Parameter
 
@@ -184,8 +182,10 @@ def revealed(obj: Any, storages: Any) -> Any:
     if isinstance(obj, Loaded):
         whole = obj.whole(obj.dtype or dtypes.uint8)
         untyped = UntypedStorage(whole)
-        return untyped if obj.dtype is None else TypedStorage(
-            wrap_storage=untyped, dtype=obj.dtype, _internal=True
+        return (
+            untyped
+            if obj.dtype is None
+            else TypedStorage(wrap_storage=untyped, dtype=obj.dtype, _internal=True)
         )
     if isinstance(obj, dict):
         for key in obj:

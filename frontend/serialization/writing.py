@@ -227,7 +227,7 @@ def written(
             if array.dtype.byteorder == ">":
                 array = array.astype(array.dtype.newbyteorder("<"))
             raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-            _put(archive, f"{name}/data/{storage.key}", memoryview(raw))
+            _put(archive, f"{name}/data/{storage.key}", raw.data)
         _put(archive, f"{name}/version", _VERSION)
 
 

@@ -34,11 +34,7 @@ def agree(found: Any, wanted: Any, tolerance: float = 1e-5) -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(n, marks=() if n in FAST else pytest.mark.slow)
-        for n in INFOS
-        if n not in LEFT
-    ],
+    [pytest.param(n, marks=() if n in FAST else pytest.mark.slow) for n in INFOS if n not in LEFT],
 )
 def test_whole_layers(torch: Any, name: str) -> None:
     info = INFOS[name]

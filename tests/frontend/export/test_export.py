@@ -78,7 +78,9 @@ def test_a_program_is_pytorchs(torch: Any) -> None:
         assert found[0]["n"] == n and found[2] is None and found[1].shape == wanted[1].shape
         torch.testing.assert_close(torch.from_numpy(found[0]["z"].detach().numpy()), wanted[0]["z"])
     for name, value in yours.state_dict().items():
-        torch.testing.assert_close(torch.from_numpy(mine.state_dict()[name].detach().numpy()), value)
+        torch.testing.assert_close(
+            torch.from_numpy(mine.state_dict()[name].detach().numpy()), value
+        )
     _, kwargs = arguments(tw, 4)
     for module in (mine, yours):
         lib = tw if module is mine else torch
@@ -86,7 +88,6 @@ def test_a_program_is_pytorchs(torch: Any) -> None:
             given = {**arguments(lib, 4)[1], "scale": bad[1]}
             with pytest.raises(AssertionError, match="Guard failed"):
                 module(bad[0], **given)
-
 
     with pytest.raises(AssertionError, match="2 <= batch <= 64, got 1"):
         mine(tw.ones(1, 2), **kwargs)

@@ -163,7 +163,7 @@ exec("def without_source(x): return x")
     [
         (Ignoring(), "Remove calls to Python functions before export"),
         (Holding(lambda x: x), "without a name"),
-        (Holding((i for i in range(2))), "can't be saved"),
+        (Holding(i for i in range(2)), "can't be saved"),
         (Holding(io), "a module of Python, io"),
         (Holding(globals()["without_source"]), "source of .*without_source isn't there"),
     ],

@@ -30,7 +30,9 @@ def calls(torch: Any, info: Any) -> Iterator[tuple[Any, tuple[Any, ...], dict[st
             options = dict(made.kwargs)
             if call is None or options.get("options") is not None:
                 continue
-            layer = getattr(tw.nn, kind)(*translated(made.args, torch), **translated(options, torch))
+            layer = getattr(tw.nn, kind)(
+                *translated(made.args, torch), **translated(options, torch)
+            )
             args, kwargs = translated(call.args, torch), translated(call.kwargs, torch)
             yield layer.train(training), tuple(args), dict(kwargs), drawing and training
 
@@ -42,11 +44,7 @@ def by_name(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[s
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(n, marks=() if n in FAST else pytest.mark.slow)
-        for n in INFOS
-        if n not in LEFT
-    ],
+    [pytest.param(n, marks=() if n in FAST else pytest.mark.slow) for n in INFOS if n not in LEFT],
 )
 def test_a_layer_as_a_program(torch: Any, name: str) -> None:
     compared = 0

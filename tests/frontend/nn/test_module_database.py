@@ -15,6 +15,7 @@ EXCEPTIONS = {
 }
 """Layers that aren't compared, and why."""
 
+
 def close(ours: Any, theirs: Any, tolerance: float, what: str) -> None:
     assert (ours is None) == (theirs is None), what
     if theirs is None:
