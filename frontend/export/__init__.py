@@ -103,8 +103,8 @@ def save(
     """Write a program to a path or a binary file. torch.load reads its state_dict."""
     if not isinstance(ep, ExportedProgram):
         raise TypeError(
-            f"The 'ep' parameter must be an instance of 'ExportedProgram', got '{type(ep).__name__}' "
-            "instead."
+            "The 'ep' parameter must be an instance of 'ExportedProgram', got "
+            f"'{type(ep).__name__}' instead."
         )
     archive.save(ep, f if hasattr(f, "write") else os.fspath(f), extra_files)
 

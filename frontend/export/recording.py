@@ -144,7 +144,8 @@ class Example:
             value = dim.back(size)
         except ValueError as error:
             raise ConstraintViolationError(
-                f"Constraints violated: {self.names[place[0]]}.size()[{place[1]}] is {size}: {error}"
+                f"Constraints violated: {self.names[place[0]]}.size()[{place[1]}] is {size}: "
+                f"{error}"
             ) from None
         symbol = found.setdefault(root.__name__, Symbol(root.__name__, value, root.min, root.max))
         if symbol.size != value:

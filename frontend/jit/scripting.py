@@ -53,7 +53,7 @@ class ScriptFunction(_Saved):
 
     def __init__(self, function: Callable[..., Any], name: str | None = None):
         functools.update_wrapper(self, function)
-        self._name: str = name or getattr(function, "__name__", type(function).__name__)
+        self._name = name or str(getattr(function, "__name__", type(function).__name__))
         self.__name__ = self._name
         self.function = function
 
@@ -193,7 +193,8 @@ def scripted(module: Module, memo: dict[int, Any], face: str = "RecursiveScriptM
     if isinstance(module, ScriptModule):
         return module
     if id(module) not in memo:
-        made: Any = object.__new__(_class_of(type(module), face))
+        kind: Any = type(module)
+        made: Any = object.__new__(_class_of(kind, face))
         memo[id(module)] = made
         state = dict(module.__dict__)
         for name, child in module._modules.items():
