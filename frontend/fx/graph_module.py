@@ -83,15 +83,15 @@ class GraphModule(Module):
     ):
         super().__init__()
         type(self).__name__ = class_name
-        targets = {
+        targets = dict.fromkeys(
             str(node.target) for node in graph.nodes if node.op in ("get_attr", "call_module")
-        }
+        )
         if isinstance(root, Module):
             self.training = root.training
             for target in sorted(targets, key=lambda t: t.count(".")):
                 _copy_attr(root, self, target)
         else:
-            missing = targets - root.keys()
+            missing = targets.keys() - root.keys()
             if missing:
                 raise RuntimeError(
                     f"GraphModule: the graph refers to {', '.join(sorted(missing))}, which root "

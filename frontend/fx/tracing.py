@@ -135,12 +135,16 @@ class Tracer(TracerBase):
 
     def _attribute(self, known: dict[int, str], value: Any, name: str) -> Node:
         if id(value) not in known:
-            count = 0
-            while hasattr(self.root, f"{name}{count}"):
-                count += 1
-            known[id(value)] = f"{name}{count}"
+            known[id(value)] = self.get_fresh_qualname(name)
             setattr(self.root, known[id(value)], value)
         return self.create_node("get_attr", known[id(value)], (), {})
+
+    def get_fresh_qualname(self, prefix: str) -> str:
+        """The name of a new attribute of the root."""
+        count = 0
+        while hasattr(self.root, f"{prefix}{count}"):
+            count += 1
+        return f"{prefix}{count}"
 
     # ---- tracing -----------------------------------------------------------------------------
 
