@@ -87,4 +87,3 @@ def _ordered(calls: list[Node], part_of: dict[Node, int], as_met: bool) -> list[
             raise RuntimeError("split_module: cycle exists between partitions!")
         order.append(ready[0] if as_met else min(ready))
     return order
-
