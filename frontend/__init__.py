@@ -120,6 +120,7 @@ _LAZY = {
     **dict.fromkeys(
         [
             "_assert",
+            "_shape_as_tensor",
             "_check",
             "_check_index",
             "_check_not_implemented",

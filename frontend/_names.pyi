@@ -40,6 +40,7 @@ from . import cpu as cpu
 from . import cuda as cuda
 from . import distributed as distributed
 from . import distributions as distributions
+from . import export as export
 from . import fft as fft
 from . import func as func
 from . import futures as futures
@@ -530,6 +531,7 @@ from .naming import _check_tensor_all_with as _check_tensor_all_with
 from .naming import _check_type as _check_type
 from .naming import _check_value as _check_value
 from .naming import _check_with as _check_with
+from .naming import _shape_as_tensor as _shape_as_tensor
 from .naming import is_storage as is_storage
 from .naming import sym_float as sym_float
 from .naming import sym_int as sym_int

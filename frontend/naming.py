@@ -8,10 +8,11 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tilewright.ir.dtype import bool_
+from tilewright.ir.dtype import bool_, int64
 from tilewright.ir.location import at_user_line
 
 from .exchange.storages import TypedStorage, UntypedStorage
+from .functions import creation
 from .recording import Handle
 
 SymInt, SymFloat, SymBool = (type(name, (), {}) for name in ("SymInt", "SymFloat", "SymBool"))
@@ -21,6 +22,11 @@ SymInt, SymFloat, SymBool = (type(name, (), {}) for name in ("SymInt", "SymFloat
 def _assert(condition: Any, message: str) -> None:
     """Raise an AssertionError unless the condition holds. Functions of torch.fx keep it."""
     assert condition, message
+
+
+def _shape_as_tensor(self: Any) -> Any:
+    """The sizes of a tensor as a tensor."""
+    return creation.tensor(self.shape, dtype=int64)
 
 
 def _check(cond: Any, message: Callable[[], str] | None = None) -> None:

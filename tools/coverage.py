@@ -45,7 +45,7 @@ REASONS = {
     r"(.*\b)?(cudnn|miopen|mkldnn|mkl|xnnpack|fused_moving_avg)\w*(\..*)?": (
         "entry points of libraries"
     ),
-    r"jit\b.*": "TorchScript's compiler: a scripted function is the function itself",
+    r"jit\b.*": "TorchScript's compiler: Python runs scripted programs",
     r"profiler\b.*": "traces of PyTorch's own events",
     r"(testing|package|monitor|utils\.viz|utils\.bottleneck|utils\.benchmark)\b.*": (
         "tools of PyTorch's developers"

@@ -83,15 +83,15 @@ class GraphModule(Module):
     ):
         super().__init__()
         type(self).__name__ = class_name
-        targets = {
+        targets = dict.fromkeys(
             str(node.target) for node in graph.nodes if node.op in ("get_attr", "call_module")
-        }
+        )
         if isinstance(root, Module):
             self.training = root.training
             for target in sorted(targets, key=lambda t: t.count(".")):
                 _copy_attr(root, self, target)
         else:
-            missing = targets - root.keys()
+            missing = targets.keys() - root.keys()
             if missing:
                 raise RuntimeError(
                     f"GraphModule: the graph refers to {', '.join(sorted(missing))}, which root "
@@ -218,6 +218,23 @@ class GraphModule(Module):
     def __str__(self) -> str:
         more = "\n# To see more debug info, please use `graph_module.print_readable()`"
         return "\n".join([super().__str__(), self._code]) + more
+
+
+def take_tensors(module: GraphModule, root: Module) -> None:
+    """Give a module the parameters, buffers and modules of another one, in their order."""
+    for kind in ("_modules", "_parameters", "_buffers"):
+        own = getattr(module, kind)
+        own.clear()
+        own.update(getattr(root, kind))
+    module._non_persistent_buffers_set |= root._non_persistent_buffers_set
+
+
+class _CodeOnlyModule(Module):
+    """A module with the attributes of a graph module, of which its code makes it again."""
+
+    def __init__(self, body: dict[str, Any]):
+        super().__init__()
+        self.__setstate__(body)
 
 
 def reduce_graph_module(

@@ -214,10 +214,24 @@ class Node:
             return bool(getattr(owner and owner.get_submodule(self.target), "_is_impure", False))
         return False
 
-    def normalized_arguments(self, *args: Any, **options: Any) -> Any:
-        raise NotImplementedError(
-            "Node.normalized_arguments: tilewright's functions have no schemas to normalize by"
-        )
+    def normalized_arguments(
+        self,
+        root: Any,
+        arg_types: tuple[Any, ...] | None = None,
+        kwarg_types: dict[str, Any] | None = None,
+        normalize_to_only_use_kwargs: bool = False,
+    ) -> Any:
+        """The arguments of a call with all defaults, as (args, kwargs): see normalize_function.
+        root: the module that has the modules. None for other nodes."""
+        from .operator_schemas import normalize_function, normalize_module
+
+        options: Any = {"normalize_to_only_use_kwargs": normalize_to_only_use_kwargs}
+        target: Any = self.target
+        if self.op == "call_function":
+            return normalize_function(target, self.args, self.kwargs, **options)
+        if self.op == "call_module":
+            return normalize_module(root, target, self.args, self.kwargs, **options)
+        return None
 
     def format_node(
         self, placeholder_names: list[str] | None = None, maybe_return_typename: Any = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..nn import Module
@@ -11,7 +12,16 @@ from .graph import Graph
 from .graph_module import GraphModule, _copy_attr
 from .node import Node, map_arg
 
-__all__ = ["Match", "replace_pattern"]
+__all__ = ["Match", "ReplacedPatterns", "replace_pattern", "replace_pattern_with_filters"]
+
+
+@dataclass
+class ReplacedPatterns:
+    """A place where a pattern was, as in Match, and the nodes that took its place."""
+
+    anchor: Node
+    nodes_map: dict[Node, Node]
+    replacements: list[Node]
 
 
 class Match(NamedTuple):
@@ -67,7 +77,35 @@ def replace_pattern(
 ) -> list[Match]:
     """Replace each part of a module's graph that is as `pattern`, without overlaps; returns the
     parts. Both are functions or modules with the same inputs."""
-    shape, new = _graph_of(pattern), _graph_of(replacement)
+    return [Match(r.anchor, r.nodes_map) for r in _replaced(gm, pattern, replacement, None)]
+
+
+def replace_pattern_with_filters(
+    gm: GraphModule,
+    pattern: Any,
+    replacement: Any = None,
+    match_filters: list[Callable[[Match, Graph, Graph], bool]] | None = None,
+    ignore_literals: bool = False,
+    replacement_callback: Callable[[Match, Graph, Graph], Any] | None = None,
+) -> list[ReplacedPatterns]:
+    """As replace_pattern, where all of match_filters(match, graph, pattern) are true.
+
+    replacement_callback: gives the replacement of a match, in the place of `replacement`.
+    """
+    if ignore_literals:
+        raise NotImplementedError("replace_pattern_with_filters(ignore_literals=True)")
+    return _replaced(gm, pattern, replacement, match_filters, replacement_callback)
+
+
+def _replaced(
+    gm: GraphModule,
+    pattern: Any,
+    replacement: Any,
+    filters: Any,
+    callback: Any = None,
+) -> list[ReplacedPatterns]:
+    shape = _graph_of(pattern)
+    fixed = None if callback is not None else _graph_of(replacement)
     last = shape.output_node().args[0]
     if not isinstance(last, Node):
         raise NotImplementedError("replace_pattern: a pattern gives one value")
@@ -80,11 +118,16 @@ def replace_pattern(
             continue
         parts = {found[n] for n in inside}
         leaks = any(u not in parts for p in parts - {node} for u in p.users)
-        if not leaks and not parts & taken:
+        fits = all(f(Match(node, found), gm.graph, shape) for f in filters or ())
+        if not leaks and not parts & taken and fits:
             taken |= parts
             matches.append(Match(node, found))
     replaced: dict[Node, Node] = {}
+    done: list[ReplacedPatterns] = []
     for anchor, found in matches:
+        made = callback(Match(anchor, found), gm.graph, shape) if fixed is None else None
+        new = _graph_of(made) if fixed is None else fixed
+        before = set(gm.graph.nodes)
         values: dict[Node, Any] = {}
         inputs = [n for n in shape.nodes if n.op == "placeholder"]
         for own, theirs in zip([n for n in new.nodes if n.op == "placeholder"], inputs):
@@ -95,11 +138,13 @@ def replace_pattern(
         result = map_arg(result, lambda n: n)
         anchor.replace_all_uses_with(result)
         replaced[anchor] = result
+        added = [n for n in gm.graph.nodes if n not in before]
+        done.append(ReplacedPatterns(anchor, found, added))
         for n in reversed(inside):
             gm.graph.erase_node(found[n])
     if isinstance(replacement, Module):
-        for node in new.nodes:
+        for node in _graph_of(replacement).nodes:
             if node.op in ("get_attr", "call_module"):
                 _copy_attr(replacement, gm, str(node.target))
     gm.recompile()
-    return matches
+    return done

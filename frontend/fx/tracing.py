@@ -5,8 +5,7 @@ from __future__ import annotations
 import builtins
 import inspect
 import math
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from types import FunctionType, ModuleType
@@ -17,6 +16,7 @@ from ..nn import Module, Parameter, Sequential
 from ..recording import Handle
 from .graph import Graph
 from .node import Node, base_types
+from .patching import patches, spaces
 from .proxy import TracerBase, recorded, tracer_in
 from .targets import public_functions
 
@@ -135,12 +135,16 @@ class Tracer(TracerBase):
 
     def _attribute(self, known: dict[int, str], value: Any, name: str) -> Node:
         if id(value) not in known:
-            count = 0
-            while hasattr(self.root, f"{name}{count}"):
-                count += 1
-            known[id(value)] = f"{name}{count}"
+            known[id(value)] = self.get_fresh_qualname(name)
             setattr(self.root, known[id(value)], value)
         return self.create_node("get_attr", known[id(value)], (), {})
+
+    def get_fresh_qualname(self, prefix: str) -> str:
+        """The name of a new attribute of the root."""
+        count = 0
+        while hasattr(self.root, f"{prefix}{count}"):
+            count += 1
+        return f"{prefix}{count}"
 
     # ---- tracing -----------------------------------------------------------------------------
 
@@ -158,7 +162,7 @@ class Tracer(TracerBase):
         else:
             self.root, function = Module(), root
             self._paths = []
-        self._tensors = dict(_tensors_of(self.root))
+        self._tensors = dict(tensors_of(self.root))
         self._parameters = {}
         self.graph = Graph(tracer_cls=type(self))
         args, names, rest = self._inputs(function, isinstance(root, Module), concrete_args or {})
@@ -238,12 +242,6 @@ class Tracer(TracerBase):
     @contextmanager
     def _patched(self, function: Any) -> Iterator[None]:
         """The block in which calls of modules and functions come here."""
-        undo: list[tuple[Any, str, Any, bool]] = []
-
-        def put(owner: Any, name: str, value: Any) -> None:
-            space = owner if isinstance(owner, dict) else vars(owner)
-            undo.append((owner, name, space.get(name), name in space))
-            _set(owner, name, value)
 
         def called(m: Module, *args: Any, **kwargs: Any) -> Any:
             def forward(*given: Any, **options: Any) -> Any:
@@ -253,35 +251,18 @@ class Tracer(TracerBase):
 
         before = Module.__call__
         functions = {id(f): f for f in public_functions()} | self._functions
-        watched = {key: self._watched(f) for key, f in functions.items()}
-        try:
-            put(Module, "__call__", called)
+        with patches() as made:
+            made.put(Module, "__call__", called)
             for name, value in list(vars(Tensor).items()):
                 if isinstance(value, FunctionType) and not name.startswith("__"):
-                    put(Tensor, name, _method(value, name))
-            for space in _spaces(function, self.root, self._modules):
-                for name, value in list(space.items()):
-                    if id(value) in watched and functions[id(value)] is value:
-                        put(space, name, watched[id(value)])
-            for kind in {k for m in self.root.modules() for k in type(m).__mro__}:
-                for name, value in list(vars(kind).items()):
-                    inner = getattr(value, "__func__", None)
-                    if isinstance(value, staticmethod) and id(inner) in watched:
-                        put(kind, name, staticmethod(watched[id(inner)]))
+                    made.put(Tensor, name, _method(value, name))
+            made.replace(functions, self._watched, spaces(function, self.root, self._modules))
             for space, name in _wrapped:
                 found = space.get(name, getattr(builtins, name, None))
                 if found is None:
                     raise RuntimeError(f"torch.fx.wrap: there is no function {name!r}")
-                put(space, name, self._watched(found))
+                made.put(space, name, self._watched(found))
             yield
-        finally:
-            for owner, name, value, there in reversed(undo):
-                if there:
-                    _set(owner, name, value)
-                elif isinstance(owner, dict):
-                    del owner[name]
-                else:
-                    delattr(owner, name)
 
 
 def _unspread(
@@ -304,13 +285,6 @@ def _unspread(
     return made, [*args, *by_name, *rest], {}
 
 
-def _set(owner: Any, name: str, value: Any) -> None:
-    if isinstance(owner, dict):
-        owner[name] = value
-    else:
-        setattr(owner, name, value)
-
-
 def _method(method: Any, name: str) -> Any:
     """A method of Tensor that records its call if another argument is a proxy."""
 
@@ -324,28 +298,7 @@ def _method(method: Any, name: str) -> Any:
     return call
 
 
-def _spaces(function: Any, root: Any, watched: Sequence[ModuleType]) -> Iterator[dict[str, Any]]:
-    """The dicts in which traced code finds functions: all modules, closures' globals, and what the
-    modules of the root keep as attributes."""
-    inside = (f"{_OURS}.ir", f"{_OURS}.codegen", f"{_OURS}.runtime", f"{_OURS}.recording")
-    seen: set[int] = set()
-    spaces: list[Any] = [getattr(inspect.unwrap(function), "__globals__", {})]
-    spaces += [
-        vars(module)
-        for name, module in list(sys.modules.items())
-        if isinstance(module, ModuleType)
-        and not name.startswith((*inside, __package__))
-        and (module in watched or name.partition(".")[0] not in sys.stdlib_module_names)
-    ]
-    if isinstance(root, Module):
-        spaces += [vars(m) for m in root.modules()]
-    for space in spaces:
-        if id(space) not in seen:
-            seen.add(id(space))
-            yield space
-
-
-def _tensors_of(root: Any) -> Iterator[tuple[int, str]]:
+def tensors_of(root: Any) -> Iterator[tuple[int, str]]:
     """The tensors that a module and those in it hold: (id, name)."""
     found: dict[int, str] = {}
     for prefix, module in root.named_modules():

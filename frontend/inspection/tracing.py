@@ -69,7 +69,7 @@ class Call:
     def record(self, sizes: Sizes | None = None) -> Recording:
         """Record the call in eval mode, with inputs of other `sizes`."""
         recording.flush()
-        fresh = [_like(t, i, sizes or {}) for i, t in enumerate(self.inputs)]
+        fresh = [resized(t, i, sizes or {}) for i, t in enumerate(self.inputs)]
         replaced = dict(zip(map(id, self.inputs), fresh, strict=True))
         args = _replace(self.args, replaced)
         kwargs = _replace(self.kwargs, replaced)
@@ -184,7 +184,7 @@ def _replace(value: Any, tensors: Mapping[int, Any]) -> Any:
     return value
 
 
-def _like(tensor: Any, number: int, sizes: Sizes) -> Any:
+def resized(tensor: Any, number: int, sizes: Sizes) -> Any:
     """A tensor with the same values, repeated or cut where `sizes` has another size."""
     array = np.asarray(tensor.detach().cpu()._array()).reshape(tensor.shape)
     for axis, old in enumerate(array.shape):

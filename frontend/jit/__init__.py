@@ -1,21 +1,36 @@
-"""torch.jit: the decorators of TorchScript, which give the function back as it is.
+"""torch.jit: scripted and traced programs, which are saved with their source or graph.
 
 Nothing is compiled ahead here: calls are recorded while Python runs, and their kernels are fused
-anyway. So a scripted function is the function, with all its branches. Archives of TorchScript can't
-be read or written.
+anyway. So a scripted program is run by Python, with all branches, those that depend on values too;
+a traced one is the graph of the calls that it made once.
 """
 
 from __future__ import annotations
 
+import builtins
+import functools
 from collections.abc import Callable
 from contextlib import contextmanager
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, TypeVar
 
 from tilewright.ir.location import at_user_line
 
 from ..futures import Future
+from ..fx.concrete import TracerWarning, is_watching
 from ..nn import Module
+from . import archive, loading
 from .annotations import fits
+from .freezing import freeze, optimize_for_inference, run_frozen_optimizations
+from .modes import export, ignore, is_scripting, unused
+from .scripting import (
+    RecursiveScriptModule,
+    ScriptFunction,
+    ScriptModule,
+    script,
+    script_method,
+    scripted,
+)
+from .tracing import trace, trace_module
 
 F = TypeVar("F")
 T = TypeVar("T")
@@ -44,6 +59,7 @@ __all__ = [
     "onednn_fusion_enabled",
     "optimize_for_inference",
     "optimized_execution",
+    "run_frozen_optimizations",
     "save",
     "script",
     "script_if_tracing",
@@ -58,81 +74,25 @@ __all__ = [
 
 
 class Error(RuntimeError):
-    """An error of a scripted function; none is raised here."""
+    """An error of a scripted function. None is raised here: the errors are those of Python."""
 
 
-class TracerWarning(Warning):
-    """A warning of tracing; none is given here."""
+def script_if_tracing(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that traces keep whole, with its branches, as a scripted one."""
+    whole = ScriptFunction(fn)
 
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return (whole if is_tracing() else fn)(*args, **kwargs)
 
-class ScriptModule(Module):
-    """A module; PyTorch's base class of modules that are written for scripting."""
-
-
-class RecursiveScriptModule(ScriptModule):
-    """PyTorch's class of a scripted module. `script` gives the module itself, so none is made."""
-
-
-class ScriptFunction:
-    """PyTorch's class of a scripted function. None is made: `script` gives the function."""
-
-    def __init__(self, *args: Any, **options: Any):
-        raise RuntimeError("torch.jit.ScriptFunction can't be made: script gives the function")
-
-
-def script(obj: F, *args: Any, **options: Any) -> F:
-    """The function, module or class itself."""
-    return obj
-
-
-def trace(func: F, example_inputs: Any = None, *args: Any, **options: Any) -> F:
-    """The function or module itself: unlike PyTorch's, it keeps branches that depend on values."""
-    return func
-
-
-def trace_module(mod: F, inputs: Any, *args: Any, **options: Any) -> F:
-    """The module itself."""
-    return mod
-
-
-def freeze(mod: F, *args: Any, **options: Any) -> F:
-    """The module itself, which must be in evaluation mode."""
-    if getattr(mod, "training", False):
-        raise RuntimeError("Freezing is currently only implemented for modules in eval mode")
-    return mod
-
-
-def optimize_for_inference(mod: F, other_methods: Any = None) -> F:
-    """The module itself."""
-    return mod
-
-
-def script_method(fn: F) -> F:
-    return fn
-
-
-def script_if_tracing(fn: F) -> F:
-    return fn
+    return call
 
 
 _script_if_tracing = script_if_tracing
 
 
-def export(fn: F) -> F:
-    return fn
-
-
-def unused(fn: F) -> F:
-    return fn
-
-
 def interface(obj: F) -> F:
     return obj
-
-
-def ignore(drop: Any = False, **options: Any) -> Any:
-    """A decorator, with or without arguments, that gives the function back."""
-    return drop if callable(drop) else lambda fn: fn
 
 
 def _overload(fn: F) -> F:
@@ -143,14 +103,9 @@ def _overload_method(fn: F) -> F:
     return fn
 
 
-def is_scripting() -> bool:
-    """False: Python runs."""
-    return False
-
-
 def is_tracing() -> bool:
-    """False: Python runs."""
-    return False
+    """Whether torch.jit.trace, or torch.export, watches calls now."""
+    return is_watching()
 
 
 def annotate(the_type: Any, the_value: T) -> T:
@@ -180,20 +135,37 @@ def wait(future: Future[T]) -> T:
     return future.wait()
 
 
-def _refuse(name: str) -> NoReturn:
-    raise RuntimeError(
-        f"torch.jit.{name}: archives of TorchScript hold compiled programs, which tilewright can't "
-        "read or write. Keep the model's code, and torch.save(model.state_dict()), or export to "
-        f"ONNX{at_user_line()}"
-    )
+def save(m: Any, f: Any, _extra_files: dict[str, Any] | None = None) -> None:
+    """Write a scripted or traced program to a path or a binary file.
+
+    The file has the source of what runs, and all values: it loads where the classes of the program
+    aren't. torch.load reads the state_dict in it, PyTorch's torch.load too. RuntimeError if the
+    program holds what has no source, or can't be pickled. _extra_files: more records, by name.
+    """
+    if not builtins.isinstance(m, (ScriptModule, ScriptFunction)):
+        raise RuntimeError(
+            "torch.jit.save: expected what torch.jit.script or torch.jit.trace gave, got "
+            f"{type(m).__name__}{at_user_line()}"
+        )
+    archive.save(m, f, _extra_files)
 
 
-def save(m: Any, f: Any, *args: Any, **options: Any) -> NoReturn:
-    _refuse("save")
+def load(
+    f: Any,
+    map_location: Any = None,
+    _extra_files: dict[str, Any] | None = None,
+    _restore_shapes: bool = False,
+) -> Any:
+    """The program in a file of `save`, or the weights of one of PyTorch's TorchScript.
 
-
-def load(f: Any, *args: Any, **options: Any) -> NoReturn:
-    _refuse("load")
+    A program of `save` runs its source, so load only files from sources that you trust. An archive
+    of TorchScript gives a module with its parameters, buffers and attributes, whose call is an
+    error: its state_dict can be loaded into a model.
+    """
+    found = loading.load(f, map_location, _extra_files)
+    if builtins.isinstance(found, Module) and not builtins.isinstance(found, ScriptModule):
+        return scripted(found, {})
+    return found
 
 
 def set_fusion_strategy(strategy: list[tuple[str, int]]) -> list[tuple[str, int]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from typing import TYPE_CHECKING, Any
 
 from ..functions.creation import empty
@@ -17,6 +19,13 @@ if TYPE_CHECKING:
     from ..types import DeviceLike
 
 
+@functools.cache
+def _parameters_of(kind: type) -> tuple[str, ...]:
+    """The names that the constructor of an activation takes."""
+    own = issubclass(kind, _Activation) and "__init__" in vars(kind)
+    return tuple(inspect.signature(kind.__init__).parameters)[1:] if own else ()  # type: ignore[misc]
+
+
 class _Activation(Module):
     """A layer that calls a function of nn.functional with the options of its constructor.
 
@@ -26,12 +35,17 @@ class _Activation(Module):
     function: Any
     inplace = False
     shown: tuple[str, ...] = ()  # options the repr shows without their names
+    _derived = ("_options", "_arguments")
 
     def __init__(self, **options: Any) -> None:
         super().__init__()
         self.__dict__.update(options)
-        self._options = tuple(options)
-        self._arguments = tuple(value for name, value in options.items() if name != "inplace")
+        self._derive()
+
+    def _derive(self) -> None:
+        known = {n for kind in type(self).__mro__ for n in _parameters_of(kind)}
+        self._options = tuple(name for name in self.__dict__ if name in known)
+        self._arguments = tuple(self.__dict__[n] for n in self._options if n != "inplace")
 
     def forward(self, input: Tensor) -> Tensor:
         if self.inplace:

@@ -156,9 +156,25 @@ class Module(State):
         return sorted({*super().__dir__(), *self._parameters, *self._modules, *self._buffers})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        left = {*NAMES, *self._derived}  # of PyTorch's modules, or made anew
+        self.__dict__.update({k: v for k, v in state.items() if k not in left})
         for kind in ("_parameters", "_buffers", "_modules"):
             self.__dict__[kind] = Entries(self, state.get(kind))
+        self.__dict__.setdefault("_non_persistent_buffers_set", set())
+        for name in NAMES:
+            if state.get(name):
+                self._hook_registry()[name].update(state[name])
+        self._derive()
+
+    _derived: tuple[str, ...] = ()
+    """The names of attributes that follow from others, and aren't saved."""
+
+    def _derive(self) -> None:
+        """Make them."""
+
+    def _fields_of_torch(self) -> dict[str, Any]:
+        """Attributes that PyTorch's class has beside ours: a saved module has them too."""
+        return {}
 
     def _check_name(self, name: Any, what: str) -> None:
         if not isinstance(name, str):

@@ -66,6 +66,7 @@ class MaxPool3d(_MaxPoolNd):
 
 class _AvgPoolNd(Module):
     function: Any
+    divisor_override: int | None = None
 
     def __init__(
         self,

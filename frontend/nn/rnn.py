@@ -85,11 +85,13 @@ class RNNBase(Module):
         self.proj_size = proj_size
         out = proj_size or hidden_size
         gates = _GATES.get(mode, 1) * hidden_size
-        directions = ("", "_reverse") if bidirectional else ("",)
-        self._names: list[dict[str, str]] = []
+        directions = range(2 if bidirectional else 1)
+        where: dict[str, Any] = {"device": device, "dtype": dtype}
+        self._derive()
+        names = iter(self._names)
         for layer in range(num_layers):
             inputs = out * len(directions) if layer else input_size
-            for suffix in directions:
+            for _ in directions:
                 shapes: dict[str, tuple[int, ...]] = {
                     "weight_ih": (gates, inputs),
                     "weight_hh": (gates, out),
@@ -98,11 +100,34 @@ class RNNBase(Module):
                     shapes |= {"bias_ih": (gates,), "bias_hh": (gates,)}
                 if proj_size:
                     shapes["weight_hr"] = (proj_size, hidden_size)
-                self._names.append({kind: f"{kind}_l{layer}{suffix}" for kind in shapes})
-                for kind, shape in shapes.items():
-                    made = Parameter(creation.empty(*shape, device=device, dtype=dtype))
-                    setattr(self, self._names[-1][kind], made)
+                for name, shape in zip(next(names).values(), shapes.values(), strict=True):
+                    setattr(self, name, Parameter(creation.empty(*shape, **where)))
         self.reset_parameters()
+
+    _names: list[dict[str, str]]
+    """The names of the parameters of each layer and direction, by their kinds."""
+    _derived = (
+        "_names",
+        "_flat_weights",
+        "_flat_weights_names",
+        "_flat_weight_refs",
+        "_all_weights",
+    )
+
+    def _derive(self) -> None:
+        kinds = ["weight_ih", "weight_hh"] + ["bias_ih", "bias_hh"] * self.bias
+        kinds += ["weight_hr"] * bool(self.__dict__.setdefault("proj_size", 0))
+        self._names = [
+            {kind: f"{kind}_l{layer}{suffix}" for kind in kinds}
+            for layer in range(self.num_layers)
+            for suffix in (("", "_reverse") if self.bidirectional else ("",))
+        ]
+
+    def _fields_of_torch(self) -> dict[str, Any]:
+        names = [list(each.values()) for each in self._names]
+        flat = [name for each in names for name in each]
+        weights = [getattr(self, name) for name in flat]
+        return {"_all_weights": names, "_flat_weights_names": flat, "_flat_weights": weights}
 
     def reset_parameters(self) -> None:
         bound = 1.0 / math.sqrt(self.hidden_size)
@@ -206,17 +231,41 @@ class RNNBase(Module):
                 h, c = (*(s[i] for s in states or ()), None, None)[:2]
                 weights = (getattr(self, n) for n in self._names[i].values())
                 named = dict(zip(self._names[i], weights, strict=True))
-                y, *last = record(
-                    recurrent.layer, x, valid, h, c,
-                    named["weight_ih"], named["weight_hh"], named.get("bias_ih"),
-                    named.get("bias_hh"), named.get("weight_hr"), _CELLS[self.mode], i != first,
-                )  # fmt: skip
+                y, *last = run_layer(
+                    x, valid, h, c, **named, cell=_CELLS[self.mode], reverse=i != first
+                )
                 outputs.append(y)
                 found.append(tuple(last))
             x = outputs[0] if directions == 1 else cat(outputs, 2)
             if self.dropout and first + directions < len(self._names):
                 x = F.dropout(x, self.dropout, self.training)
         return x, [stack(each) for each in zip(*found, strict=True)]
+
+
+def run_layer(
+    x: Any,
+    valid: Any,
+    h: Any,
+    c: Any,
+    weight_ih: Any,
+    weight_hh: Any,
+    bias_ih: Any = None,
+    bias_hh: Any = None,
+    weight_hr: Any = None,
+    *,
+    cell: str,
+    reverse: bool,
+) -> Any:
+    """One layer in one direction: `recurrent.layer`, as graphs of torch.fx call it."""
+    return record(
+        recurrent.layer, x, valid, h, c, weight_ih, weight_hh, bias_ih, bias_hh, weight_hr, cell,
+        reverse,
+    )  # fmt: skip
+
+
+def run_cell(x: Any, h: Any, c: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, cell: str) -> Any:
+    """One step: `recurrent.step`, as graphs of torch.fx call it."""
+    return record(recurrent.step, x, h, c, w_ih, w_hh, b_ih, b_hh, cell)
 
 
 def _check_options(hidden_size: int, num_layers: int, dropout: Any, proj_size: int) -> None:
@@ -368,10 +417,8 @@ class RNNCellBase(Module):
         if alone:
             input, states = input.unsqueeze(0), tuple(s.unsqueeze(0) for s in states)
         h, c = (*states, None, None)[:2]
-        new = record(
-            recurrent.step, input, h, c, self.weight_ih, self.weight_hh, self.bias_ih,
-            self.bias_hh, cell,
-        )  # fmt: skip
+        weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        new = run_cell(input, h, c, *weights, cell)
         return tuple(s.squeeze(0) for s in new) if alone else new
 
 

@@ -96,6 +96,10 @@ class TransformerEncoderLayer(_Layer):
         self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
         self.activation = _get_activation_fn(activation)
 
+    def _fields_of_torch(self) -> dict[str, Any]:
+        known = {F.relu: 1, F.gelu: 2}
+        return {"activation_relu_or_gelu": known.get(self.activation, 0)}
+
     def forward(
         self,
         src: Tensor,

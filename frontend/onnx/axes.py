@@ -59,7 +59,7 @@ def _of_shapes(call: Call, shapes: Any) -> Iterator[tuple[tuple[int, int], str]]
         for tensor, shape in _paired(name, value, shapes.get(name)):
             axes = shape.items() if isinstance(shape, Mapping) else enumerate(shape or ())
             for axis, size in axes:
-                if size is None or isinstance(size, int) or str(size).endswith("STATIC"):
+                if size is None or isinstance(size, int) or "STATIC" in str(size):
                     continue
                 axis = _axis(call, number, name, axis)
                 yield (number, axis), _name(size, f"{name}_dim_{axis}")

@@ -5,6 +5,17 @@ and one raw buffer `data/<number>` for each storage. Files have the same class n
 (`torch._utils._rebuild_tensor_v2`, …), so each side reads the other's files.
 """
 
+from .options import (
+    LoadEndianness,
+    SourceChangeWarning,
+    get_crc32_options,
+    get_default_load_endianness,
+    get_default_mmap_options,
+    get_unsafe_globals_in_checkpoint,
+    set_crc32_options,
+    set_default_load_endianness,
+    set_default_mmap_options,
+)
 from .reading import load
 from .unpickling import (
     UnpicklingError,
@@ -16,11 +27,20 @@ from .unpickling import (
 from .writing import save
 
 __all__ = [
+    "LoadEndianness",
+    "SourceChangeWarning",
     "UnpicklingError",
     "add_safe_globals",
     "clear_safe_globals",
+    "get_crc32_options",
+    "get_default_load_endianness",
+    "get_default_mmap_options",
     "get_safe_globals",
+    "get_unsafe_globals_in_checkpoint",
     "load",
     "safe_globals",
     "save",
+    "set_crc32_options",
+    "set_default_load_endianness",
+    "set_default_mmap_options",
 ]

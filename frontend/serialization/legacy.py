@@ -17,7 +17,7 @@ import numpy as np
 
 from tilewright.ir.location import at_user_line
 
-from .rebuilding import Loaded, UnpicklingError, loaded, storage_id
+from .rebuilding import Loaded, UnpicklingError, loaded, revealed, storage_id
 from .unpickling import Unpickler
 
 MAGIC = 0x1950A86A20F9469CFC6C
@@ -126,7 +126,7 @@ def read_legacy(file: Any, path: Any, move: Callable[[str], str], weights_only: 
             raise RuntimeError(f"load: {path!s} is damaged: no storage {key!r}{at_user_line()}")
         return found[key] if view is None else _part(found[key], view, path)
 
-    result = Unpickler(bounded, weights_only, storage).read(path)
+    result = revealed(Unpickler(bounded, weights_only, storage).read(path), found.values())
     file.seek(end)
     return result
 

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.ir import dtype as dtypes
 from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import contiguous_strides
 
-from ..functions import creation, shapes
+from ..exchange.storages import TypedStorage, UntypedStorage
+from ..functions import creation, older, shapes
 
 
 class UnpicklingError(pickle.UnpicklingError):
@@ -24,6 +26,7 @@ class Loaded:
 
     def __init__(self, array: np.ndarray, dtype: DType | None, device: str):
         self.array, self.dtype, self.device = array, dtype, device
+        self.used = False  # by a tensor
         self.owners: dict[DType, Any] = {}  # dtype -> a contiguous tensor of the whole storage
 
     def elements(self, dtype: DType) -> np.ndarray:
@@ -68,7 +71,8 @@ def rebuild(storage: Loaded, offset: int, size: Any, stride: Any, *more: Any) ->
     if not isinstance(storage, Loaded) or storage.dtype is None:
         raise RuntimeError(f"load: a tensor without a storage of a known dtype{at_user_line()}")
     wants = bool(more[0]) if more else False
-    return rebuild_any(storage, offset, size, stride, wants, None, storage.dtype)
+    metadata = more[2] if len(more) > 2 else None
+    return rebuild_any(storage, offset, size, stride, wants, None, storage.dtype, metadata)
 
 
 def rebuild_any(
@@ -84,6 +88,7 @@ def rebuild_any(
     """A tensor of elements of `dtype`, at any strides of the storage."""
     if not isinstance(storage, Loaded) or not isinstance(dtype, DType):
         raise RuntimeError(f"load: a tensor without a storage or a dtype{at_user_line()}")
+    storage.used = True
     shape, strides = tuple(map(int, size)), tuple(map(int, stride))
     flat = storage.elements(dtype)
     count = math.prod(shape)
@@ -93,6 +98,9 @@ def rebuild_any(
         t = storage.owners[dtype] = creation._upload(flat.reshape(shape), dtype, storage.device)
     else:
         t = _strided(storage.whole(dtype), shape, strides, int(offset))
+    for name in ("conj", "neg"):  # the storage has the values without it
+        if isinstance(metadata, dict) and metadata.get(name):
+            t = getattr(t, name)()
     return t.requires_grad_() if requires_grad else t
 
 
@@ -114,7 +122,78 @@ def _strided(flat: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset
     return base.permute(*[order.index(i) for i in range(len(shape))])
 
 
-def rebuild_parameter(data: Any, requires_grad: bool, hooks: Any, *state: Any) -> Any:
+def rebuild_parameter(data: Any, requires_grad: bool, hooks: Any, state: Any = None) -> Any:
+    """A parameter. state: its attributes, as a dict or as (dict, slots)."""
     from ..nn.parameter import Parameter
 
-    return Parameter(data, requires_grad)
+    return _with_attributes(Parameter(data, requires_grad), state)
+
+
+def rebuild_typed(function: Any, kind: type, args: Any, state: Any) -> Any:
+    """A tensor with attributes, or of a subclass of Tensor."""
+    made = function(*args)
+    if kind is not type(made) and isinstance(kind, type) and issubclass(kind, type(made)):
+        made = made.as_subclass(kind)
+    return _with_attributes(made, state)
+
+
+def _with_attributes(made: Any, state: Any) -> Any:
+    own, slots = state if isinstance(state, tuple) and len(state) == 2 else (state, None)
+    for name, value in {**(own or {}), **(slots or {})}.items():
+        setattr(made, name, value)
+    return made
+
+
+def rebuild_meta(dtype: DType, size: Any, stride: Any, requires_grad: bool) -> Any:
+    """A tensor without memory."""
+    made = older.empty_strided(tuple(size), tuple(stride), dtype=dtype, device="meta")
+    return made.requires_grad_() if requires_grad else made
+
+
+def rebuild_from_array(data: Any, dtype: DType, device: Any, requires_grad: bool) -> Any:
+    """A tensor of a device that PyTorch saves as a NumPy array."""
+    made = creation.tensor(data, dtype=dtype)
+    return made.requires_grad_() if requires_grad else made
+
+
+def rebuild_moved(data: Any, dtype: DType, device: Any, requires_grad: bool) -> Any:
+    """A tensor of a device that PyTorch saves as one of the CPU."""
+    made = data.detach().to(dtype)
+    return made.requires_grad_() if requires_grad else made
+
+
+def refused(what: str, way: str) -> Any:
+    """What stands for a function of PyTorch that makes tensors of a kind that isn't there."""
+
+    def rebuild(*args: Any, **options: Any) -> Any:
+        raise RuntimeError(
+            f"load: the file holds {what}, which tilewright can't rebuild. In PyTorch, save "
+            f"{way}{at_user_line()}"
+        )
+
+    return rebuild
+
+
+def revealed(obj: Any, storages: Any) -> Any:
+    """Storages of the file that are objects of their own, as storages of ours: replaced in
+    containers."""
+    if all(each.used for each in storages):
+        return obj
+    if isinstance(obj, Loaded):
+        whole = obj.whole(obj.dtype or dtypes.uint8)
+        untyped = UntypedStorage(whole)
+        return (
+            untyped
+            if obj.dtype is None
+            else TypedStorage(wrap_storage=untyped, dtype=obj.dtype, _internal=True)
+        )
+    if isinstance(obj, dict):
+        for key in obj:
+            obj[key] = revealed(obj[key], storages)
+        return obj
+    if isinstance(obj, list):
+        obj[:] = [revealed(each, storages) for each in obj]
+        return obj
+    if type(obj) is tuple:
+        return tuple(revealed(each, storages) for each in obj)
+    return obj

@@ -13,3 +13,8 @@ STORAGES = {
     "ComplexDoubleStorage": dtypes.complex128,
 }  # fmt: skip
 STORAGE_OF = {dtype: name for name, dtype in STORAGES.items()}
+QUANTIZED = {
+    "Int8": dtypes.int8, "UInt8": dtypes.uint8, "Int32": dtypes.int32, "UInt4x2": dtypes.uint8,
+    "UInt2x4": dtypes.uint8,
+}  # fmt: skip
+"""Storages of quantized tensors: their elements."""

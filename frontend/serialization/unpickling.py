@@ -13,9 +13,23 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import Size
 
+from .. import layouts
+from .._tensor import Tensor
 from ..devices import device as Device
-from .rebuilding import UnpicklingError, rebuild, rebuild_any, rebuild_parameter
-from .storages import STORAGES
+from ..nn.parameter import Parameter
+from .naming import class_at, is_named, path_of
+from .rebuilding import (
+    UnpicklingError,
+    rebuild,
+    rebuild_any,
+    rebuild_from_array,
+    rebuild_meta,
+    rebuild_moved,
+    rebuild_parameter,
+    rebuild_typed,
+    refused,
+)
+from .storages import QUANTIZED, STORAGES
 
 _BaseUnpickler: Any = pickle._Unpickler  # type: ignore[attr-defined]  # in pure Python
 
@@ -27,12 +41,32 @@ def _bytes(*args: Any) -> bytearray:
     return bytearray(*args)
 
 
+def _layout(name: str) -> Any:
+    found = getattr(layouts, name.removeprefix("torch."), None)
+    if found is None:
+        raise UnpicklingError(f"load: the file holds the layout {name!r:.40}{at_user_line()}")
+    return found
+
+
 _SAFE: dict[tuple[str, str], Any] = {
     ("torch._utils", "_rebuild_tensor"): rebuild,
     ("torch._utils", "_rebuild_tensor_v2"): rebuild,
     ("torch._utils", "_rebuild_tensor_v3"): rebuild_any,
     ("torch._utils", "_rebuild_parameter"): rebuild_parameter,
     ("torch._utils", "_rebuild_parameter_with_state"): rebuild_parameter,
+    ("torch._utils", "_rebuild_meta_tensor_no_storage"): rebuild_meta,
+    ("torch._utils", "_rebuild_device_tensor_from_numpy"): rebuild_from_array,
+    ("torch._utils", "_rebuild_device_tensor_from_cpu_tensor"): rebuild_moved,
+    ("torch._tensor", "_rebuild_from_type_v2"): rebuild_typed,
+    ("torch._utils", "_rebuild_sparse_tensor"): refused("a sparse tensor", "x.to_dense()"),
+    ("torch._utils", "_rebuild_nested_tensor"): refused("a nested tensor", "x.unbind()"),
+    ("torch._utils", "_rebuild_qtensor"): refused("a quantized tensor", "x.dequantize()"),
+    ("torch._utils", "_rebuild_wrapper_subclass"): refused(
+        "a tensor of a subclass without memory of its own", "the tensors that it wraps"
+    ),
+    ("torch.serialization", "_get_layout"): _layout,
+    ("torch", "Tensor"): Tensor,
+    ("torch.nn.parameter", "Parameter"): Parameter,
     ("torch", "Size"): Size,
     ("torch", "device"): Device,
     ("collections", "OrderedDict"): OrderedDict,
@@ -43,6 +77,8 @@ _SAFE: dict[tuple[str, str], Any] = {
     ("collections", "Counter"): Counter,
     ("_codecs", "encode"): _codecs.encode,
     **{("torch", name): dtype for name, dtype in STORAGES.items()},
+    **{("torch", f"Q{n}Storage"): d for n, d in QUANTIZED.items()},
+    **{("torch", n): n for n in ("per_tensor_affine", "per_channel_affine")},
     ("torch", "UntypedStorage"): None,
     ("torch.storage", "UntypedStorage"): None,
     **{("torch", d.name): d for d in dtypes.ALL},
@@ -56,6 +92,9 @@ def add_safe_globals(safe_globals: list[Any]) -> None:
         obj, path = each if isinstance(each, tuple) else (each, None)
         module, _, name = (path or f"{obj.__module__}.{obj.__qualname__}").rpartition(".")
         _allowed[module, name] = obj
+        own = path_of(obj) if path is None and is_named(obj) else None
+        if own is not None:
+            _allowed[own] = obj
 
 
 def clear_safe_globals() -> None:
@@ -63,7 +102,7 @@ def clear_safe_globals() -> None:
 
 
 def get_safe_globals() -> list[Any]:
-    return list(_allowed.values())
+    return list(dict.fromkeys(_allowed.values()))
 
 
 @contextmanager
@@ -78,20 +117,35 @@ def safe_globals(objects: list[Any]) -> Iterator[None]:
         _allowed.update(before)
 
 
+def is_known(module: str, name: str) -> bool:
+    """Whether load(weights_only=True) builds a class, or calls a function."""
+    module = "builtins" if module == "__builtin__" else module
+    return (module, name) in _SAFE or (module, name) in _allowed
+
+
 class Unpickler(_BaseUnpickler):
     """Builds objects of listed classes, or of any class unless `weights_only`."""
 
     dispatch = dict(_BaseUnpickler.dispatch)
 
-    def __init__(self, file: Any, weights_only: bool, storage: Callable[[Any], Any]):
+    def __init__(
+        self,
+        file: Any,
+        weights_only: bool,
+        storage: Callable[[Any], Any],
+        classes: Callable[[str, str], Any] | None = None,
+    ):
         super().__init__(file, encoding="utf-8")
+        self.classes = classes
+        self.given: set[Any] = set()  # what `classes` gave: it may be built
         self.weights_only = weights_only
         self.storage = storage
 
     def load_build(self) -> None:
         """Set attributes, except on classes and functions, which outlive the load."""
         kind = type(self.stack[-2])
-        if self.weights_only and kind not in (OrderedDict, Counter, *_allowed.values()):
+        known = (OrderedDict, Counter, *_allowed.values())
+        if self.weights_only and kind not in known and kind not in self.given:
             raise UnpicklingError(
                 f"Weights only load failed: the file sets attributes of a {kind.__name__}"
                 f"{at_user_line()}"
@@ -108,6 +162,9 @@ class Unpickler(_BaseUnpickler):
     dispatch[pickle.BYTEARRAY8[0]] = load_bytearray8
 
     def find_class(self, module: str, name: str) -> Any:
+        if self.classes is not None and (found := self.classes(module, name)) is not None:
+            self.given.add(found)
+            return found
         # Protocol 2 calls the module `__builtin__`.
         module = "builtins" if module == "__builtin__" else module
         for table in (_SAFE, _allowed):
@@ -121,9 +178,7 @@ class Unpickler(_BaseUnpickler):
                 f"which can run any code the file holds{at_user_line()}"
             )
         if module == "torch" or module.startswith("torch."):
-            module = "tilewright" + module[5:]
-            if module.startswith("tilewright.nn.modules"):
-                module = "tilewright.nn"
+            return class_at(module, name)
         return super().find_class(module, name)
 
     def persistent_load(self, saved_id: Any) -> Any:

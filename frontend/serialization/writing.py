@@ -7,6 +7,7 @@ import os
 import pickle
 import zipfile
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,11 @@ from tilewright.runtime import devices, files
 from .. import recording
 from .._tensor import Tensor
 from ..devices import device as Device
+from ..exchange.storages import TypedStorage, UntypedStorage
 from ..functions import shapes
+from ..layouts import layout
+from ..nn import Module
+from .naming import is_named, path_of, reduced
 from .storages import STORAGE_OF
 
 if TYPE_CHECKING:
@@ -30,7 +35,7 @@ _VERSION = b"3\n"
 _BasePickler: Any = pickle._Pickler  # type: ignore[attr-defined]  # in pure Python
 
 
-class _Name:
+class Name:
     """A global of PyTorch's. The pickle gets only its name, so it need not exist here."""
 
     def __init__(self, module: str, name: str):
@@ -40,14 +45,20 @@ class _Name:
         raise TypeError(f"{self.module}.{self.name} stands for a name in a file")
 
 
-_REBUILD = _Name("torch._utils", "_rebuild_tensor_v2")
-_REBUILD_ANY = _Name("torch._utils", "_rebuild_tensor_v3")
-_REBUILD_PARAMETER = _Name("torch._utils", "_rebuild_parameter")
-_SIZE = _Name("torch", "Size")
-_DEVICE = _Name("torch", "device")
+_REBUILD = Name("torch._utils", "_rebuild_tensor_v2")
+_REBUILD_ANY = Name("torch._utils", "_rebuild_tensor_v3")
+_REBUILD_PARAMETER = Name("torch._utils", "_rebuild_parameter")
+_UNTYPED = Name("torch.storage", "UntypedStorage")
+_REBUILD_WITH_STATE = Name("torch._utils", "_rebuild_parameter_with_state")
+_REBUILD_META = Name("torch._utils", "_rebuild_meta_tensor_no_storage")
+_REBUILD_TYPED = Name("torch._tensor", "_rebuild_from_type_v2")
+_TENSOR = Name("torch", "Tensor")
+_SIZE = Name("torch", "Size")
+_LAYOUT = Name("torch.serialization", "_get_layout")
+_DEVICE = Name("torch", "device")
 
 
-class _Storage:
+class Storage:
     """Memory of one dtype, as the pickle refers to it."""
 
     def __init__(self, name: str, key: str, device: str, count: int, array: np.ndarray):
@@ -55,27 +66,33 @@ class _Storage:
         self.array = array
 
 
-class _Pickler(_BasePickler):
+class Pickler(_BasePickler):
     """Writes tensors by reference to storages, which it collects."""
 
     dispatch = dict(_BasePickler.dispatch)
 
     def __init__(self, file: Any, protocol: int):
         super().__init__(file, protocol)
-        self.storages: dict[Any, _Storage] = {}
+        self.storages: dict[Any, Storage] = {}
         self.kept: list[Any] = []  # keeps storages alive, as ids tell them apart
 
     def persistent_id(self, obj: Any) -> Any:
-        if isinstance(obj, _Storage):
+        if isinstance(obj, UntypedStorage):
+            found = self._storage_of(obj)
+            count = found.array.nbytes
+            return ("storage", _UNTYPED, found.key, found.device, count)
+        if isinstance(obj, TypedStorage):
+            obj = self._storage_of(obj)
+        if isinstance(obj, Storage):
             module = "torch.storage" if obj.name == "UntypedStorage" else "torch"
-            return ("storage", _Name(module, obj.name), obj.key, obj.device, obj.count)
+            return ("storage", Name(module, obj.name), obj.key, obj.device, obj.count)
         return None
 
-    def _save_name(self, obj: _Name) -> None:
+    def _save_name(self, obj: Name) -> None:
         self.write(pickle.GLOBAL + f"{obj.module}\n{obj.name}\n".encode())
         self.memoize(obj)
 
-    dispatch[_Name] = _save_name
+    dispatch[Name] = _save_name
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, Tensor):
@@ -84,54 +101,82 @@ class _Pickler(_BasePickler):
             return _SIZE, (tuple(obj),)
         if isinstance(obj, Device):
             return _DEVICE, (obj.type,) if obj.index is None else (obj.type, obj.index)
+        if isinstance(obj, layout):
+            return _LAYOUT, (str(obj),)
+        if isinstance(obj, Module):
+            return reduced(obj) or NotImplemented
         return NotImplemented
 
     def _reduce_tensor(self, t: Any) -> Any:
         from ..nn.parameter import Parameter
 
         if isinstance(t, Parameter):
-            return _REBUILD_PARAMETER, (t.detach(), t.requires_grad, OrderedDict())
+            args: Any = (t.detach(), t.requires_grad, OrderedDict())
+            if t.__dict__:
+                return _REBUILD_WITH_STATE, (*args, dict(t.__dict__))
+            return _REBUILD_PARAMETER, args
         requires_grad = t.requires_grad and t.is_leaf
-        plain = t.detach()
+        if t.device.type == "meta":
+            shape, stride = tuple(t.shape), tuple(t.stride())
+            return _REBUILD_META, (_dtype_name(t.dtype), shape, stride, requires_grad)
+        storage, strides, offset = self._memory(t.detach())
+        shape = tuple(t.shape)
+        args = (storage, offset, shape, tuple(strides), requires_grad, OrderedDict())
+        function = _REBUILD
+        if storage.name == "UntypedStorage":
+            function, args = _REBUILD_ANY, (*args, _dtype_name(t.dtype))
+        if t.__dict__:
+            return _REBUILD_TYPED, (function, _TENSOR, args, dict(t.__dict__))
+        return function, args
+
+    def _storage_of(self, obj: Any) -> Storage:
+        """The memory of a storage object."""
+        if isinstance(obj, UntypedStorage):
+            flat = obj._tensor.detach()
+            return self._memory(flat)[0]
+        return self._memory(obj._untyped_storage._tensor.detach())[0]
+
+    def _memory(self, plain: Any) -> tuple[Storage, Any, int]:
+        """(storage, strides, offset) of a tensor without history."""
         self.kept.append(plain)
         plain._array()  # computed now
         state = plain._storage
         name = state._aval[2]
         whole = np.asarray(devices.get(name).to_numpy(state._buffer))
-        shape = tuple(plain.shape)
         strides: tuple[int, ...]
         if whole.flags.c_contiguous and not (plain._chain and plain._chain.retypes):
             _, strides, offset = shapes.layout_of(plain)
             owner: Any = state
         else:  # memory that NumPy lent us
             whole = np.ascontiguousarray(plain._array())
-            strides, offset, owner = contiguous_strides(shape), 0, plain
+            strides, offset, owner = contiguous_strides(tuple(plain.shape)), 0, plain
         storage = self.storages.get(id(owner))
         if storage is None:
-            kind = STORAGE_OF.get(t.dtype, "UntypedStorage")
+            kind = STORAGE_OF.get(plain.dtype, "UntypedStorage")
             count = whole.size if kind != "UntypedStorage" else whole.nbytes
             where = "cpu" if name in ("cpu", "interpret") else name
-            storage = _Storage(kind, str(len(self.storages)), where, count, whole)
+            storage = Storage(kind, str(len(self.storages)), where, count, whole)
             self.storages[id(owner)] = storage
             self.kept.append(owner)
-        args: Any = (storage, offset, shape, tuple(strides), requires_grad, OrderedDict())
-        if storage.name == "UntypedStorage":
-            return _REBUILD_ANY, (*args, _dtype_name(t.dtype))
-        return _REBUILD, args
+        return storage, strides, offset
 
     def save(self, obj: Any, save_persistent_id: bool = True) -> Any:
         if type(obj) is DType:  # a bare global, as PyTorch writes a dtype
             obj = _dtype_name(obj)
+        elif is_named(obj):
+            path = path_of(obj)
+            obj = obj if path is None else _names.setdefault(path, Name(*path))
         return super().save(obj, save_persistent_id)
 
 
-_dtype_names: dict[DType, _Name] = {}
+_names: dict[tuple[str, str], Name] = {}
+_dtype_names: dict[DType, Name] = {}
 
 
-def _dtype_name(dtype: DType) -> _Name:
+def _dtype_name(dtype: DType) -> Name:
     found = _dtype_names.get(dtype)
     if found is None:
-        found = _dtype_names[dtype] = _Name("torch", dtype.name)
+        found = _dtype_names[dtype] = Name("torch", dtype.name)
     return found
 
 
@@ -148,32 +193,54 @@ def save(
     """
     recording.flush()
     if hasattr(f, "write"):
-        _write(obj, f, "archive", pickle_protocol)
+        written(obj, f, "archive", pickle_protocol)
         return
     path = os.fspath(f)
     folder, base = os.path.split(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise RuntimeError(f"Parent directory {folder} does not exist.{at_user_line()}")
     with files.whole(path) as file:
-        _write(obj, file, os.path.splitext(base)[0] or "archive", pickle_protocol)
+        written(obj, file, os.path.splitext(base)[0] or "archive", pickle_protocol)
 
 
-def _write(obj: Any, file: Any, name: str, protocol: int) -> None:
+Storages = dict[Any, Storage]
+
+
+def written(
+    obj: Any,
+    file: Any,
+    name: str,
+    protocol: int,
+    more: Callable[[Storages], Mapping[str, bytes]] = lambda storages: {},
+) -> None:
+    """Write an archive to a file. more: its further records, which may refer to, and add to, the
+    storages."""
     data = io.BytesIO()
-    pickler = _Pickler(data, protocol)
+    pickler = Pickler(data, protocol)
     pickler.dump(obj)
+    records = {"data.pkl": data.getvalue(), "byteorder": b"little", **more(pickler.storages)}
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr(_entry(f"{name}/data.pkl"), data.getvalue())
-        archive.writestr(_entry(f"{name}/byteorder"), b"little")
+        for record, content in records.items():
+            _put(archive, f"{name}/{record}", content)
         for storage in pickler.storages.values():
             array = storage.array
             if array.dtype.byteorder == ">":
                 array = array.astype(array.dtype.newbyteorder("<"))
             raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-            archive.writestr(_entry(f"{name}/data/{storage.key}"), raw.tobytes())
-        archive.writestr(_entry(f"{name}/version"), _VERSION)
+            _put(archive, f"{name}/data/{storage.key}", raw.data)
+        _put(archive, f"{name}/version", _VERSION)
 
 
-def _entry(name: str) -> zipfile.ZipInfo:
+_ALIGNMENT = 64  # of each record, so that a file in memory can be read in place
+
+
+def _put(archive: zipfile.ZipFile, name: str, content: Any) -> None:
     # A fixed date, so that saving twice gives the same bytes.
-    return zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+    entry = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+    # The content stands behind a header of 30 bytes, the name and the extra fields; sizes of large
+    # records have a field of their own.
+    large = 20 if len(content) * 1.05 > zipfile.ZIP64_LIMIT else 0
+    at = archive.start_dir + 30 + len(name.encode()) + large
+    padding = -(at + 4) % _ALIGNMENT
+    entry.extra = b"FB" + padding.to_bytes(2, "little") + b"Z" * padding
+    archive.writestr(entry, content)

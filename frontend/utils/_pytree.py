@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, NamedTuple
 
 PyTree = Any
@@ -96,6 +96,43 @@ def register_pytree_node(
 
 
 _register_pytree_node = register_pytree_node
+
+
+def register_dataclass(
+    cls: type[Any],
+    *,
+    field_names: list[str] | None = None,
+    drop_field_names: list[str] | None = None,
+    serialized_type_name: str | None = None,
+) -> None:
+    """Treat instances of a dataclass as containers of their fields.
+
+    field_names: of the fields that are parts, by default all that __init__ takes; the others,
+    drop_field_names, are left to their defaults.
+    """
+    if not is_dataclass(cls):
+        raise AssertionError(f"Only dataclasses can be registered with this function: {cls}")
+    names = [f.name for f in fields(cls) if f.init]
+    if field_names is None:
+        field_names = [n for n in names if n not in (drop_field_names or ())]
+    own = tuple(field_names)
+
+    def flatten(value: Any) -> tuple[list[Any], Any]:
+        return [getattr(value, name) for name in own], own
+
+    def unflatten(values: Iterable[Any], names: Any) -> Any:
+        return cls(**dict(zip(names, values, strict=True)))
+
+    def with_keys(value: Any) -> tuple[list[tuple[Any, Any]], Any]:
+        return [(GetAttrKey(name), getattr(value, name)) for name in own], own
+
+    register_pytree_node(
+        cls,
+        flatten,
+        unflatten,
+        serialized_type_name=serialized_type_name,
+        flatten_with_keys_fn=with_keys,
+    )
 
 
 def is_namedtuple_class(cls: Any) -> bool:

@@ -251,10 +251,12 @@ ROOMS = {
         __config__ _utils autograd backends exchange inspection linalg random replay signal testing
         _tensor aot library mps mtia naming profiler storage xpu
         _custom_ops amp nn ops overrides
-        _C compiler cpu fft jit masked optim publish serialization special tuning
+        _C compiler cpu fft masked optim publish serialization special tuning
         __init__ _dynamo cuda hub short_time
         utils
         accelerator ao distributions func fx onnx
+        jit
+        export
         as_torch
         cli
         __main__

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 __all__ = [
+    "ConstraintViolationError",
     "GuardOnDataDependentSymNode",
     "free_symbols",
     "free_unbacked_symbols",
@@ -21,7 +22,11 @@ __all__ = [
 
 
 class GuardOnDataDependentSymNode(RuntimeError):
-    """A question about a size that depends on data; none is asked here."""
+    """An exported program asks for a value that depends on its inputs."""
+
+
+class ConstraintViolationError(RuntimeError):
+    """An exported program isn't the same for all sizes that it was declared for."""
 
 
 def guard_or_false(a: Any) -> bool:

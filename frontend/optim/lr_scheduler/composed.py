@@ -53,14 +53,14 @@ class OneCycleLR(LRScheduler):
         up = float(pct_start * total_steps) - 1
         if three_phase:
             self._schedule_phases = [
-                (up, "initial_lr", "max_lr", "max_momentum", "base_momentum"),
-                (2 * up, "max_lr", "initial_lr", "base_momentum", "max_momentum"),
-                (total_steps - 1, "initial_lr", "min_lr", "max_momentum", "max_momentum"),
+                _phase(up, "initial_lr", "max_lr", "max_momentum", "base_momentum"),
+                _phase(2 * up, "max_lr", "initial_lr", "base_momentum", "max_momentum"),
+                _phase(total_steps - 1, "initial_lr", "min_lr", "max_momentum", "max_momentum"),
             ]
         else:
             self._schedule_phases = [
-                (up, "initial_lr", "max_lr", "max_momentum", "base_momentum"),
-                (total_steps - 1, "max_lr", "min_lr", "base_momentum", "max_momentum"),
+                _phase(up, "initial_lr", "max_lr", "max_momentum", "base_momentum"),
+                _phase(total_steps - 1, "max_lr", "min_lr", "base_momentum", "max_momentum"),
             ]
         groups = optimizer.param_groups
         if last_epoch == -1:
@@ -104,7 +104,8 @@ class OneCycleLR(LRScheduler):
         rates = []
         for group in self.optimizer.param_groups:
             start = 0.0
-            for i, (end, lr0, lr1, m0, m1) in enumerate(self._schedule_phases):
+            for i, phase in enumerate(self._schedule_phases):
+                end, lr0, lr1, m0, m1 = phase.values()
                 if step <= end or i == len(self._schedule_phases) - 1:
                     share = (step - start) / (end - start)
                     rates.append(self._anneal(group[lr0], group[lr1], share))
@@ -113,6 +114,14 @@ class OneCycleLR(LRScheduler):
                     break
                 start = end
         return rates
+
+
+def _phase(end: float, lr0: str, lr1: str, m0: str, m1: str) -> dict[str, Any]:
+    """A phase as PyTorch's state_dict has it: its last step, and which of a group's entries its
+    rates and momenta are at its ends."""
+    return {
+        "end_step": end, "start_lr": lr0, "end_lr": lr1, "start_momentum": m0, "end_momentum": m1,
+    }  # fmt: skip
 
 
 def _each(name: str, value: Any, groups: Sequence[Any]) -> list[Any]:

@@ -1,0 +1,130 @@
+"""torch.export: a module's call as a graph with its weights, for all sizes that may differ.
+
+A program is recorded at several sizes, and its graphs become one in which sizes are computed from
+those of the inputs. Reading a value, and a course that depends on a size, are errors.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.ir.location import at_user_line
+
+from ..jit import archive, loading
+from ..nn import Module
+from ..utils._pytree import register_dataclass as _register
+from .dynamic_shapes import AdditionalInputs, Constraint, Dim, ShapesCollection, dims
+from .exported_program import (
+    ExportedProgram,
+    ModuleCallEntry,
+    ModuleCallSignature,
+    build,
+    default_decompositions,
+)
+from .graph_signature import ExportBackwardSignature, ExportGraphSignature
+from .recording import Example, generic
+
+__all__ = [
+    "AdditionalInputs",
+    "Constraint",
+    "Dim",
+    "ExportBackwardSignature",
+    "ExportGraphSignature",
+    "ExportedProgram",
+    "ModuleCallEntry",
+    "ModuleCallSignature",
+    "ShapesCollection",
+    "default_decompositions",
+    "dims",
+    "draft_export",
+    "export",
+    "load",
+    "register_dataclass",
+    "save",
+]
+
+
+def export(
+    mod: Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    strict: bool = False,
+    preserve_module_call_signature: tuple[str, ...] = (),
+    prefer_deferred_runtime_asserts_over_guards: bool = False,
+) -> ExportedProgram:
+    """The call mod(*args, **kwargs) as a program.
+
+    dynamic_shapes: sizes that may differ, by argument: {"x": {0: Dim("batch")}}, or a tuple in the
+    order of the arguments; nested as they are. An entry is a Dim, Dim.AUTO, Dim.DYNAMIC, an int or
+    None.
+
+    Raises GuardOnDataDependentSymNode where the program reads a value that depends on its inputs,
+    and ConstraintViolationError if it isn't the same for all sizes (both in
+    torch.fx.experimental.symbolic_shapes).
+    """
+    if not isinstance(mod, Module):
+        raise ValueError(f"Expected `mod` to be an instance of `torch.nn.Module`, got {type(mod)}.")
+    if not isinstance(args, tuple):
+        raise TypeError(
+            f"Expecting `args` to be a tuple of example positional inputs, got {type(args)}"
+            f"{at_user_line()}"
+        )
+    example = Example(mod, args, kwargs or {})
+    if isinstance(dynamic_shapes, AdditionalInputs):
+        dynamic_shapes = dynamic_shapes.dynamic_shapes(mod, args, kwargs)
+    recorded, symbols = generic(example, example.symbols(dynamic_shapes))
+    return build(example, recorded, symbols)
+
+
+def draft_export(
+    mod: Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    **options: Any,
+) -> ExportedProgram:
+    """As `export`: there is one way to record a program."""
+    return export(mod, args, kwargs, dynamic_shapes=dynamic_shapes)
+
+
+def save(
+    ep: ExportedProgram,
+    f: Any,
+    *,
+    extra_files: Mapping[str, Any] | None = None,
+    opset_version: Any = None,
+    pickle_protocol: int = 2,
+) -> None:
+    """Write a program to a path or a binary file. torch.load reads its state_dict."""
+    if not isinstance(ep, ExportedProgram):
+        raise TypeError(
+            "The 'ep' parameter must be an instance of 'ExportedProgram', got "
+            f"'{type(ep).__name__}' instead."
+        )
+    archive.save(ep, f if hasattr(f, "write") else os.fspath(f), extra_files)
+
+
+def load(
+    f: Any,
+    *,
+    extra_files: dict[str, Any] | None = None,
+    expected_opset_version: Any = None,
+) -> ExportedProgram:
+    """The program in a file of `save`. Loading runs code that the file holds: trust its source."""
+    found = loading.load(f, None, extra_files)
+    if not isinstance(found, ExportedProgram):
+        raise RuntimeError(
+            f"torch.export.load: the file holds a {type(found).__name__}, not an exported program: "
+            f"use torch.jit.load{at_user_line()}"
+        )
+    return found
+
+
+def register_dataclass(cls: type, *, serialized_type_name: str | None = None) -> None:
+    """Let instances of a dataclass be among the arguments and results of exported programs."""
+    _register(cls, serialized_type_name=serialized_type_name)
