@@ -51,6 +51,8 @@ class Target:
     block_scales: whether a product of float8 with scales of blocks is one kernel.
     tf32: whether products of float32 may be rounded to TF32's 10 bits, as PyTorch's switch allows.
     tf32_convolutions: the same for convolutions, which PyTorch rounds unless it is told not to.
+    complex_numbers: whether kernels compute with complex numbers. Otherwise these are pairs of real
+        ones (pairs/).
     rounds_halves: whether each result of a half type is rounded, also within the kernel that
         computes it, so that no value depends on which others are in memory.
     """
@@ -83,6 +85,7 @@ class Target:
     chip: Chip = SM_90
     tf32: bool = False
     tf32_convolutions: bool = False
+    complex_numbers: bool = False
     rounds_halves: bool = True
 
     def rounds(self, convolution: bool) -> bool:
@@ -107,6 +110,7 @@ NUMPY = Target(
     op_cost=16.0,
     parallel=1,
     row_limit=1 << 62,
+    complex_numbers=True,
 )
 INTERPRET = Target(
     "interpret",

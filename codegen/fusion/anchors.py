@@ -28,7 +28,7 @@ from ..legalize.writes import reads_elsewhere
 from ..lower import movement
 from ..lower.contraction import contraction
 from ..lower.places import Places, Reading
-from ..ops import CHANNELS_LAST, grouped_scatter, initial, overwrite
+from ..ops import CHANNELS_LAST, flat, grouped_scatter, initial, overwrite
 from ..target import Target
 
 # The nodes between two anchors can make a kernel's text explode. A kernel computes at most
@@ -131,6 +131,8 @@ class _Cutter:
             # What computes it reads memory and nothing else.
             self.anchors.add(node)
             self.anchors.update({memory(o) for o in node.operands} - self.leaves)
+        elif node.op is flat:
+            self.anchors.update({memory(node.operands[0])} - self.leaves)
         elif kind is Kind.EXTERNAL:
             self.anchors.add(node)
             tensors = node.operands[: node.attrs[1]]
