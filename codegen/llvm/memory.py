@@ -269,7 +269,10 @@ def _scattered(body: Body, buffer: Buffer, offset: Index, mask: Mask | None, at:
         rest, moving = split(body, offset)
         start = uniform(body, rest, None)
         (atom, coefficient), *_ = moving.terms or ((None, 0),)
-        factor = body.size(coefficient, ("coefficient", offset, atom))
+        if coefficient in STRIDES:
+            factor = constant(coefficient, "i64")
+        else:
+            factor = body.size(coefficient, ("coefficient", offset, atom))
         assert body.vector is not None
         moved = code.binary("mul", body.vector.variable, factor, at)
         first = code.binary("add", start, moved, at)
@@ -286,7 +289,15 @@ def store(body: Body, stores: Sequence[tuple[Store, Ref]]) -> None:
     """Writes values at the innermost level, after all of them are computed."""
     at, code = body.code.level, body.code
     neighbours = []
+    sides = _side_by_side(body, stores)
+    for first, second in sides:
+        both = [to_memory(body, code.spread(v, body.lanes, at), s.buffer.dtype, at)
+                for s, v in (first, second)]
+        _alternate(body, first[0], both[0], both[1], at)
+    done = {id(each) for pair in sides for each, _ in pair}
     for each, value in stores:
+        if id(each) in done:
+            continue
         buffer = each.buffer
         axes = body.analysis.index_axes(each.offset)
         if not body.in_lanes(axes):
@@ -308,6 +319,53 @@ def store(body: Body, stores: Sequence[tuple[Store, Ref]]) -> None:
         )
 
 
+def _side_by_side(
+    body: Body, stores: Sequence[tuple[Store, Ref]]
+) -> list[tuple[tuple[Store, Ref], tuple[Store, Ref]]]:
+    """Stores to neighbouring elements of a buffer, with lanes two elements apart: both parts of
+    complex numbers."""
+    if body.vector is None:
+        return []
+    found: dict[tuple[Buffer, Index], tuple[Store, Ref]] = {}
+    pairs = []
+    for each in stores:
+        buffer, offset = each[0].buffer, each[0].offset
+        before = found.pop((buffer, offset - 1), None)
+        if before is not None:
+            pairs.append((before, each))
+        elif not body.analysis.index_reads(offset) and stride_of(body, offset) == 2:
+            found[buffer, offset] = each
+    return pairs
+
+
+def _alternate(body: Body, first: Store, a: Ref, b: Ref, at: Level) -> None:
+    """Stores the elements of `a` and `b` in turns, from the place of `first` on, as one vector."""
+    code, lanes, buffer = body.code, body.lanes, first.buffer
+    assert body.vector is not None
+    kind, align = stored(buffer.dtype), buffer.dtype.itemsize
+    rest, _ = split(body, first.offset)
+    moved = code.binary("mul", body.vector.variable, constant(2, "i64"), at)
+    start = code.binary("add", uniform(body, rest, None), moved, at)
+    text = f"getelementptr {kind}, ptr {body.buffer(buffer).text}, i64 {start.text}"
+    address = code.let(text, "ptr", at=at)
+    order = ", ".join(f"i32 {i // 2 + i % 2 * lanes}" for i in range(2 * lanes))
+    picks = f"<{2 * lanes} x i32> <{order}>"
+    both = code.let(f"shufflevector {a.typed}, {b.typed}, {picks}", kind, 2 * lanes, at)
+
+    def whole() -> list[Ref]:
+        code.add(f"store {both.typed}, ptr {address.text}, align {align}", at)
+        return []
+
+    def part() -> list[Ref]:
+        mask = code.spread(body.lane_mask(at), lanes, at)
+        text = f"shufflevector {mask.typed}, {mask.typed}, {picks}"
+        twice = code.let(text, "i1", 2 * lanes, at)
+        _masked_store(body, address, buffer, both, twice, at)
+        return []
+
+    _two_ways(body, at, whole, part)
+
+
 def _store_scalar(body: Body, buffer: Buffer, offset: Index, raw: Ref, at: Level) -> None:
     base = body.buffer(buffer)
     where = uniform(body, offset, None)
@@ -327,15 +385,20 @@ def _vector_stores(body: Body, each: Neighbours, at: Level) -> list[Ref]:
 
 
 def _masked_stores(body: Body, each: Neighbours, at: Level) -> list[Ref]:
-    code, lanes = body.code, body.lanes
     mask = body.lane_mask(at)
     for address, buffer, raw in each:
-        symbol = f"@llvm.masked.store.{suffix(raw.type, lanes)}.p0"
-        code.declare(f"declare void {symbol}({raw.full_type}, ptr, i32, <{lanes} x i1>)")
-        align = buffer.dtype.itemsize
-        given = f"{raw.typed}, ptr {address.text}, i32 {align}, {mask.typed}"
-        code.add(f"call void {symbol}({given})", at)
+        _masked_store(body, address, buffer, raw, mask, at)
     return []
+
+
+def _masked_store(
+    body: Body, address: Ref, buffer: Buffer, raw: Ref, mask: Ref, at: Level
+) -> None:
+    code = body.code
+    symbol = f"@llvm.masked.store.{suffix(raw.type, raw.lanes)}.p0"
+    code.declare(f"declare void {symbol}({raw.full_type}, ptr, i32, <{raw.lanes} x i1>)")
+    given = f"{raw.typed}, ptr {address.text}, i32 {buffer.dtype.itemsize}, {mask.typed}"
+    code.add(f"call void {symbol}({given})", at)
 
 
 def _scatter(body: Body, buffer: Buffer, offset: Index, raw: Ref, at: Level) -> None:

@@ -32,11 +32,11 @@ def div(a: Pair, b: Pair) -> Pair:
     wide = ops.abs(c) >= ops.abs(d)
     high, low = ops.where(wide, c, d), ops.where(wide, d, c)
     zero = ops.eq(high, zeros_like(high))
-    ratio = ops.where(zero, high, low / high)
+    ratio = low / high
     length = ops.where(zero, ops.abs(c), high + low * ratio)
-    first, second = ops.where(wide, x, y), ops.where(wide, y, x)
-    real, imag = first + second * ratio, second - first * ratio
-    return real / length, ops.where(wide, imag, -imag) / length
+    real = ops.where(wide, x + y * ratio, x * ratio + y)
+    imag = ops.where(wide, y - x * ratio, y * ratio - x)
+    return ops.where(zero, x, real) / length, ops.where(zero, y, imag) / length
 
 
 def reciprocal(z: Pair) -> Pair:

@@ -37,19 +37,39 @@ def _is_zero(x: Node) -> Node:
     return ops.eq(x, zeros_like(x))
 
 
+def _both(*conditions: Node) -> Node:
+    found, *rest = conditions
+    for each in rest:
+        found = ops.bitwise_and(found, each)
+    return found
+
+
+def _endless(x: Node) -> Node:
+    """Whether a number is infinite or NaN."""
+    return ops.bitwise_not(ops.isfinite(x))
+
+
+def _like(x: Node, value: float) -> Node:
+    return full_like(x, value)
+
+
 # ---- exponentials ----------------------------------------------------------------------------
 
 
 def exp(z: Pair) -> Pair:
+    """exp(x) (cos y + i sin y). Where exp(x) would overflow, a factor is kept back."""
     x, y = z
-    size = ops.exp(x)
-    # exp(inf) sin(0) is 0, and exp(-inf) is 0 in any direction.
-    gone = _is_zero(size)
-    straight = _is_zero(y)
-    return (
-        ops.where(gone, zeros_like(x), ops.where(straight, size, size * ops.cos(y))),
-        ops.where(straight, y, ops.where(gone, zeros_like(x), size * ops.sin(y))),
-    )
+    bound, back = (709.0, 30.0) if x.dtype is float64 else (88.0, 10.0)
+    huge = _both(x > bound, ops.isfinite(x))
+    size = ops.exp(ops.where(huge, x - back, x))
+    rest = ops.where(huge, _like(x, math.exp(back)), _like(x, 1))
+    real, imag = size * ops.cos(y) * rest, size * ops.sin(y) * rest
+    imag = ops.where(_is_zero(y), y, imag)
+    # Beside an infinite x no direction is needed for the size.
+    turning = _both(_endless(y), ops.isinf(x))
+    gone = _both(turning, x < 0)
+    real = ops.where(turning, size, real)
+    return real, ops.where(gone, ops.copysign(zeros_like(y), y), imag)
 
 
 def exp2(z: Pair) -> Pair:
@@ -60,12 +80,7 @@ def expm1(z: Pair) -> Pair:
     """exp(x) cos(y) - 1 = expm1(x) cos(y) - 2 sin(y/2)^2."""
     x, y = z
     half = ops.sin(y * 0.5)
-    straight = _is_zero(y)
-    near = ops.expm1(x)
-    real, imag = exp(z)
-    small = ops.abs(x) < 1
-    fine = near * ops.cos(y) - half * half * 2
-    return ops.where(straight, near, ops.where(small, fine, real - 1)), imag
+    return ops.expm1(x) * ops.cos(y) - half * half * 2, ops.exp(x) * ops.sin(y)
 
 
 def sigmoid(z: Pair) -> Pair:
@@ -104,8 +119,11 @@ def log10(z: Pair) -> Pair:
 def log1p(z: Pair) -> Pair:
     x, y = z
     far = log(plus(z, 1))
-    small = ops.bitwise_and(ops.abs(x) < 0.5, ops.abs(y) < 0.5)
-    return ops.where(small, ops.log1p(x * (x + 2) + y * y) * 0.5, far[0]), far[1]
+    small = _both(ops.abs(x) < 0.5, ops.abs(y) < 0.5)
+    # A real number keeps the sign of its zero.
+    size = ops.log1p(ops.where(_is_zero(y), x, x * (x + 2) + y * y))
+    size = ops.where(_is_zero(y), size, size * 0.5)
+    return ops.where(small, size, far[0]), far[1]
 
 
 # ---- roots and powers ------------------------------------------------------------------------
@@ -129,14 +147,11 @@ def sqrt(z: Pair) -> Pair:
     right = x >= 0
     real = ops.where(right, root, ops.abs(other)) * after
     imag = ops.where(right, other, ops.copysign(root, y)) * after
-    wide, endless = ops.isinf(x), full_like(x, math.inf)
-    ahead = ops.bitwise_and(wide, right)
     # An infinite imaginary part wins; else an infinite real one has a part of zero beside it.
-    imag = ops.where(ahead, ops.copysign(zeros_like(y), y) + (y - y), imag)
-    behind = ops.bitwise_and(wide, x < 0)
-    real = ops.where(behind, zeros_like(x) + (y - y), real)
-    imag = ops.where(behind, ops.copysign(endless, y), imag)
-    real = ops.where(ahead, endless, real)
+    none, endless = ops.where(ops.isnan(y), y, zeros_like(y)), full_like(x, math.inf)
+    ahead, behind = _both(ops.isinf(x), right), _both(ops.isinf(x), x < 0)
+    imag = ops.where(ahead, ops.copysign(none, y), ops.where(behind, ops.copysign(endless, y), imag))
+    real = ops.where(ahead, endless, ops.where(behind, none, real))
     up = ops.isinf(y)
     return ops.where(up, endless, real), ops.where(up, y, imag)
 
@@ -159,20 +174,21 @@ def pow(a: Pair, b: Pair) -> Pair:
 
 def sinh(z: Pair) -> Pair:
     x, y = z
-    straight, level = _is_zero(y), _is_zero(x)
+    turning = _both(_endless(y), ops.bitwise_or(_is_zero(x), ops.isinf(x)))
     return (
-        ops.where(level, x, ops.where(straight, ops.sinh(x), ops.sinh(x) * ops.cos(y))),
-        ops.where(straight, y, ops.cosh(x) * ops.sin(y)),
+        ops.where(turning, x, ops.sinh(x) * ops.cos(y)),
+        ops.where(_is_zero(y), y, ops.cosh(x) * ops.sin(y)),
     )
 
 
 def cosh(z: Pair) -> Pair:
     x, y = z
-    straight, level = _is_zero(y), _is_zero(x)
-    turn = ops.where(straight, y, ops.sin(y))
+    high = ops.cosh(x)
+    side = ops.copysign(_like(x, 1), x)
+    imag = ops.where(_is_zero(y), y * side, ops.sinh(x) * ops.sin(y))
     return (
-        ops.where(straight, ops.cosh(x), ops.cosh(x) * ops.cos(y)),
-        ops.where(ops.bitwise_or(straight, level), x * turn, ops.sinh(x) * turn),
+        ops.where(_both(_endless(y), ops.isinf(x)), high, high * ops.cos(y)),
+        ops.where(_both(_endless(y), _is_zero(x)), zeros_like(x), imag),
     )
 
 
@@ -180,19 +196,18 @@ def tanh(z: Pair) -> Pair:
     """(sinh x cosh x + i sin y cos y) / (sinh(x)^2 + cos(y)^2), whose divisor is a sum of squares;
     beyond 20 it is a sign and 4 sin y cos y exp(-2|x|)."""
     x, y = z
-    far = ops.abs(x) > 20
+    far, turning = ops.abs(x) > 20, _endless(y)
     near = ops.where(far, zeros_like(x), x)
     s, c = ops.sinh(near), ops.cos(y)
     turn = ops.sin(y) * c
     under = s * s + c * c
-    # The slope at infinity is zero in any direction.
-    fall = ops.exp(ops.abs(x) * -2) * 4
-    gone = ops.bitwise_and(_is_zero(fall), ops.bitwise_not(ops.isfinite(y)))
-    flat = ops.where(gone, ops.copysign(zeros_like(y), y), turn * fall)
-    straight = _is_zero(y)
-    real = ops.where(far, ops.sign(x), s * ops.cosh(near) / under)
-    real = ops.where(ops.bitwise_and(straight, ops.bitwise_not(far)), ops.tanh(x), real)
-    return real, ops.where(straight, y, ops.where(far, flat, turn / under))
+    real = ops.where(_is_zero(y), ops.tanh(near), s * ops.cosh(near) / under)
+    # At zero and at infinity no direction is needed.
+    real = ops.where(_is_zero(x), x, ops.where(far, ops.copysign(_like(x, 1), x), real))
+    real = ops.where(_both(turning, far, ops.isfinite(x)), c, real)
+    flat = turn * (ops.exp(ops.abs(x) * -2) * 4)
+    flat = ops.where(_both(turning, ops.isinf(x)), ops.copysign(zeros_like(y), y), flat)
+    return real, ops.where(_is_zero(y), y, ops.where(far, flat, turn / under))
 
 
 def _of_i(function: Callable[[Pair], Pair]) -> Callable[[Pair], Pair]:
@@ -217,19 +232,41 @@ def _around_one(z: Pair) -> tuple[Pair, Pair]:
 
 
 def asin(z: Pair) -> Pair:
+    x, y = z
     below, above = _around_one(z)
-    across = mul(below, above)[0]
-    return ops.atan2(z[0], across), ops.asinh(mul(conj(below), above)[1])
+    endless = infinite(z)
+    real = ops.atan2(x, ops.where(endless, ops.abs(y), mul(below, above)[0]))
+    imag = ops.asinh(mul(conj(below), above)[1])
+    imag = ops.where(endless, ops.copysign(_like(y, math.inf), y), imag)
+    return ops.where(_both(_is_zero(x), ops.isnan(y)), x, real), imag
 
 
 def acos(z: Pair) -> Pair:
+    x, y = z
     below, above = _around_one(z)
-    return ops.atan2(below[0], above[0]) * 2, ops.asinh(mul(conj(above), below)[1])
+    endless = infinite(z)
+    real = ops.atan2(
+        ops.where(endless, ops.abs(y), below[0]), ops.where(endless, x, above[0])
+    )
+    real = ops.where(endless, real, real * 2)
+    imag = ops.asinh(mul(conj(above), below)[1])
+    imag = ops.where(endless, ops.copysign(_like(y, math.inf), -y), imag)
+    level = _both(_is_zero(x), ops.isnan(y))
+    return ops.where(level, _like(x, math.pi / 2), real), imag
 
 
 def acosh(z: Pair) -> Pair:
+    x, y = z
     below, above = sqrt(plus(z, -1)), sqrt(plus(z, 1))
-    return ops.asinh(mul(conj(below), above)[0]), ops.atan2(below[1], above[0]) * 2
+    endless = infinite(z)
+    real = ops.asinh(mul(conj(below), above)[0])
+    imag = ops.atan2(ops.where(endless, y, below[1]), ops.where(endless, x, above[0]))
+    imag = ops.where(endless, imag, imag * 2)
+    level = _both(_is_zero(x), ops.isnan(y))
+    return (
+        ops.where(endless, _like(x, math.inf), real),
+        ops.where(level, _like(y, math.pi / 2), imag),
+    )
 
 
 asinh = _of_i(asin)
@@ -237,17 +274,22 @@ asinh = _of_i(asin)
 
 def atanh(z: Pair) -> Pair:
     """(log1p(4x / ((1 - x)^2 + y^2)) + 2i atan2(2y, (1 - x)(1 + x) - y^2)) / 4. Far away it is 1/z
-    beside a quarter turn."""
+    beside a quarter turn; near 1, at a distance d, its real part is log(2/d) / 2."""
     x, y = z
-    far = ops.maximum(ops.abs(x), ops.abs(y)) > float(2 ** (500 if x.dtype is float64 else 60))
-    zero = zeros_like(x)
+    reach = float(2 ** (500 if x.dtype is float64 else 60))
+    endless = infinite(z)
+    far = ops.bitwise_or(endless, ops.maximum(ops.abs(x), ops.abs(y)) > reach)
+    zero, half = zeros_like(x), _like(x, 0.5)
     a, b = ops.where(far, zero, ops.abs(x)), ops.where(far, zero, y)
-    size = ops.log1p(a * 4 / ((1 - a) * (1 - a) + b * b)) * 0.25
-    away = ops.abs(reciprocal(z)[0])
-    away = ops.where(infinite(z), zero, away)
+    distance = modulus((1 - a, b))
+    close = distance < 1 / reach
+    over = ops.where(close, _like(x, 2), a * 4 / distance) / distance
+    size = ops.log1p(over) * ops.where(close, half, half * 0.5)
+    size = ops.where(far, ops.abs(reciprocal(z)[0]), size)
+    size = ops.where(ops.bitwise_or(endless, _is_zero(x)), zero, size)
     turn = ops.atan2(b * 2, (1 - a) * (a + 1) - b * b) * 0.5
-    quarter = ops.copysign(full_like(y, math.pi / 2), y)
-    return ops.copysign(ops.where(far, away, size), x), ops.where(far, quarter, turn)
+    quarter = ops.where(ops.isnan(y), y, ops.copysign(_like(y, math.pi / 2), y))
+    return ops.copysign(size, x), ops.where(far, quarter, turn)
 
 
 atan = _of_i(atanh)

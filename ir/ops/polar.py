@@ -39,6 +39,7 @@ modulus = composite(
     lambda x: hypot(real(x), imag(x)),
     vjp=_modulus_vjp,
     complex=True,
+    pointwise=True,
 )
 """|x| of a complex x, a real tensor."""
 
