@@ -43,6 +43,8 @@ def _load(body: Body, value: Load, mask: Mask | None, at: Level) -> Ref:
     if not body.in_lanes(body.analysis.axes(value)):
         return _scalar(body, value.buffer, value.offset, mask, at)
     stride = stride_of(body, value.offset)
+    if stride == 2 and _beside(body, value) is not None:
+        return _alternating(body, value, mask, at)
     if stride in STRIDES and stride != 1 and not body.analysis.index_reads(value.offset):
         return _strided(body, value, stride, mask, at)
     if stride != 1:
@@ -205,23 +207,13 @@ def _strided(body: Body, value: Load, stride: int, mask: Mask | None, at: Level)
     """Loads lanes a few elements apart by as many loads of neighbours, none of which reads beyond
     the lanes' own elements. One by one where a lane doesn't exist or is masked."""
     code, lanes, buffer = body.code, body.lanes, value.buffer
-    kind, base = stored(buffer.dtype), body.buffer(buffer)
-    assert body.vector is not None
-    every = None
-    if mask is not None:
-        live = body.and_lanes(mask, at)
-        bits = code.let(f"bitcast {live.typed} to i{lanes}", f"i{lanes}", at=at)
-        every = code.compare("icmp eq", bits, constant(-1, f"i{lanes}"), at)
-    rest, _ = split(body, value.offset)
-    moved = code.binary("mul", body.vector.variable, constant(stride, "i64"), at)
-    start = code.binary("add", uniform(body, rest, mask), moved, at)
+    kind = stored(buffer.dtype)
+    start = _first_lane(body, value.offset, stride, mask, at)
 
     def whole() -> list[Ref]:
         found: Ref | None = None
         for begin, taken in pieces(lanes, stride):
-            place = code.binary("add", start, constant(begin, "i64"), at)
-            text = f"getelementptr {kind}, ptr {base.text}, i64 {place.text}"
-            piece = _vector_load(body, code.let(text, "ptr", at=at), buffer, at)
+            piece = _piece(body, buffer, start, begin, at)
             picks = (lanes + taken[i] if i in taken else i for i in range(lanes))
             order = ", ".join(f"i32 {i}" for i in picks)
             before = f"{piece.full_type} poison" if found is None else found.typed
@@ -231,7 +223,73 @@ def _strided(body: Body, value: Load, stride: int, mask: Mask | None, at: Level)
         return [found]
 
     part = lambda: [_gather(body, buffer, value.offset, mask, at)]  # noqa: E731
-    return _two_ways(body, at, whole, part, every)[0]
+    return _two_ways(body, at, whole, part, _every(body, mask, at))[0]
+
+
+def _every(body: Body, mask: Mask | None, at: Level) -> Ref | None:
+    """Whether a mask lets all lanes through; None if there is none."""
+    if mask is None:
+        return None
+    code, lanes = body.code, body.lanes
+    live = body.and_lanes(mask, at)
+    bits = code.let(f"bitcast {live.typed} to i{lanes}", f"i{lanes}", at=at)
+    return code.compare("icmp eq", bits, constant(-1, f"i{lanes}"), at)
+
+
+def _first_lane(body: Body, offset: Index, stride: int, mask: Mask | None, at: Level) -> Ref:
+    """The place of lane 0, for lanes `stride` apart."""
+    assert body.vector is not None
+    rest, _ = split(body, offset)
+    moved = body.code.binary("mul", body.vector.variable, constant(stride, "i64"), at)
+    return body.code.binary("add", uniform(body, rest, mask), moved, at)
+
+
+def _address(body: Body, buffer: Buffer, place: Ref, at: Level) -> Ref:
+    base = body.buffer(buffer)
+    text = f"getelementptr {stored(buffer.dtype)}, ptr {base.text}, i64 {place.text}"
+    return body.code.let(text, "ptr", at=at)
+
+
+def _piece(body: Body, buffer: Buffer, start: Ref, begin: int, at: Level) -> Ref:
+    place = body.code.binary("add", start, constant(begin, "i64"), at)
+    return _vector_load(body, _address(body, buffer, place, at), buffer, at)
+
+
+def _beside(body: Body, value: Load) -> tuple[Index, int] | None:
+    """(offset of the first, which of both): the two loads of a kernel whose lanes alternate, as the
+    parts of complex numbers do; None if there is no other one, or if it might lie outside."""
+    if body.analysis.index_reads(value.offset) or value.buffer.size % 2:
+        return None
+    number = value.offset.const % 2
+    first = value.offset - number
+    whole = all(coefficient % 2 == 0 for _, coefficient in first.terms)
+    other = (value.buffer, first + (1 - number))
+    return (first, number) if whole and other in body.loads else None
+
+
+def _alternating(body: Body, value: Load, mask: Mask | None, at: Level) -> Ref:
+    """One of two loads whose lanes alternate; both are made at once."""
+    code, lanes, buffer = body.code, body.lanes, value.buffer
+    beside = _beside(body, value)
+    assert beside is not None
+    first, number = beside
+
+    def whole() -> list[Ref]:
+        start = _first_lane(body, first, 2, mask, at)
+        a, b = (_piece(body, buffer, start, begin, at) for begin in (0, lanes))
+        both = []
+        for i in range(2):
+            order = ", ".join(f"i32 {k}" for k in range(i, 2 * lanes, 2))
+            text = f"shufflevector {a.typed}, {b.typed}, <{lanes} x i32> <{order}>"
+            both.append(code.let(text, a.type, lanes, at))
+        return both
+
+    def part() -> list[Ref]:
+        return [_gather(body, buffer, first + i, mask, at) for i in range(2)]
+
+    key = ("alternating", buffer, first, mask.number if mask else 0)
+    every = lambda: _two_ways(body, at, whole, part, _every(body, mask, at))  # noqa: E731
+    return code.once(key, at, every)[number]
 
 
 def pieces(lanes: int, stride: int) -> Iterator[tuple[int, dict[int, int]]]:
@@ -341,13 +399,8 @@ def _side_by_side(
 def _alternate(body: Body, first: Store, a: Ref, b: Ref, at: Level) -> None:
     """Stores the elements of `a` and `b` in turns, from the place of `first` on, as one vector."""
     code, lanes, buffer = body.code, body.lanes, first.buffer
-    assert body.vector is not None
     kind, align = stored(buffer.dtype), buffer.dtype.itemsize
-    rest, _ = split(body, first.offset)
-    moved = code.binary("mul", body.vector.variable, constant(2, "i64"), at)
-    start = code.binary("add", uniform(body, rest, None), moved, at)
-    text = f"getelementptr {kind}, ptr {body.buffer(buffer).text}, i64 {start.text}"
-    address = code.let(text, "ptr", at=at)
+    address = _address(body, buffer, _first_lane(body, first.offset, 2, None, at), at)
     order = ", ".join(f"i32 {i // 2 + i % 2 * lanes}" for i in range(2 * lanes))
     picks = f"<{2 * lanes} x i32> <{order}>"
     both = code.let(f"shufflevector {a.typed}, {b.typed}, {picks}", kind, 2 * lanes, at)

@@ -51,7 +51,7 @@ class LlvmDevice(HostDevice):
         self.engine = ENGINE
         self._force = force
         self._schedule = schedule
-        self._numpy = NumpyDevice()
+        self._numpy = NumpyDevice(pairs=True)
         self.fallbacks: dict[str, str] = {}  # kernel name -> why it isn't native
 
     def compile(self, kernel: Kernel | Bundle) -> Launch:
@@ -101,8 +101,6 @@ class LlvmDevice(HostDevice):
         """Raise CannotLower for a kernel that NumPy computes faster."""
         from ..native import host
 
-        if kernel.is_complex:
-            raise CannotLower("it computes complex numbers")
         if self._force or schedule.native:
             return
         if schedule.native is False:

@@ -35,16 +35,24 @@ def _function(code: str, source: str, name: str) -> Callable[..., Launch]:
 
 
 class NumpyDevice(HostDevice):
-    """Host memory: a buffer is a C-contiguous array."""
+    """Host memory: a buffer is a C-contiguous array.
+
+    pairs: whether kernels were made for a target without complex numbers (`Target`).
+    """
 
     name = "cpu"
     target = NUMPY
+
+    def __init__(self, pairs: bool = False) -> None:
+        super().__init__()
+        self._pairs = pairs
 
     def compile(self, kernel: Kernel | Bundle) -> Launch:
         if isinstance(kernel, Bundle):
             return _bundle(kernel, [self.compile(member) for member in kernel.members])
         emitted = _emit(kernel)
-        return _function(emitted.code, emitted.source, emitted.name)(**emitted.arguments)
+        launch = _function(emitted.code, emitted.source, emitted.name)(**emitted.arguments)
+        return _of_pairs(launch, kernel) if self._pairs else launch
 
     def bind(self, emitted: Triton) -> Launch:
         from ..interpret.launch import bind
@@ -55,6 +63,20 @@ class NumpyDevice(HostDevice):
     def source(self, kernel: Kernel | Bundle) -> str:
         member = kernel.members[0] if isinstance(kernel, Bundle) else kernel
         return _emit(member).source
+
+
+def _of_pairs(launch: Launch, kernel: Kernel | Bundle) -> Launch:
+    """A launch over complex buffers whose kernel sees pairs of real numbers."""
+    types = [b.dtype.np for b in (*kernel.outputs, *kernel.inputs)]
+
+    def launch_pairs(buffers: Sequence[Any], scalars: Sequence[Any]) -> None:
+        parts = [
+            b.reshape(-1).view(t) if b is not None and b.dtype.kind == "c" else b
+            for b, t in zip(buffers, types)
+        ]
+        launch(parts, scalars)
+
+    return launch_pairs
 
 
 def _emit(kernel: Kernel) -> Emitted:
