@@ -10,6 +10,7 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import accumulator, int64
 from tilewright.ir.node import Node, grad_mode
 from tilewright.ir.op import Aval, Kind, Op
+from tilewright.ir.ops.host import routine
 from tilewright.ir.ops.scan import positions_in_order
 from tilewright.ir.shape import Size, broadcast
 
@@ -62,6 +63,16 @@ unflat = Op(
     numpy=lambda x: np.ascontiguousarray(x).view(np.result_type(x.dtype, 1j)),
 )
 """The inverse of `flat`: real numbers as the memory of complex ones."""
+
+
+running_product = routine(
+    "running_product",
+    lambda z, axis: ((z.shape, z.dtype),),
+    lambda z, axis: (np.cumprod(z, axis),),
+    1,
+    ("axis",),
+)
+"""`cumprod` of complex numbers, by NumPy: there is no kernel for a fold of pairs."""
 
 
 ordered = Op(

@@ -53,6 +53,7 @@ class Target:
     tf32_convolutions: the same for convolutions, which PyTorch rounds unless it is told not to.
     complex_numbers: whether kernels compute with complex numbers. Otherwise these are pairs of real
         ones (pairs/).
+    host_memory: whether kernels and routines of the host work in the same memory.
     rounds_halves: whether each result of a half type is rounded, also within the kernel that
         computes it, so that no value depends on which others are in memory.
     """
@@ -86,6 +87,7 @@ class Target:
     tf32: bool = False
     tf32_convolutions: bool = False
     complex_numbers: bool = False
+    host_memory: bool = False
     rounds_halves: bool = True
 
     def rounds(self, convolution: bool) -> bool:
@@ -111,6 +113,7 @@ NUMPY = Target(
     parallel=1,
     row_limit=1 << 62,
     complex_numbers=True,
+    host_memory=True,
 )
 INTERPRET = Target(
     "interpret",
@@ -141,6 +144,7 @@ LLVM = Target(
     column_limit=1 << 14,
     tiled_attention=(*TENSOR_TYPES, "float64"),
     vector_sums=True,
+    host_memory=True,
 )
 CUDA = Target(
     "cuda",

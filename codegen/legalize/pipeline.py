@@ -40,7 +40,7 @@ def legalize(roots: Sequence[Node], target: Target, inner: Sequence[Node] = ()) 
     below the roots that a caller asks about. They change nothing of the roots."""
     count, nodes = len(roots), [*roots, *inner]
     if not target.complex_numbers:
-        nodes = split_complex(nodes)
+        nodes = split_complex(nodes, target)
         roots = nodes[:count]
     if any(_has_no_kernel(n, target) for n in reachable(roots)):
         nodes = rewrite(nodes, [Decompose(target), decompose_composites, *RULES])

@@ -15,19 +15,20 @@ from tilewright.ir.node import Node, grad_mode, intern, reachable, set_location
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.ops.generate import constant_value, scalar
 
-from ..ops import initial, pair, part
+from ..ops import initial, pair, part, running_product
+from ..target import Target
 from . import products
 from .arithmetic import Pair
 from .elementwise import FORMULAS, Part
 from .products import PRODUCTS, Factor
 
 
-def split_complex(roots: Sequence[Node]) -> list[Node]:
+def split_complex(roots: Sequence[Node], target: Target) -> list[Node]:
     """`roots` without arithmetic on complex numbers."""
     nodes = reachable(roots)
     if not any(n.dtype.is_complex for n in nodes):
         return list(roots)
-    split = _Split()
+    split = _Split(target.host_memory)
     before = set_location(None)
     try:
         with grad_mode(False):
@@ -40,7 +41,10 @@ def split_complex(roots: Sequence[Node]) -> list[Node]:
 
 
 class _Split:
-    def __init__(self) -> None:
+    """host: whether routines of the host share memory with kernels."""
+
+    def __init__(self, host: bool) -> None:
+        self._host = host
         self._real: dict[Node, Node] = {}
         self._parts: dict[Node, Pair] = {}
         self._whole: dict[Node, Node] = {}
@@ -101,6 +105,8 @@ class _Split:
         if op.kind is Kind.CONSTANT:
             value, dtype = constant_value(node), node.dtype.to_real()
             return ops.constant(value.real, dtype), ops.constant(value.imag, dtype)
+        if op is ops.cumprod_op and self._host:
+            return running_product(self.node(node.operands[0]), *attrs, 0)
         if op in PRODUCTS:
             return PRODUCTS[op](*[self._factor(o) for o in node.operands], *attrs)
         operands = [self._parts[o] if o.dtype.is_complex else self._real[o] for o in node.operands]
