@@ -23,6 +23,7 @@ initial = Op(
     triton="{0}",
     float8=True,
     complex=True,
+    complex_half=True,
 )
 """The contents of memory before an update: a copy of its base, for that one update alone."""
 

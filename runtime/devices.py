@@ -34,7 +34,7 @@ def _interpret() -> Device:
     from .cpu.numpy import NumpyDevice
     from .interpret import InterpretDevice
 
-    return InterpretDevice(others=NumpyDevice(pairs=True))
+    return InterpretDevice(others=NumpyDevice())
 
 
 def _cuda(number: int) -> Cuda:

@@ -9,10 +9,15 @@ lowering and emitters work on it as on any other graph.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+import numpy as np
+
 from tilewright.ir import ops
+from tilewright.ir.dtype import DType, complex32
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node, grad_mode, intern, reachable, set_location
+from tilewright.ir.numeric.special import cast
 from tilewright.ir.op import Kind, Op
+from tilewright.ir.ops.composite import as_dtype, to_accumulator
 from tilewright.ir.ops.generate import constant_value, scalar
 
 from ..ops import initial, pair, part, running_product
@@ -26,7 +31,7 @@ from .products import PRODUCTS, Factor
 def split_complex(roots: Sequence[Node], target: Target) -> list[Node]:
     """`roots` without arithmetic on complex numbers."""
     nodes = reachable(roots)
-    if not any(n.dtype.is_complex for n in nodes):
+    if not any(_is_split(n.dtype, target) for n in nodes):
         return list(roots)
     split = _Split(target.host_memory)
     before = set_location(None)
@@ -38,6 +43,11 @@ def split_complex(roots: Sequence[Node], target: Target) -> list[Node]:
             return [split.node(r) for r in roots]
     finally:
         set_location(before)
+
+
+def _is_split(dtype: DType, target: Target) -> bool:
+    """Whether complex numbers of a dtype are split. No target computes with complex32."""
+    return dtype.is_complex and (dtype is complex32 or not target.complex_numbers)
 
 
 class _Split:
@@ -103,22 +113,32 @@ class _Split:
     def _formula(self, node: Node) -> Node | Pair:
         op, attrs = node.op, node.attrs
         if op.kind is Kind.CONSTANT:
-            value, dtype = constant_value(node), node.dtype.to_real()
+            value, dtype = cast(constant_value(node), np.complex128).item(), node.dtype.to_real()
             return ops.constant(value.real, dtype), ops.constant(value.imag, dtype)
         if op is ops.cumprod_op and self._host:
             return running_product(self.node(node.operands[0]), *attrs, 0)
         if op in PRODUCTS:
             return PRODUCTS[op](*[self._factor(o) for o in node.operands], *attrs)
-        operands = [self._parts[o] if o.dtype.is_complex else self._real[o] for o in node.operands]
+        operands = [self._operand(o) for o in node.operands]
         formula = FORMULAS.get(op) or _FOLDS.get(op)
         if formula is None:  # it moves elements, or adds them: both parts alike
             first, second = (op(*[_part(x, i) for x in operands], *attrs) for i in range(2))
             return first, second
-        found: Node | Pair = formula(*operands, *attrs)
-        return found
+        narrow = complex32 in (node.dtype, *[o.dtype for o in node.operands])
+        if narrow:  # computed in float32, and rounded once
+            operands = [_each(x, to_accumulator) for x in operands]
+        found: Part = formula(*operands, *attrs)
+        return _each(found, lambda x: as_dtype(x, node.dtype.to_real())) if narrow else found
+
+    def _operand(self, node: Node) -> Part:
+        return self._parts[node] if node.dtype.is_complex else self._real[node]
 
     def _factor(self, node: Node) -> Factor:
         return Factor(self._parts[node], lambda: self.node(node))
+
+
+def _each(x: Part, function: Callable[[Node], Node]) -> Part:
+    return function(x) if isinstance(x, Node) else (function(x[0]), function(x[1]))
 
 
 def _part(x: Part, i: int) -> Node:

@@ -98,6 +98,7 @@ neg = Op(
     onnx="Neg",
     error=0,
     complex=True,
+    complex_half=True,
 )
 abs = Op(
     "abs",
@@ -379,6 +380,7 @@ cast = Op(
     triton="tw_cast",
     float8=True,
     complex=True,
+    complex_half=True,
 )
 """The value in another dtype: its real part, if that is a real one. The emitters write it from the
 dtypes on both sides."""

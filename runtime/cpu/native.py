@@ -51,7 +51,7 @@ class LlvmDevice(HostDevice):
         self.engine = ENGINE
         self._force = force
         self._schedule = schedule
-        self._numpy = NumpyDevice(pairs=True)
+        self._numpy = NumpyDevice()
         self.fallbacks: dict[str, str] = {}  # kernel name -> why it isn't native
 
     def compile(self, kernel: Kernel | Bundle) -> Launch:

@@ -35,24 +35,17 @@ def _function(code: str, source: str, name: str) -> Callable[..., Launch]:
 
 
 class NumpyDevice(HostDevice):
-    """Host memory: a buffer is a C-contiguous array.
-
-    pairs: whether kernels were made for a target without complex numbers (`Target`).
-    """
+    """Host memory: a buffer is a C-contiguous array."""
 
     name = "cpu"
     target = NUMPY
-
-    def __init__(self, pairs: bool = False) -> None:
-        super().__init__()
-        self._pairs = pairs
 
     def compile(self, kernel: Kernel | Bundle) -> Launch:
         if isinstance(kernel, Bundle):
             return _bundle(kernel, [self.compile(member) for member in kernel.members])
         emitted = _emit(kernel)
         launch = _function(emitted.code, emitted.source, emitted.name)(**emitted.arguments)
-        return _of_pairs(launch, kernel) if self._pairs else launch
+        return _retyped(launch, kernel)
 
     def bind(self, emitted: Triton) -> Launch:
         from ..interpret.launch import bind
@@ -65,18 +58,20 @@ class NumpyDevice(HostDevice):
         return _emit(member).source
 
 
-def _of_pairs(launch: Launch, kernel: Kernel | Bundle) -> Launch:
-    """A launch over complex buffers whose kernel sees pairs of real numbers."""
+def _retyped(launch: Launch, kernel: Kernel) -> Launch:
+    """A launch over buffers of the kernel's types: to it complex ones may be pairs of real ones."""
     types = [b.dtype.np for b in (*kernel.outputs, *kernel.inputs)]
+    if not any(t.kind == "f" for t in types):
+        return launch
 
-    def launch_pairs(buffers: Sequence[Any], scalars: Sequence[Any]) -> None:
+    def launch_parts(buffers: Sequence[Any], scalars: Sequence[Any]) -> None:
         parts = [
-            b.reshape(-1).view(t) if b is not None and b.dtype.kind == "c" else b
+            b if b is None or b.dtype == t else b.reshape(-1).view(t)
             for b, t in zip(buffers, types)
         ]
         launch(parts, scalars)
 
-    return launch_pairs
+    return launch_parts
 
 
 def _emit(kernel: Kernel) -> Emitted:

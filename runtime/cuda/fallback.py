@@ -22,7 +22,7 @@ class HostLaunch:
 
     def __init__(self, device: Cuda, kernel: Kernel | Bundle):
         self.device = device
-        self._launch = NumpyDevice(pairs=True).compile(kernel)
+        self._launch = NumpyDevice().compile(kernel)
         self._outputs = len(kernel.outputs)
 
     def __call__(self, buffers: Sequence[Buffer], scalars: Sequence[Any]) -> None:
