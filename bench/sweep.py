@@ -193,7 +193,8 @@ def _others() -> Iterator[tuple[str, Call, Maker]]:
 
 
 COMPLEX = (
-    "exp log sqrt rsqrt reciprocal sin tan acos asinh tanh atanh sigmoid abs angle sgn sum prod mean"
+    "exp log sqrt rsqrt reciprocal sin tan acos asinh tanh atanh sigmoid abs angle sgn sum prod "
+    "mean"
 ).split()
 TRANSFORMS = "fft ifft rfft irfft fft2 ifft2 rfft2 irfft2".split()
 
@@ -245,7 +246,11 @@ def measure(name: str, call: Call, make: Maker, size: int, ours: Any, theirs: An
     wide = np.complex128 if b.is_complex() else np.float64
     scale = max(1.0, float(abs(b).max())) if b.is_complex() else 1.0
     np.testing.assert_allclose(
-        a.numpy().astype(wide), b.resolve_conj().numpy().astype(wide), 1e-3, 1e-3 * scale, err_msg=name
+        a.numpy().astype(wide),
+        b.resolve_conj().numpy().astype(wide),
+        1e-3,
+        1e-3 * scale,
+        err_msg=name,
     )
 
     def flushed() -> None:

@@ -1,7 +1,8 @@
 """torch.fft: discrete Fourier transforms, of complex, real and Hermitian signals.
 
-All are formulas over three records (`ir/ops/fourier.py`), so they have gradients of any order. norm: 'backward' divides by the number of elements in inverse
-transforms, 'forward' in the others, 'ortho' by its root in both.
+All are formulas over three records (`ir/ops/fourier.py`), so they have gradients of any order.
+norm: 'backward' divides by the number of elements in inverse transforms, 'forward' in the others,
+'ortho' by its root in both.
 """
 
 from __future__ import annotations

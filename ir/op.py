@@ -188,7 +188,7 @@ class Op:
                 )
             if operand.dtype is complex32 and not self.takes_complex_half:
                 raise NotImplementedError(
-                    f'"{self.name}" not implemented for \'ComplexHalf\': compute it in complex64, '
+                    f"\"{self.name}\" not implemented for 'ComplexHalf': compute it in complex64, "
                     f"as of x.cfloat(), and convert the result{at_user_line()}"
                 )
             if operand.dtype in FLOAT8 and not self.takes_float8:
@@ -201,7 +201,11 @@ class Op:
         return f"<op {self.name}>"
 
 
-_COMPLEX_NAME = {"complex32": "'ComplexHalf'", "complex64": "'ComplexFloat'", "complex128": "'ComplexDouble'"}
+_COMPLEX_NAME = {
+    "complex32": "'ComplexHalf'",
+    "complex64": "'ComplexFloat'",
+    "complex128": "'ComplexDouble'",
+}
 _MOVING = (
     Kind.MOVEMENT, Kind.GATHER, Kind.SCATTER, Kind.LOOP, Kind.TRANSFER, Kind.MARKER, Kind.EXTERNAL,
 )  # fmt: skip

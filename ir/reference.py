@@ -16,7 +16,6 @@ from .ops.generate import constant_value
 from .ops.unary import bitcast
 from .rewrite import above
 
-
 _HELD_ONLY = (*FLOAT8, complex32)
 
 

@@ -25,7 +25,6 @@ _KEEP = 8
 """Recycled buffers of one size, at most."""
 
 
-
 def _threads() -> int:
     from .native.pool import num_threads
 

@@ -349,8 +349,10 @@ def store(body: Body, stores: Sequence[tuple[Store, Ref]]) -> None:
     neighbours = []
     sides = _side_by_side(body, stores)
     for first, second in sides:
-        both = [to_memory(body, code.spread(v, body.lanes, at), s.buffer.dtype, at)
-                for s, v in (first, second)]
+        both = [
+            to_memory(body, code.spread(v, body.lanes, at), s.buffer.dtype, at)
+            for s, v in (first, second)
+        ]
         _alternate(body, first[0], both[0], both[1], at)
     done = {id(each) for pair in sides for each, _ in pair}
     for each, value in stores:
@@ -444,9 +446,7 @@ def _masked_stores(body: Body, each: Neighbours, at: Level) -> list[Ref]:
     return []
 
 
-def _masked_store(
-    body: Body, address: Ref, buffer: Buffer, raw: Ref, mask: Ref, at: Level
-) -> None:
+def _masked_store(body: Body, address: Ref, buffer: Buffer, raw: Ref, mask: Ref, at: Level) -> None:
     code = body.code
     symbol = f"@llvm.masked.store.{suffix(raw.type, raw.lanes)}.p0"
     code.declare(f"declare void {symbol}({raw.full_type}, ptr, i32, <{raw.lanes} x i1>)")

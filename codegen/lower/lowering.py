@@ -344,12 +344,12 @@ class Lowering:
         low, high = place[axis].bounds()
         parts: list[tuple[Condition, Value]] = []
         start = 0
-        for part in node.operands:
-            size = part.shape[axis]
+        for piece in node.operands:
+            size = piece.shape[axis]
             if size and start <= high and start + size > low:
                 where = list(place)
                 where[axis] = place[axis] - start if size != 1 else ix.ZERO
-                value = yield part, tuple(where)
+                value = yield piece, tuple(where)
                 parts.append((Condition(place[axis], start, start + size), value))
             start += size
         # Each part is guarded on both sides: a branch that isn't taken must not load out of bounds.

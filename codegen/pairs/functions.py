@@ -150,7 +150,9 @@ def sqrt(z: Pair) -> Pair:
     # An infinite imaginary part wins; else an infinite real one has a part of zero beside it.
     none, endless = ops.where(ops.isnan(y), y, zeros_like(y)), full_like(x, math.inf)
     ahead, behind = _both(ops.isinf(x), right), _both(ops.isinf(x), x < 0)
-    imag = ops.where(ahead, ops.copysign(none, y), ops.where(behind, ops.copysign(endless, y), imag))
+    imag = ops.where(
+        ahead, ops.copysign(none, y), ops.where(behind, ops.copysign(endless, y), imag)
+    )
     real = ops.where(ahead, endless, ops.where(behind, none, real))
     up = ops.isinf(y)
     return ops.where(up, endless, real), ops.where(up, y, imag)
@@ -245,9 +247,7 @@ def acos(z: Pair) -> Pair:
     x, y = z
     below, above = _around_one(z)
     endless = infinite(z)
-    real = ops.atan2(
-        ops.where(endless, ops.abs(y), below[0]), ops.where(endless, x, above[0])
-    )
+    real = ops.atan2(ops.where(endless, ops.abs(y), below[0]), ops.where(endless, x, above[0]))
     real = ops.where(endless, real, real * 2)
     imag = ops.asinh(mul(conj(above), below)[1])
     imag = ops.where(endless, ops.copysign(_like(y, math.inf), -y), imag)

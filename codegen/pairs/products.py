@@ -17,7 +17,7 @@ from tilewright.ir.op import Op
 from tilewright.ir.shape import broadcast
 
 from ..ops import flat, pair, unflat
-from .arithmetic import Pair, mul, times_i
+from .arithmetic import Pair, mul
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,7 @@ def conv_weight_grad(g: Factor, x: Factor, *attrs: object) -> Pair:
     """[2o, 2c, …]: the products of each part with each part."""
     made = ops.conv_weight_grad(_paired(g.parts), _paired(x.parts), *attrs)
     apart = _unpaired(_unpaired(made, 0), 2)
-    (rr, ri), (ir, ii) = (
-        [_along(_along(apart, 1, i), 2, j) for j in range(2)] for i in range(2)
-    )
+    (rr, ri), (ir, ii) = ([_along(_along(apart, 1, i), 2, j) for j in range(2)] for i in range(2))
     return rr - ii, ri + ir
 
 

@@ -9,6 +9,8 @@ lowering and emitters work on it as on any other graph.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
+
 import numpy as np
 
 from tilewright.ir import ops

@@ -47,7 +47,7 @@ def _complex(a: Node, b: Node) -> Node:
 def _polar(size: Node, angle: Node) -> Node:
     _both_real("polar", size, angle)
     if size.dtype is dtypes.float16:
-        raise NotImplementedError(f'"polar" not implemented for \'Half\'{at_user_line()}')
+        raise NotImplementedError(f"\"polar\" not implemented for 'Half'{at_user_line()}")
     return ops.complex(size * ops.cos(angle), size * ops.sin(angle))
 
 
@@ -80,8 +80,8 @@ def view_as_complex(input: Tensor) -> Tensor:
     """A view of pairs of numbers along the last dimension, of size 2, as complex numbers."""
     if input.dtype not in (dtypes.float16, dtypes.float32, dtypes.float64):
         raise RuntimeError(
-            "view_as_complex is only supported for half, float and double tensors, but got a tensor of "
-            f"scalar type: {input.dtype}{at_user_line()}"
+            "view_as_complex is only supported for half, float and double tensors, but got a "
+            f"tensor of scalar type: {input.dtype}{at_user_line()}"
         )
     if not input.dim():
         raise RuntimeError(f"Input tensor must have one or more dimensions{at_user_line()}")

@@ -509,7 +509,7 @@ def _spaced(start: float, end: float, steps: int, dtype: DType) -> np.ndarray:
 def _computed(name: str, dtype: DType) -> DType:
     """`dtype`, unless it is complex32, which PyTorch computes no values in."""
     if dtype is dtypes.complex32:
-        raise NotImplementedError(f'"{name}" not implemented for \'ComplexHalf\'{at_user_line()}')
+        raise NotImplementedError(f"\"{name}\" not implemented for 'ComplexHalf'{at_user_line()}")
     return dtype
 
 

@@ -63,9 +63,7 @@ def real_to_complex(x: Any, axes: tuple[int, ...], inverse: bool, norm: str) -> 
     return np.conj(made, out=made) if inverse else made
 
 
-def complex_to_real(
-    z: Any, axes: tuple[int, ...], size: int, inverse: bool, norm: str
-) -> Any:
+def complex_to_real(z: Any, axes: tuple[int, ...], size: int, inverse: bool, norm: str) -> Any:
     """The real transform of a Hermitian array of which `z` has the first half along the last of
     `axes`; `size` is that of the whole. The imaginary parts at its ends don't count."""
     library, options = _library(z)

@@ -246,9 +246,18 @@ def _extremum_vjp(beats: Op) -> Callable[..., tuple[Part, Part]]:
 
 
 eq = _comparison(
-    "eq", "{0} == {1}", "{0} == {1}", onnx="Equal", commutative=True, float8=True, complex=True, complex_half=True
+    "eq",
+    "{0} == {1}",
+    "{0} == {1}",
+    onnx="Equal",
+    commutative=True,
+    float8=True,
+    complex=True,
+    complex_half=True,
 )
-ne = _comparison("ne", "{0} != {1}", "{0} != {1}", commutative=True, float8=True, complex=True, complex_half=True)
+ne = _comparison(
+    "ne", "{0} != {1}", "{0} != {1}", commutative=True, float8=True, complex=True, complex_half=True
+)
 lt = _comparison("lt", "{0} < {1}", "{0} < {1}", onnx="Less")
 le = _comparison("le", "{0} <= {1}", "{0} <= {1}", onnx="LessOrEqual")
 gt = _comparison("gt", "{0} > {1}", "{0} > {1}", onnx="Greater")

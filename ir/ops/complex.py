@@ -48,8 +48,8 @@ imag = _part("imag", "special.imag({0})", lambda g: make(zeros_like(g), -g))
 def _make_infer(x: Node, y: Node) -> Aval:
     if x.dtype is not y.dtype or x.dtype not in (float16, float32, float64):
         raise RuntimeError(
-            f"complex: expected two tensors of float16, float32 or float64, got {x.dtype} and {y.dtype}"
-            f"{at_user_line()}"
+            f"complex: expected two tensors of float16, float32 or float64, got {x.dtype} and "
+            f"{y.dtype}{at_user_line()}"
         )
     return broadcast(x.shape, y.shape), complex_of(x.dtype)
 

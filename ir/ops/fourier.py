@@ -109,7 +109,7 @@ back_op = routine(
     _irfft_vjp,
 )
 """The real transform of a Hermitian signal, of which the operand is the first half along the last
-of `axes`; `size` is that of the whole. The imaginary parts of what stands for itself don't count."""
+of `axes`; `size` is that of the whole. Imaginary parts of what stands for itself don't count."""
 
 
 def fourier(x: Node, axes: Ints, inverse: bool, norm: str) -> Node:

@@ -44,6 +44,7 @@ def run(engine: str, build: Callable[..., Node], *arrays: np.ndarray) -> np.ndar
 # ---- functions -------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(5)
 @each_engine
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_are_accurate(engine: str, name: str) -> None:
@@ -87,9 +88,14 @@ def same(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
 
 
 # Where PyTorch has other values than C's standard.
-ODD = {"log1p": lambda z: np.isinf(z) | (z.imag == 0), "acos": lambda z: np.abs(z) < 1e300, "cos": np.isnan}
+ODD = {
+    "log1p": lambda z: np.isinf(z) | (z.imag == 0),
+    "acos": lambda z: np.abs(z) < 1e300,
+    "cos": np.isnan,
+}
 
 
+@pytest.mark.sampled(5)
 @each_engine
 @pytest.mark.parametrize("name", [n for n in FUNCTIONS if n not in ("exp2",)])
 def test_special_values_are_pytorchs(engine: str, name: str, torch: Any) -> None:
@@ -154,6 +160,7 @@ MATRICES = (
 )
 
 
+@pytest.mark.sampled(3)
 @each_engine
 @pytest.mark.parametrize(("a", "b"), MATRICES)
 def test_products(engine: str, a: tuple[int, ...], b: tuple[int, ...]) -> None:
@@ -192,13 +199,17 @@ FOLDS = {
     "cumsum": lambda x: (ops.cumsum(x, 1), (lambda v: v.cumsum(1))),
     "cumprod": lambda x: (ops.cumprod(x, 1), (lambda v: v.cumprod(1))),
     "flip": lambda x: (ops.flip(ops.permute(x, (1, 0)), (0,)), (lambda v: v.T[::-1])),
-    "slice": lambda x: (ops.slice_axis(x, 1, x.shape[1] // 4, x.shape[1], 3), (lambda v: v[:, v.shape[1] // 4 :: 3])),
+    "slice": lambda x: (
+        ops.slice_axis(x, 1, x.shape[1] // 4, x.shape[1], 3),
+        (lambda v: v[:, v.shape[1] // 4 :: 3]),
+    ),
     "cat": lambda x: (ops.cat([x, ops.conj(x)], 0), (lambda v: np.concatenate([v, v.conj()]))),
     "pad": lambda x: (ops.pad(x, (1, 0), (0, 2)), (lambda v: np.pad(v, ((1, 0), (0, 2))))),
     "reshape": lambda x: (ops.reshape(x * x, (-1,)), (lambda v: (v * v).reshape(-1))),
 }
 
 
+@pytest.mark.sampled(4)
 @each_engine
 @pytest.mark.parametrize("name", FOLDS)
 @pytest.mark.parametrize("shape", [(3, 13), (2, 70), (4, 1)])
