@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright.ir.dtype import DType, from_numpy
-from tilewright.ir.numeric import fourier
 
 from .device import Arrival, Device, Launch
 
@@ -23,15 +22,6 @@ _RECYCLED_BYTES = 1 << 16
 
 _KEEP = 8
 """Recycled buffers of one size, at most."""
-
-
-def _threads() -> int:
-    from .native.pool import num_threads
-
-    return num_threads()
-
-
-fourier.workers = _threads
 
 _LINE = 64
 """Bytes of a cache line and of a vector. One that lies across two lines is read and written at
