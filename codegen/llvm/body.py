@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
-from ..kernel import Buffer, Kernel, Load, Scalar, Value
+from ..kernel import Buffer, Kernel, Scalar, Value
 from ..kernel.analysis import Analysis
 from ..kernel.index import Axis, Check, Index
 from ..kernel.structure import SMALL
@@ -76,12 +75,6 @@ class Body:
         self.padded: set[Buffer] = set()  # with room for lanes that don't exist, at each place
         self.row_level = 0  # values that depend on a reduction stand here or deeper
         self.masks = 0
-
-    @cached_property
-    def loads(self) -> frozenset[tuple[Buffer, Index]]:
-        """The places that the kernel reads."""
-        loads = (v for v in self.kernel.values if isinstance(v, Load))
-        return frozenset((v.buffer, v.offset) for v in loads)
 
     # Arguments.
 

@@ -43,8 +43,9 @@ def _load(body: Body, value: Load, mask: Mask | None, at: Level) -> Ref:
     if not body.in_lanes(body.analysis.axes(value)):
         return _scalar(body, value.buffer, value.offset, mask, at)
     stride = stride_of(body, value.offset)
-    if stride == 2 and _beside(body, value) is not None:
-        return _alternating(body, value, mask, at)
+    beside = body.analysis.beside(value) if stride == 2 else None
+    if beside is not None and not body.analysis.index_reads(value.offset):
+        return _alternating(body, *beside, mask, at)[beside.index(value)]
     if stride in STRIDES and stride != 1 and not body.analysis.index_reads(value.offset):
         return _strided(body, value, stride, mask, at)
     if stride != 1:
@@ -255,27 +256,12 @@ def _piece(body: Body, buffer: Buffer, start: Ref, begin: int, at: Level) -> Ref
     return _vector_load(body, _address(body, buffer, place, at), buffer, at)
 
 
-def _beside(body: Body, value: Load) -> tuple[Index, int] | None:
-    """(offset of the first, which of both): the two loads of a kernel whose lanes alternate, as the
-    parts of complex numbers do; None if there is no other one, or if it might lie outside."""
-    if body.analysis.index_reads(value.offset) or value.buffer.size % 2:
-        return None
-    number = value.offset.const % 2
-    first = value.offset - number
-    whole = all(coefficient % 2 == 0 for _, coefficient in first.terms)
-    other = (value.buffer, first + (1 - number))
-    return (first, number) if whole and other in body.loads else None
-
-
-def _alternating(body: Body, value: Load, mask: Mask | None, at: Level) -> Ref:
-    """One of two loads whose lanes alternate; both are made at once."""
-    code, lanes, buffer = body.code, body.lanes, value.buffer
-    beside = _beside(body, value)
-    assert beside is not None
-    first, number = beside
+def _alternating(body: Body, first: Load, second: Load, mask: Mask | None, at: Level) -> list[Ref]:
+    """Two loads whose lanes alternate in memory."""
+    code, lanes, buffer = body.code, body.lanes, first.buffer
 
     def whole() -> list[Ref]:
-        start = _first_lane(body, first, 2, mask, at)
+        start = _first_lane(body, first.offset, 2, mask, at)
         a, b = (_piece(body, buffer, start, begin, at) for begin in (0, lanes))
         both = []
         for i in range(2):
@@ -285,11 +271,11 @@ def _alternating(body: Body, value: Load, mask: Mask | None, at: Level) -> Ref:
         return both
 
     def part() -> list[Ref]:
-        return [_gather(body, buffer, first + i, mask, at) for i in range(2)]
+        return [_gather(body, buffer, each.offset, mask, at) for each in (first, second)]
 
-    key = ("alternating", buffer, first, mask.number if mask else 0)
-    every = lambda: _two_ways(body, at, whole, part, _every(body, mask, at))  # noqa: E731
-    return code.once(key, at, every)[number]
+    key = ("alternating", id(first), mask.number if mask else 0)
+    both = lambda: _two_ways(body, at, whole, part, _every(body, mask, at))  # noqa: E731
+    return code.once(key, at, both)
 
 
 def pieces(lanes: int, stride: int) -> Iterator[tuple[int, dict[int, int]]]:

@@ -255,3 +255,20 @@ def test_lanes_never_read_beside_a_buffer() -> None:
 
     found = run("llvm", build, x)
     np.testing.assert_array_equal(found, x[::2] * np.append(x[1::2], np.float32(0)))
+
+
+@pytest.mark.triton
+def test_gpus_move_both_parts_at_once() -> None:
+    from tilewright.codegen.target import gpu
+    from tilewright.runtime.offline import compile_offline
+
+    x, y = (leaf(i, Size((1 << 20,)), complex64) for i in range(2))
+    (kernel,) = launched(compile_graph(lower_graph([x * y]), gpu("sm_90")))
+    assert isinstance(kernel, Kernel)
+    text = compile_offline(kernel, "sm_90").asm["ptx"]
+    assert text.count("ld.global.v2.b32") == text.count("ld.global") > 0
+    assert text.count("st.global.v2.b32") == text.count("st.global") > 0
+    a, b = (leaf(i, Size((256, 256)), complex64) for i in range(2))
+    *_, product = launched(compile_graph(lower_graph([ops.matmul(a, b)]), gpu("sm_90")))
+    assert isinstance(product, Kernel) and product.has_dot
+    assert compile_offline(product, "sm_90").spills == 0
