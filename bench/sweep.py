@@ -70,6 +70,17 @@ def integers(count: int, high: int = 100) -> Maker:
     return make
 
 
+def numbers(count: int) -> Maker:
+    """`count` complex tensors of shape ROW, both parts between -1 and 1."""
+
+    def make(torch: Any, size: int) -> tuple[Any, ...]:
+        rng = np.random.default_rng(0)
+        parts = (rng.uniform(-1, 1, (2, *ROW[size])).astype(np.float32) for _ in range(count))
+        return tuple(torch.tensor(real + 1j * imag) for real, imag in parts)
+
+    return make
+
+
 def image(torch: Any, size: int) -> tuple[Any, ...]:
     rng = np.random.default_rng(0)
     return (torch.tensor(rng.standard_normal(IMAGE[size]).astype(np.float32)),)
@@ -125,6 +136,7 @@ def cases() -> Iterator[tuple[str, Call, Maker]]:
             floats(2, 0.1),
         )
     yield from _others()
+    yield from _of_complex_numbers()
 
 
 def _others() -> Iterator[tuple[str, Call, Maker]]:
@@ -201,6 +213,42 @@ def _others() -> Iterator[tuple[str, Call, Maker]]:
         yield f"qr {of}", lambda t, a, b: t.linalg.qr(a)[1].abs(), matrices(n)
 
 
+COMPLEX = (
+    "exp log sqrt rsqrt reciprocal sin tan acos asinh tanh atanh sigmoid abs angle sgn sum prod "
+    "mean"
+).split()
+TRANSFORMS = "fft ifft rfft irfft fft2 ifft2 rfft2 irfft2".split()
+
+
+def _of_complex_numbers() -> Iterator[tuple[str, Call, Maker]]:
+    one, two = numbers(1), numbers(2)
+    for name in COMPLEX:
+        yield f"complex {name}", lambda t, x, name=name: getattr(t, name)(x), one
+    yield "complex mul", lambda t, x, y: x * y, two
+    yield "complex div", lambda t, x, y: x / y, two
+    yield "complex pow", lambda t, x, y: x**y, two
+    yield "complex chain", lambda t, x, y: (x * y + x).exp() * y.conj() - 1j, two
+    yield "complex sum(0)", lambda t, x: x.sum(0), one
+    yield "complex sum(1)", lambda t, x: x.sum(1), one
+    yield "complex cumsum", lambda t, x: x.cumsum(1), one
+    yield "complex cumprod", lambda t, x: x.cumprod(1), one
+    yield "complex contiguous transpose", lambda t, x: x.t().contiguous(), one
+    yield "complex cat", lambda t, x, y: t.cat([x, y], 1), two
+    yield "complex from parts", lambda t, x: t.complex(x.imag, x.real), one
+    yield "complex matmul", lambda t, x, y: x @ y.t(), two
+    yield "complex matrix times vector", lambda t, x: x @ x[0], one
+    yield "complex bmm", lambda t, x: x.view(-1, 10, 10) @ x.view(-1, 10, 10), one
+    yield "complex einsum", lambda t, x, y: t.einsum("ij,ij->i", x, y), two
+    yield "complex conv1d", lambda t, x: t.nn.functional.conv1d(x[:, None], x[:4, None, :5]), one
+    for name in TRANSFORMS:
+        make = floats(1) if name.startswith("rfft") else one
+        if name.endswith("2"):
+            yield f"fft.{name}", lambda t, x, name=name: getattr(t.fft, name)(x), make
+        else:
+            yield f"fft.{name}", lambda t, x, name=name: getattr(t.fft, name)(x.view(-1)), make
+            yield f"fft.{name} of rows", lambda t, x, name=name: getattr(t.fft, name)(x), make
+
+
 def _batch_norm(torch: Any, x: Any) -> Any:
     zero, one = x[0, :, 0, 0] * 0, x[0, :, 0, 0] * 0 + 1
     return torch.nn.functional.batch_norm(x, zero, one)
@@ -216,8 +264,14 @@ def measure(name: str, call: Call, make: Maker, size: int, ours: Any, theirs: An
 
     mine, other = make(ours, size), make(theirs, size)
     a, b = (r[0] if isinstance(r, tuple) else r for r in (call(ours, *mine), call(theirs, *other)))
+    wide = np.complex128 if b.is_complex() else np.float64
+    scale = max(1.0, float(abs(b).max())) if b.is_complex() else 1.0
     np.testing.assert_allclose(
-        a.numpy().astype(np.float64), b.numpy().astype(np.float64), 1e-3, 1e-3, err_msg=name
+        a.numpy().astype(wide),
+        b.resolve_conj().numpy().astype(wide),
+        1e-3,
+        1e-3 * scale,
+        err_msg=name,
     )
 
     def flushed() -> None:

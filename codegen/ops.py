@@ -10,8 +10,9 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import accumulator, int64
 from tilewright.ir.node import Node, grad_mode
 from tilewright.ir.op import Aval, Kind, Op
+from tilewright.ir.ops.host import routine
 from tilewright.ir.ops.scan import positions_in_order
-from tilewright.ir.shape import Size
+from tilewright.ir.shape import Size, broadcast
 
 initial = Op(
     "initial",
@@ -22,8 +23,57 @@ initial = Op(
     triton="{0}",
     float8=True,
     complex=True,
+    complex_half=True,
 )
 """The contents of memory before an update: a copy of its base, for that one update alone."""
+
+
+# Complex numbers, whose parts are neighbours in memory (pairs/).
+
+pair = Op(
+    "pair",
+    Kind.ELEMENTWISE,
+    lambda x, y: (broadcast(x.shape, y.shape), x.dtype.to_complex()),
+    numpy=ops.complex.numpy,
+    cost=0,
+    error=0,
+)
+"""The complex numbers with these parts. A kernel stores both."""
+
+part = Op(
+    "part",
+    Kind.MOVEMENT,
+    lambda z, i: (z.shape, z.dtype.to_real()),
+    params=("i",),
+    numpy=lambda z, i: np.array(z.imag if i else z.real),
+)
+"""The real parts (0) or the imaginary parts (1) of complex numbers."""
+
+flat = Op(
+    "flat",
+    Kind.MOVEMENT,
+    lambda z: (Size((*z.shape[:-1], 2 * z.shape[-1])), z.dtype.to_real()),
+    numpy=lambda z: np.ascontiguousarray(z).view(z.real.dtype),
+)
+"""The memory of complex numbers as that of real ones: along the last dimension parts alternate."""
+
+unflat = Op(
+    "unflat",
+    Kind.MOVEMENT,
+    lambda x: (Size((*x.shape[:-1], x.shape[-1] // 2)), x.dtype.to_complex()),
+    numpy=lambda x: np.ascontiguousarray(x).view(np.result_type(x.dtype, 1j)),
+)
+"""The inverse of `flat`: real numbers as the memory of complex ones."""
+
+
+running_product = routine(
+    "running_product",
+    lambda z, axis: ((z.shape, z.dtype),),
+    lambda z, axis: (np.cumprod(z, axis),),
+    1,
+    ("axis",),
+)
+"""`cumprod` of complex numbers, by NumPy: there is no kernel for a fold of pairs."""
 
 
 ordered = Op(

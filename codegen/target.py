@@ -52,6 +52,9 @@ class Target:
     block_scales: whether a product of float8 with scales of blocks is one kernel.
     tf32: whether products of float32 may be rounded to TF32's 10 bits, as PyTorch's switch allows.
     tf32_convolutions: the same for convolutions, which PyTorch rounds unless it is told not to.
+    complex_numbers: whether kernels compute with complex numbers. Otherwise these are pairs of real
+        ones (pairs/).
+    host_memory: whether kernels and routines of the host work in the same memory.
     rounds_halves: whether each result of a half type is rounded, also within the kernel that
         computes it, so that no value depends on which others are in memory.
     """
@@ -85,6 +88,8 @@ class Target:
     chip: Chip = SM_90
     tf32: bool = False
     tf32_convolutions: bool = False
+    complex_numbers: bool = False
+    host_memory: bool = False
     rounds_halves: bool = True
 
     def rounds(self, convolution: bool) -> bool:
@@ -109,6 +114,8 @@ NUMPY = Target(
     op_cost=16.0,
     parallel=1,
     row_limit=1 << 62,
+    complex_numbers=True,
+    host_memory=True,
 )
 INTERPRET = Target(
     "interpret",
@@ -141,6 +148,7 @@ LLVM = Target(
     tiled_attention=(*TENSOR_TYPES, "float64"),
     vector_sums=True,
     byte_sums=4,
+    host_memory=True,
 )
 CUDA = Target(
     "cuda",

@@ -18,6 +18,7 @@ from tilewright.ir.dtype import (
 )
 from tilewright.ir.dtype import (
     bfloat16,
+    complex32,
     complex64,
     complex128,
     float8_e4m3fn,
@@ -103,7 +104,7 @@ if TYPE_CHECKING:
 
 dtype = _DType
 half, float, double, short, int, long = float16, float32, float64, int16, int32, int64
-cfloat, cdouble = complex64, complex128
+chalf, cfloat, cdouble = complex32, complex64, complex128
 
 _LAZY = {
     "compile": "compiler",

@@ -11,6 +11,7 @@ from typing import Any
 
 from tilewright.ir.dtype import bfloat16 as bfloat16
 from tilewright.ir.dtype import bool_ as _is_bool
+from tilewright.ir.dtype import complex32 as complex32
 from tilewright.ir.dtype import complex64 as complex64
 from tilewright.ir.dtype import complex128 as complex128
 from tilewright.ir.dtype import float8_e4m3fn as float8_e4m3fn

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 import numpy as np
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import DType, is_added
+from tilewright.ir.dtype import DType, complex32, is_added
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
+from tilewright.ir.numeric.special import cast
 from tilewright.ir.shape import Size
 from tilewright.runtime import devices
 
@@ -392,6 +393,8 @@ class Tensor(Methods):
                 "copy "
                 f"the tensor to host memory first.{at_user_line()}"
             )
+        if self.dtype is complex32:
+            raise TypeError(f"Got unsupported ScalarType ComplexHalf{at_user_line()}")
         return arrays.export(self)
 
     __array_priority__ = 1000  # array + tensor is a tensor
@@ -416,11 +419,15 @@ class Tensor(Methods):
             raise RuntimeError(
                 f"a Tensor with {array.size} elements cannot be converted to Scalar{at_user_line()}"
             )
+        if self.dtype is complex32:
+            array = cast(array, np.complex64)
         return float(array.reshape(())) if is_added(array.dtype) else array.item()
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers."""
         array = self._array()
+        if self.dtype is complex32:
+            array = cast(array, np.complex64)
         if is_added(array.dtype):
             array = array.astype(np.float32)
         return array.tolist()

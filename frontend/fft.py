@@ -1,13 +1,12 @@
 """torch.fft: discrete Fourier transforms, of complex, real and Hermitian signals.
 
-All are formulas over one record, the transform of complex numbers (`ir/ops/fourier.py`), so they
-have gradients of any order. norm: 'backward' divides by the number of elements in inverse
-transforms, 'forward' in the others, 'ortho' by its root in both.
+All are formulas over three records (`ir/ops/fourier.py`), so they have gradients of any order.
+norm: 'backward' divides by the number of elements in inverse transforms, 'forward' in the others,
+'ortho' by its root in both.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -36,10 +35,14 @@ __all__ = [
 Sizes = tuple[int, ...]
 
 
-def _as_complex(x: Node) -> Node:
+def _as_float(x: Node) -> Node:
     x = floating(x)
     if x.dtype in dtypes.HALVES:
         raise RuntimeError(f"Unsupported dtype {x.dtype}{at_user_line()}")
+    return x
+
+
+def _as_complex(x: Node) -> Node:
     return x if x.dtype.is_complex else ops.cast(x, x.dtype.to_complex())
 
 
@@ -55,51 +58,30 @@ def _resized(x: Node, axis: int, size: int) -> Node:
     return ops.pad(x, none, more, none)
 
 
-def _scaled(x: Node, count: int, norm: str, inverse: bool) -> Node:
-    if norm == "ortho":
-        return x * (1 / math.sqrt(count))
-    return x * (1 / count) if (norm == "forward") is not inverse else x
-
-
 @builder("fft_c2c", gradient="FftC2CBackward0")
 def _c2c(x: Node, sizes: Sizes, axes: Sizes, norm: str, inverse: bool) -> Node:
-    x = _as_complex(x)
+    x = _as_float(x)
     for axis, size in zip(axes, sizes, strict=True):
         x = _resized(x, axis, size)
-    return _scaled(ops.fourier(x, axes, inverse), math.prod(sizes), norm, inverse) if axes else x
+    return ops.fourier(x, axes, inverse, norm) if axes else _as_complex(x)
 
 
 @builder("fft_r2c", gradient="FftR2CBackward0")
 def _r2c(x: Node, sizes: Sizes, axes: Sizes, norm: str, inverse: bool) -> Node:
     """Half of the transform along the last of `axes`: the other half is conjugate."""
-    full = _c2c(x, sizes, axes, norm, inverse)
-    return ops.slice_axis(full, axes[-1], 0, sizes[-1] // 2 + 1)
+    x = _as_float(x)
+    for axis, size in zip(axes, sizes, strict=True):
+        x = _resized(x, axis, size)
+    return ops.fourier_half(x, axes, inverse, norm)
 
 
 @builder("fft_c2r", gradient="FftC2RBackward0")
 def _c2r(x: Node, sizes: Sizes, axes: Sizes, norm: str, inverse: bool) -> Node:
     """The real transform of a Hermitian signal, of which `x` has half along the last of `axes`."""
-    x, last, size = _as_complex(x), axes[-1], sizes[-1]
-    if len(axes) > 1:
-        x = _c2c(x, sizes[:-1], axes[:-1], norm, inverse)
-    x = _resized(x, last, size // 2 + 1)
-    # The first element and, of an even number, the last one stand for themselves alone.
-    inner = ops.slice_axis(x, last, 1, (size + 1) // 2)
-    rest = ops.conj(ops.flip(inner, (last,)))
-    # Imaginary parts there have no place in a Hermitian signal.
-    whole = ops.fourier(ops.cat([_real_ends(x, last, size), rest], last), (last,), inverse)
-    return ops.real(_scaled(whole, size, norm, inverse))
-
-
-def _real_ends(x: Node, axis: int, size: int) -> Node:
-    def alone(part: Node) -> Node:
-        return ops.cast(ops.real(part), x.dtype)
-
-    middle = (size + 1) // 2
-    parts = [alone(ops.slice_axis(x, axis, 0, 1)), ops.slice_axis(x, axis, 1, middle)]
-    if size % 2 == 0:
-        parts.append(alone(ops.slice_axis(x, axis, middle, middle + 1)))
-    return ops.cat([p for p in parts if p.shape[axis]], axis)
+    x = _as_complex(_as_float(x))
+    for axis, size in zip(axes, (*sizes[:-1], sizes[-1] // 2 + 1), strict=True):
+        x = _resized(x, axis, size)
+    return ops.fourier_real(x, axes, sizes[-1], inverse, norm)
 
 
 def _checked_norm(norm: str | None) -> str:

@@ -72,6 +72,10 @@ float8_e4m3fn = DType("float8_e4m3fn", "f8e4m3", FLOAT, ml_dtypes.float8_e4m3fn,
 float8_e5m2 = DType("float8_e5m2", "f8e5m2", FLOAT, ml_dtypes.float8_e5m2, mlir="f8E5M2")
 float32 = DType("float32", "f32", FLOAT, np.float32)
 float64 = DType("float64", "f64", FLOAT, np.float64)
+# NumPy has no complex numbers of half size: their arrays are records of two halves.
+complex32 = DType(
+    "complex32", "c32", COMPLEX, [("real", np.float16), ("imag", np.float16)], mlir="complex<f16>"
+)
 complex64 = DType("complex64", "c64", COMPLEX, np.complex64, mlir="complex<f32>")
 complex128 = DType("complex128", "c128", COMPLEX, np.complex128, mlir="complex<f64>")
 
@@ -83,7 +87,7 @@ NARROW = (*HALVES, *FLOAT8)
 """Floats that exist in memory only; arithmetic with them runs in float32."""
 ALL = (
     bool_, uint8, uint16, uint32, uint64, int8, int16, int32, int64,
-    *FLOAT8, float16, bfloat16, float32, float64, complex64, complex128,
+    *FLOAT8, float16, bfloat16, float32, float64, complex32, complex64, complex128,
 )  # fmt: skip
 _BY_NAME = {d.name: d for d in ALL} | {d.short: d for d in ALL}
 _BY_NUMPY = {d.np: d for d in ALL}
@@ -97,12 +101,17 @@ def named(name: str) -> DType:
 
 def real_of(dtype: DType) -> DType:
     """The dtype of the parts of a complex dtype; any other dtype itself."""
-    return float32 if dtype is complex64 else float64 if dtype is complex128 else dtype
+    return _PARTS.get(dtype, dtype)
 
 
 def complex_of(dtype: DType) -> DType:
-    """The complex dtype beside a real one: complex128 for float64, else complex64."""
-    return complex128 if dtype is float64 or dtype is complex128 else complex64
+    """The complex dtype beside a real one: complex64 if its parts hold no other dtype."""
+    if dtype.category == COMPLEX:
+        return dtype
+    return {float16: complex32, float64: complex128}.get(dtype, complex64)
+
+
+_PARTS = {complex32: float16, complex64: float32, complex128: float64}
 
 
 def is_added(dtype: np.dtype[Any]) -> bool:
@@ -135,7 +144,9 @@ def promote(a: DType, b: DType) -> DType:
     else:
         high, low = b, a
     if high.category == COMPLEX:
-        return complex128 if low is float64 else high
+        if low.category != COMPLEX:
+            return high if low.category < FLOAT else promote(high, complex_of(low))
+        return high
     if high.category == FLOAT:
         both_half = {a, b} == {float16, bfloat16}
         return float32 if both_half else high
@@ -164,4 +175,4 @@ def of_scalar(value: Any, default_float: DType = float32) -> DType:
 
 def accumulator(dtype: DType) -> DType:
     """The dtype in which sums and products of `dtype` are accumulated."""
-    return float32 if dtype in NARROW else dtype
+    return float32 if dtype in NARROW else complex64 if dtype is complex32 else dtype

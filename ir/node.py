@@ -241,7 +241,7 @@ def _instruction(
         shared = _INSTRUCTIONS.get(other)
         if shared is not None:
             return shared
-    if not (op.takes_float8 and op.takes_complex):
+    if not (op.takes_float8 and op.takes_complex_half):
         op.check(operands)
     shape, dtype = op.infer(*operands, *attrs)
     if not op.is_view:

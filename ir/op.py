@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from .dtype import COMPLEX, FLOAT8, DType
+from .dtype import COMPLEX, FLOAT8, DType, complex32
 from .location import at_user_line
 from .node import Node, intern
 from .shape import Size
@@ -103,6 +103,7 @@ class Op:
         map has an inverse (`target` in codegen/lower/movement.py).
     collects: whether gradients are collected at its nodes, so that these always require one.
     float8: whether the op takes float8 operands. Ops that only move elements do anyway.
+    complex_half: whether it takes complex32. PyTorch computes little with it.
     complex: whether the op takes complex operands. Its VJP is a formula that is holomorphic in all
         complex values, or follows autodiff's convention (`ir/passes/autodiff.py`). Ops that only
         move elements take them anyway.
@@ -116,7 +117,7 @@ class Op:
     pointwise: whether a composite computes each element from those of its operands at the same
         place, in the same way for every size.
     is_view: whether a node may have more elements than any memory holds, as an `expand` may.
-    takes_float8, takes_complex: whether operands of these types are allowed.
+    takes_float8, takes_complex, takes_complex_half: whether operands of these types are allowed.
     """
 
     name: str
@@ -142,6 +143,7 @@ class Op:
     collects: bool = False
     float8: bool = False
     complex: bool = False
+    complex_half: bool = False
     divides: bool = False
     convolution: bool = False
     wide: bool = False
@@ -150,11 +152,14 @@ class Op:
     is_view: bool = field(init=False)
     takes_float8: bool = field(init=False)
     takes_complex: bool = field(init=False)
+    takes_complex_half: bool = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_view", self.kind in (Kind.MOVEMENT, Kind.MARKER))
         object.__setattr__(self, "takes_float8", self.float8 or self.kind in _MOVING)
         object.__setattr__(self, "takes_complex", self.complex or self.kind in _MOVING)
+        half = self.complex_half or self.kind in _MOVING
+        object.__setattr__(self, "takes_complex_half", half)
         if self.name in REGISTRY:
             raise ValueError(f"two ops are called {self.name}")
         REGISTRY[self.name] = self
@@ -181,6 +186,11 @@ class Op:
                     f'"{self.name}" not implemented for {_COMPLEX_NAME[operand.dtype.name]}: '
                     f"expected real numbers, as x.abs(), x.real or x.imag gives{at_user_line()}"
                 )
+            if operand.dtype is complex32 and not self.takes_complex_half:
+                raise NotImplementedError(
+                    f"\"{self.name}\" not implemented for 'ComplexHalf': compute it in complex64, "
+                    f"as of x.cfloat(), and convert the result{at_user_line()}"
+                )
             if operand.dtype in FLOAT8 and not self.takes_float8:
                 raise NotImplementedError(
                     f'"{self.name}" not implemented for {operand.dtype}: compute it in a wider '
@@ -191,7 +201,11 @@ class Op:
         return f"<op {self.name}>"
 
 
-_COMPLEX_NAME = {"complex64": "'ComplexFloat'", "complex128": "'ComplexDouble'"}
+_COMPLEX_NAME = {
+    "complex32": "'ComplexHalf'",
+    "complex64": "'ComplexFloat'",
+    "complex128": "'ComplexDouble'",
+}
 _MOVING = (
     Kind.MOVEMENT, Kind.GATHER, Kind.SCATTER, Kind.LOOP, Kind.TRANSFER, Kind.MARKER, Kind.EXTERNAL,
 )  # fmt: skip

@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from .dtype import FLOAT8
+from .dtype import FLOAT8, accumulator, complex32
 from .node import Node, grad_mode
 from .numeric import special
 from .op import Kind, Op
 from .ops.generate import constant_value
 from .ops.unary import bitcast
 from .rewrite import above
+
+_HELD_ONLY = (*FLOAT8, complex32)
 
 
 @functools.cache
@@ -31,11 +33,10 @@ def evaluate(node: Node, operands: Sequence[Any]) -> Any:
     """The value of `node`, an array of its dtype, given those of its operands."""
     op = node.op
     if op.kind is Kind.ELEMENTWISE:
-        if op is not bitcast:  # float8 is computed in float32, which holds it exactly
-            types = [o.dtype in FLOAT8 for o in node.operands]
+        if op is not bitcast:  # what NumPy can't compute with is held exactly by a wider dtype
             operands = [
-                np.asarray(x).astype(np.float32) if is_float8 else x
-                for x, is_float8 in zip(operands, types, strict=True)
+                special.cast(x, accumulator(o.dtype).np) if o.dtype in _HELD_ONLY else x
+                for x, o in zip(operands, node.operands, strict=True)
             ]
         result = elementwise_function(op, len(operands))(*operands, node.dtype.np)
     elif op.decompose is not None:

@@ -28,7 +28,7 @@ from ..legalize.writes import reads_elsewhere
 from ..lower import movement
 from ..lower.contraction import contraction
 from ..lower.places import Places, Reading
-from ..ops import CHANNELS_LAST, grouped_scatter, initial, overwrite
+from ..ops import CHANNELS_LAST, flat, grouped_scatter, initial, overwrite, pair, part
 from ..target import Target
 
 # The nodes between two anchors can make a kernel's text explode. A kernel computes at most
@@ -45,10 +45,14 @@ MOST_FACTOR_COST = 2
 
 @dataclass
 class Cut:
-    """The anchors of a graph (operands first), and the anchors and leaves that each one reads."""
+    """The anchors of a graph (operands first), and the anchors and leaves that each one reads.
+
+    pairs: whether its complex numbers are pairs of real ones.
+    """
 
     anchors: list[Node] = field(default_factory=list)
     reads: dict[Node, tuple[Node, ...]] = field(default_factory=dict)
+    pairs: bool = False
 
 
 def is_buffer(node: Node) -> bool:
@@ -114,7 +118,8 @@ class _Cutter:
             readers = self._readers()
             self.anchors = set(self.fixed)
             cones = self._cones(readers)
-        found = Cut([n for n in self.nodes if n in self.anchors])
+        pairs = any(n.op is pair or n.op is part for n in self.nodes)
+        found = Cut([n for n in self.nodes if n in self.anchors], pairs=pairs)
         mask = 0
         for node in self.realized:
             mask |= self.bit[node]
@@ -132,6 +137,8 @@ class _Cutter:
             # What computes it reads memory and nothing else.
             self.anchors.add(node)
             self.anchors.update({memory(o) for o in node.operands} - self.leaves)
+        elif node.op is flat:
+            self.anchors.update({memory(node.operands[0])} - self.leaves)
         elif kind is Kind.EXTERNAL:
             self.anchors.add(node)
             tensors = node.operands[: node.attrs[1]]

@@ -113,6 +113,7 @@ class Partition:
     def __init__(self, found: Cut, results: Iterable[Node], leaves: Iterable[Node], target: Target):
         self.target = target
         self.reads = found.reads
+        self.pairs = not target.complex_numbers or found.pairs
         self.results = set(results)
         self.readers: dict[Node, list[Node]] = {}
         for anchor in found.anchors:
@@ -169,7 +170,7 @@ class Partition:
         if the kernel costs more than `limit`."""
         own = set(anchors)
         outputs = tuple(a for a in anchors if self._is_output(a, own))
-        form = Form(anchors, outputs, self.memory)
+        form = Form(anchors, outputs, self.memory, self.pairs)
         outcome = self._outcomes.get(form.key)
         if outcome is None or (isinstance(outcome, float) and outcome <= limit):
             try:
@@ -206,7 +207,7 @@ class Partition:
         for domain in domains(anchors, outputs, kind, source, self.target):
             lowering = Lowering(domain, source, rounds, MOST_PLACES if len(anchors) > 1 else None)
             try:
-                stores = tuple(lowering.store(o, form.buffer(o)) for o in outputs)
+                stores = tuple(s for o in outputs for s in lowering.store(o, form.buffer(o)))
             except CannotFuse as error:
                 failure = error.node, error.reason
                 continue

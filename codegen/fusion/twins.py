@@ -34,11 +34,17 @@ class Form:
 
     memory: the nodes that are in memory, the kernel's own anchors among them.
     outputs: the anchors that it stores.
+    pairs: whether a complex number in memory is a pair of real ones for the kernel.
     """
 
     def __init__(
-        self, anchors: Sequence[Node], outputs: Sequence[Node], memory: Container[Node]
+        self,
+        anchors: Sequence[Node],
+        outputs: Sequence[Node],
+        memory: Container[Node],
+        pairs: bool = False,
     ) -> None:
+        self.pairs = pairs
         self.anchors = tuple(anchors)
         self.outputs = tuple(outputs)
         self.number: dict[Node, int] = {}
@@ -77,6 +83,9 @@ class Form:
 
     def buffer(self, node: Node) -> Buffer:
         """The buffer of a node, named by its number."""
+        if self.pairs and node.dtype.is_complex:
+            count = 2 * math.prod(node.shape)
+            return Buffer(f"m{self.number[node]}", node.dtype.to_real(), count)
         return Buffer(f"m{self.number[node]}", node.dtype, math.prod(node.shape))
 
     def source(self, node: Node) -> Buffer | None:

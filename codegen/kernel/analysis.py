@@ -62,6 +62,19 @@ class Analysis:
             reads = isinstance(value, Load) or bool(positions)
             reads = reads or (isinstance(value, Apply) and value.may_fail)
             self._reads[id(value)] = reads or any(self._reads[id(v)] for v in below)
+        self._loads = {(v.buffer, v.offset): v for v in kernel.values if isinstance(v, Load)}
+
+    def beside(self, value: Load) -> tuple[Load, Load] | None:
+        """The load and the one of the element beside it, in the order of their places, if both
+        are parts of a complex number: the first has an even place at each point, so wherever one
+        of the elements exists, both do. None if there is no other one."""
+        offset, number = value.offset, value.offset.const % 2
+        if value.buffer.size % 2 or any(coefficient % 2 for _, coefficient in offset.terms):
+            return None
+        other = self._loads.get((value.buffer, offset + (1 - 2 * number)))
+        if other is None:
+            return None
+        return (other, value) if number else (value, other)
 
     def _in_the_same_pass(
         self, value: Value, tops: dict[tuple[int, tuple[Axis, ...]], Reduce]

@@ -412,12 +412,6 @@ class Kernel:
         count = len(self.columns)
         return tuple(g for g in (self.columns, self.reduction[count:]) if g)
 
-    @cached_property
-    def is_complex(self) -> bool:
-        """Whether complex numbers are among the values. NumPy alone has a form for them."""
-        dtypes = (*(v.dtype for v in self.values), *(b.dtype for b in self.outputs))
-        return any(d.is_complex for d in dtypes)
-
     @property
     def is_update(self) -> bool:
         return any(s.mode is not None for s in self.stores)
@@ -449,10 +443,6 @@ class Bundle:
             self.members,
             key=lambda k: math.prod(a.extent for a in (*k.parallel, *k.reduction)),
         )
-
-    @property
-    def is_complex(self) -> bool:
-        return self.members[0].is_complex
 
     @cached_property
     def outputs(self) -> tuple[Buffer, ...]:

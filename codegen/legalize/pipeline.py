@@ -21,6 +21,7 @@ from tilewright.ir.passes.simplify import RULES
 from tilewright.ir.rewrite import Rule, rewrite
 
 from ..ops import initial
+from ..pairs import split_complex
 from ..target import Target
 from .channels_last import turn_convolutions
 from .grouping import group_updates
@@ -38,6 +39,8 @@ def legalize(roots: Sequence[Node], target: Target, inner: Sequence[Node] = ()) 
     """`roots` over ops that this target has kernels for, then the replacements of `inner`: nodes
     below the roots that a caller asks about. They change nothing of the roots."""
     count, nodes = len(roots), [*roots, *inner]
+    nodes = split_complex(nodes, target)
+    roots = nodes[:count]
     if any(_has_no_kernel(n, target) for n in reachable(roots)):
         nodes = rewrite(nodes, [Decompose(target), decompose_composites, *RULES])
     forms: list[Rule] = [InterleaveStrides(target), SumDepthwise(target), SumVectors(target)]

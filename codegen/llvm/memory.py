@@ -43,6 +43,9 @@ def _load(body: Body, value: Load, mask: Mask | None, at: Level) -> Ref:
     if not body.in_lanes(body.analysis.axes(value)):
         return _scalar(body, value.buffer, value.offset, mask, at)
     stride = stride_of(body, value.offset)
+    beside = body.analysis.beside(value) if stride == 2 else None
+    if beside is not None and not body.analysis.index_reads(value.offset):
+        return _alternating(body, *beside, mask, at)[beside.index(value)]
     if stride in STRIDES and stride != 1 and not body.analysis.index_reads(value.offset):
         return _strided(body, value, stride, mask, at)
     if stride != 1:
@@ -205,23 +208,13 @@ def _strided(body: Body, value: Load, stride: int, mask: Mask | None, at: Level)
     """Loads lanes a few elements apart by as many loads of neighbours, none of which reads beyond
     the lanes' own elements. One by one where a lane doesn't exist or is masked."""
     code, lanes, buffer = body.code, body.lanes, value.buffer
-    kind, base = stored(buffer.dtype), body.buffer(buffer)
-    assert body.vector is not None
-    every = None
-    if mask is not None:
-        live = body.and_lanes(mask, at)
-        bits = code.let(f"bitcast {live.typed} to i{lanes}", f"i{lanes}", at=at)
-        every = code.compare("icmp eq", bits, constant(-1, f"i{lanes}"), at)
-    rest, _ = split(body, value.offset)
-    moved = code.binary("mul", body.vector.variable, constant(stride, "i64"), at)
-    start = code.binary("add", uniform(body, rest, mask), moved, at)
+    kind = stored(buffer.dtype)
+    start = _first_lane(body, value.offset, stride, mask, at)
 
     def whole() -> list[Ref]:
         found: Ref | None = None
         for begin, taken in pieces(lanes, stride):
-            place = code.binary("add", start, constant(begin, "i64"), at)
-            text = f"getelementptr {kind}, ptr {base.text}, i64 {place.text}"
-            piece = _vector_load(body, code.let(text, "ptr", at=at), buffer, at)
+            piece = _piece(body, buffer, start, begin, at)
             picks = (lanes + taken[i] if i in taken else i for i in range(lanes))
             order = ", ".join(f"i32 {i}" for i in picks)
             before = f"{piece.full_type} poison" if found is None else found.typed
@@ -231,7 +224,58 @@ def _strided(body: Body, value: Load, stride: int, mask: Mask | None, at: Level)
         return [found]
 
     part = lambda: [_gather(body, buffer, value.offset, mask, at)]  # noqa: E731
-    return _two_ways(body, at, whole, part, every)[0]
+    return _two_ways(body, at, whole, part, _every(body, mask, at))[0]
+
+
+def _every(body: Body, mask: Mask | None, at: Level) -> Ref | None:
+    """Whether a mask lets all lanes through; None if there is none."""
+    if mask is None:
+        return None
+    code, lanes = body.code, body.lanes
+    live = body.and_lanes(mask, at)
+    bits = code.let(f"bitcast {live.typed} to i{lanes}", f"i{lanes}", at=at)
+    return code.compare("icmp eq", bits, constant(-1, f"i{lanes}"), at)
+
+
+def _first_lane(body: Body, offset: Index, stride: int, mask: Mask | None, at: Level) -> Ref:
+    """The place of lane 0, for lanes `stride` apart."""
+    assert body.vector is not None
+    rest, _ = split(body, offset)
+    moved = body.code.binary("mul", body.vector.variable, constant(stride, "i64"), at)
+    return body.code.binary("add", uniform(body, rest, mask), moved, at)
+
+
+def _address(body: Body, buffer: Buffer, place: Ref, at: Level) -> Ref:
+    base = body.buffer(buffer)
+    text = f"getelementptr {stored(buffer.dtype)}, ptr {base.text}, i64 {place.text}"
+    return body.code.let(text, "ptr", at=at)
+
+
+def _piece(body: Body, buffer: Buffer, start: Ref, begin: int, at: Level) -> Ref:
+    place = body.code.binary("add", start, constant(begin, "i64"), at)
+    return _vector_load(body, _address(body, buffer, place, at), buffer, at)
+
+
+def _alternating(body: Body, first: Load, second: Load, mask: Mask | None, at: Level) -> list[Ref]:
+    """Two loads whose lanes alternate in memory."""
+    code, lanes, buffer = body.code, body.lanes, first.buffer
+
+    def whole() -> list[Ref]:
+        start = _first_lane(body, first.offset, 2, mask, at)
+        a, b = (_piece(body, buffer, start, begin, at) for begin in (0, lanes))
+        both = []
+        for i in range(2):
+            order = ", ".join(f"i32 {k}" for k in range(i, 2 * lanes, 2))
+            text = f"shufflevector {a.typed}, {b.typed}, <{lanes} x i32> <{order}>"
+            both.append(code.let(text, a.type, lanes, at))
+        return both
+
+    def part() -> list[Ref]:
+        return [_gather(body, buffer, each.offset, mask, at) for each in (first, second)]
+
+    key = ("alternating", id(first), mask.number if mask else 0)
+    both = lambda: _two_ways(body, at, whole, part, _every(body, mask, at))  # noqa: E731
+    return code.once(key, at, both)
 
 
 def pieces(lanes: int, stride: int) -> Iterator[tuple[int, dict[int, int]]]:
@@ -269,7 +313,10 @@ def _scattered(body: Body, buffer: Buffer, offset: Index, mask: Mask | None, at:
         rest, moving = split(body, offset)
         start = uniform(body, rest, None)
         (atom, coefficient), *_ = moving.terms or ((None, 0),)
-        factor = body.size(coefficient, ("coefficient", offset, atom))
+        if coefficient in STRIDES:
+            factor = constant(coefficient, "i64")
+        else:
+            factor = body.size(coefficient, ("coefficient", offset, atom))
         assert body.vector is not None
         moved = code.binary("mul", body.vector.variable, factor, at)
         first = code.binary("add", start, moved, at)
@@ -286,7 +333,17 @@ def store(body: Body, stores: Sequence[tuple[Store, Ref]]) -> None:
     """Writes values at the innermost level, after all of them are computed."""
     at, code = body.code.level, body.code
     neighbours = []
+    sides = _side_by_side(body, stores)
+    for first, second in sides:
+        both = [
+            to_memory(body, code.spread(v, body.lanes, at), s.buffer.dtype, at)
+            for s, v in (first, second)
+        ]
+        _alternate(body, first[0], both[0], both[1], at)
+    done = {id(each) for pair in sides for each, _ in pair}
     for each, value in stores:
+        if id(each) in done:
+            continue
         buffer = each.buffer
         axes = body.analysis.index_axes(each.offset)
         if not body.in_lanes(axes):
@@ -308,6 +365,48 @@ def store(body: Body, stores: Sequence[tuple[Store, Ref]]) -> None:
         )
 
 
+def _side_by_side(
+    body: Body, stores: Sequence[tuple[Store, Ref]]
+) -> list[tuple[tuple[Store, Ref], tuple[Store, Ref]]]:
+    """Stores to neighbouring elements of a buffer, with lanes two elements apart: both parts of
+    complex numbers."""
+    if body.vector is None:
+        return []
+    found: dict[tuple[Buffer, Index], tuple[Store, Ref]] = {}
+    pairs = []
+    for each in stores:
+        buffer, offset = each[0].buffer, each[0].offset
+        before = found.pop((buffer, offset - 1), None)
+        if before is not None:
+            pairs.append((before, each))
+        elif not body.analysis.index_reads(offset) and stride_of(body, offset) == 2:
+            found[buffer, offset] = each
+    return pairs
+
+
+def _alternate(body: Body, first: Store, a: Ref, b: Ref, at: Level) -> None:
+    """Stores the elements of `a` and `b` in turns, from the place of `first` on, as one vector."""
+    code, lanes, buffer = body.code, body.lanes, first.buffer
+    kind, align = stored(buffer.dtype), buffer.dtype.itemsize
+    address = _address(body, buffer, _first_lane(body, first.offset, 2, None, at), at)
+    order = ", ".join(f"i32 {i // 2 + i % 2 * lanes}" for i in range(2 * lanes))
+    picks = f"<{2 * lanes} x i32> <{order}>"
+    both = code.let(f"shufflevector {a.typed}, {b.typed}, {picks}", kind, 2 * lanes, at)
+
+    def whole() -> list[Ref]:
+        code.add(f"store {both.typed}, ptr {address.text}, align {align}", at)
+        return []
+
+    def part() -> list[Ref]:
+        mask = code.spread(body.lane_mask(at), lanes, at)
+        text = f"shufflevector {mask.typed}, {mask.typed}, {picks}"
+        twice = code.let(text, "i1", 2 * lanes, at)
+        _masked_store(body, address, buffer, both, twice, at)
+        return []
+
+    _two_ways(body, at, whole, part)
+
+
 def _store_scalar(body: Body, buffer: Buffer, offset: Index, raw: Ref, at: Level) -> None:
     base = body.buffer(buffer)
     where = uniform(body, offset, None)
@@ -327,15 +426,18 @@ def _vector_stores(body: Body, each: Neighbours, at: Level) -> list[Ref]:
 
 
 def _masked_stores(body: Body, each: Neighbours, at: Level) -> list[Ref]:
-    code, lanes = body.code, body.lanes
     mask = body.lane_mask(at)
     for address, buffer, raw in each:
-        symbol = f"@llvm.masked.store.{suffix(raw.type, lanes)}.p0"
-        code.declare(f"declare void {symbol}({raw.full_type}, ptr, i32, <{lanes} x i1>)")
-        align = buffer.dtype.itemsize
-        given = f"{raw.typed}, ptr {address.text}, i32 {align}, {mask.typed}"
-        code.add(f"call void {symbol}({given})", at)
+        _masked_store(body, address, buffer, raw, mask, at)
     return []
+
+
+def _masked_store(body: Body, address: Ref, buffer: Buffer, raw: Ref, mask: Ref, at: Level) -> None:
+    code = body.code
+    symbol = f"@llvm.masked.store.{suffix(raw.type, raw.lanes)}.p0"
+    code.declare(f"declare void {symbol}({raw.full_type}, ptr, i32, <{raw.lanes} x i1>)")
+    given = f"{raw.typed}, ptr {address.text}, i32 {buffer.dtype.itemsize}, {mask.typed}"
+    code.add(f"call void {symbol}({given})", at)
 
 
 def _scatter(body: Body, buffer: Buffer, offset: Index, raw: Ref, at: Level) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 
 from tilewright.ir import ops
 from tilewright.ir.dtype import NARROW, DType, accumulator, float32, int64
-from tilewright.ir.node import Node
+from tilewright.ir.node import Node, grad_mode
 from tilewright.ir.op import Fold, Kind, Op
 from tilewright.ir.ops.contraction import matmul_fast
 from tilewright.ir.ops.generate import constant_value, random_bits, scalar
@@ -52,7 +52,7 @@ from ..kernel import (
 from ..kernel import index as ix
 from ..kernel.domain import Domain, Place, along
 from ..kernel.index import Axis, Check, Data, Index
-from ..ops import initial, leading, ordered
+from ..ops import flat, initial, leading, ordered, part, unflat
 from . import movement
 from .contraction import Term, contraction
 from .halves import Halves
@@ -140,16 +140,35 @@ class Lowering:
         self.memo[request] = value
         return value
 
-    def store(self, node: Node, buffer: Buffer) -> Store:
-        """Every element of `node`, written to `buffer`."""
+    def store(self, node: Node, buffer: Buffer) -> tuple[Store, ...]:
+        """Every element of `node`, written to `buffer`; the parts of a pair beside each other."""
         base = stored_base(node, self.source)
         place = self.domain.place(base.shape)
         if place is None:
             raise CannotFuse(node, "its shape doesn't fit the kernel's iteration space")
-        return self.stored(node, base, place, self.value(base, place), buffer)
+        if node.op is unflat:
+            self.nodes[node] = None
+            node = node.operands[0]
+        if buffer.dtype is node.dtype:
+            return (self.stored(node, base, place, self.value(base, place), buffer),)
+        with grad_mode(False):
+            parts = [part(base, i) for i in range(2)]
+        return tuple(
+            self.stored(node, base, place, self.value(each, place), buffer, i)
+            for i, each in enumerate(parts)
+        )
 
-    def stored(self, node: Node, base: Node, place: Place, value: Value, buffer: Buffer) -> Store:
-        """The store of `node`, which is `base` moved, given the element of `base` at `place`."""
+    def stored(
+        self,
+        node: Node,
+        base: Node,
+        place: Place,
+        value: Value,
+        buffer: Buffer,
+        number: int | None = None,
+    ) -> Store:
+        """The store of `node`, which is `base` moved, given the element of `base` at `place`.
+        number: which part of a pair it is."""
         chain = []
         while node is not base:
             chain.append(node)
@@ -161,7 +180,8 @@ class Lowering:
         if isinstance(value, Apply) and value.op is ops.cast and value.target is buffer.dtype:
             (before,) = value.args
             value = before if before.dtype is value.dtype else value  # a store rounds by itself
-        return Store(buffer, ix.linearize(place, contiguous_strides(node.shape)), value)
+        offset = ix.linearize(place, contiguous_strides(node.shape))
+        return Store(buffer, offset if number is None else offset * 2 + number, value)
 
     def _rule(self, node: Node, place: Place) -> Value | Rule:
         buffer = self.source(node)
@@ -281,10 +301,34 @@ class Lowering:
             return self._pad(node, place)
         if node.op is ops.cat_op:
             return self._cat(node, place)
+        if node.op is part or node.op is flat:
+            return self._parts(node, place)
         return self._moved(node, place)
 
     def _moved(self, node: Node, place: Place) -> Rule:
         return (yield node.operands[0], movement.source(node, place))
+
+    def _parts(self, node: Node, place: Place) -> Rule:
+        """Real numbers of complex ones: of memory, or of a pair that the kernel computes."""
+        z = node.operands[0]
+        buffer = self.source(z)
+        while buffer is None and (z.op is ops.reshape_op or z.op is initial):
+            self.nodes[z] = None
+            z = z.operands[0]  # its elements have the same order
+            buffer = self.source(z)
+        if buffer is None:
+            self.nodes[z] = None
+            if node.op is flat or z.shape != node.shape:
+                raise CannotFuse(node, "its pairs have to be in memory")
+            if z.op is unflat:
+                return (yield z.operands[0], (*place[:-1], place[-1] * 2 + node.attrs[0]))
+            half = z.operands[node.attrs[0]]
+            return (yield half, narrow(place, half.shape))
+        offset = ix.linearize(place, contiguous_strides(node.shape))
+        if node.op is part:
+            offset = offset * 2 + node.attrs[0]
+        dtype = accumulator(buffer.dtype)
+        return self._shared((buffer, offset), lambda: Load(buffer, offset, dtype))
 
     def _pad(self, node: Node, place: Place) -> Rule:
         found = movement.pad_source(node, place)
@@ -300,12 +344,12 @@ class Lowering:
         low, high = place[axis].bounds()
         parts: list[tuple[Condition, Value]] = []
         start = 0
-        for part in node.operands:
-            size = part.shape[axis]
+        for piece in node.operands:
+            size = piece.shape[axis]
             if size and start <= high and start + size > low:
                 where = list(place)
                 where[axis] = place[axis] - start if size != 1 else ix.ZERO
-                value = yield part, tuple(where)
+                value = yield piece, tuple(where)
                 parts.append((Condition(place[axis], start, start + size), value))
             start += size
         # Each part is guarded on both sides: a branch that isn't taken must not load out of bounds.
@@ -516,7 +560,7 @@ def stored_base(node: Node, source: Callable[[Node], Buffer | None]) -> Node:
 
     A computed value is stored at permuted places; a mere copy is made in the order of its result.
     """
-    base = node
+    base = node = node.operands[0] if node.op is unflat else node
     while movement.is_bijection(base):
         base = base.operands[0]
         if source(base) is not None:

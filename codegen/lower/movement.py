@@ -14,6 +14,7 @@ from ..kernel import Condition
 from ..kernel import index as ix
 from ..kernel.domain import Place
 from ..kernel.index import Index
+from ..ops import flat, part
 
 
 def _permute(place: Place, node: Node) -> Place:
@@ -78,6 +79,10 @@ def _reshape(place: Place, node: Node) -> Place:
     return reshaped(place, node.shape, node.operands[0].shape)
 
 
+def _flat(place: Place, node: Node) -> Place:
+    return (*place[:-1], ix.floordiv(place[-1], 2))
+
+
 _MAPS: dict[Op, Callable[[Place, Node], Place]] = {
     ops.reshape_op: _reshape,
     ops.permute_op: _permute,
@@ -85,6 +90,8 @@ _MAPS: dict[Op, Callable[[Place, Node], Place]] = {
     ops.slice_op: _slice,
     ops.flip_op: _flip,
     ops.windows_op: _windows,
+    part: lambda place, node: place,
+    flat: _flat,
 }
 """The map from a place in a node with one operand to the place in that operand."""
 

@@ -28,8 +28,6 @@ def emit(kernel: Kernel | Bundle, schedule: Schedule) -> Emitted:
 
     Sizes are arguments. The text holds only ranks, dtypes, 0 and 1, small windows and block sizes.
     """
-    if kernel.is_complex:
-        raise NotImplementedError("Triton has no complex numbers")
     if isinstance(kernel, Bundle):
         return emit_bundle(kernel, schedule, emit_kernel)
     return emit_kernel(kernel, schedule)

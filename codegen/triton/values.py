@@ -21,6 +21,7 @@ from ..kernel import (
     Store,
     Value,
 )
+from .pairs import load_pair, sides, store_pair
 from .scope import Guards, Ref, Scope, pointer
 from .text import TL, grouped, literal, tl_type
 
@@ -100,6 +101,9 @@ def _write(scope: Scope, value: Value, guards: Guards) -> Ref:
             return scope.assign("b", f"{name} != 0", frozenset())
         return Ref(name)
     if isinstance(value, Load):
+        found = _part(scope, value, guards)
+        if found is not None:
+            return found
         text, tiles = load(scope, value, guards)
         return scope.assign("v", widened(text, value.buffer.dtype, value.dtype), tiles)
     if isinstance(value, Position):
@@ -119,6 +123,24 @@ def _write(scope: Scope, value: Value, guards: Guards) -> Ref:
     if body.fold is None:
         raise unsupported(scope, value)
     return body.fold(scope, value, guards)
+
+
+def _part(scope: Scope, value: Load, guards: Guards) -> Ref | None:
+    """A part of complex numbers, read together with the other part; None if it is read alone."""
+    both = scope.body.analysis.beside(value)
+    if both is None or value.buffer.dtype in FLOAT8:
+        return None
+    read = load_pair(scope, both[0], guards)
+    if read is None:
+        return None
+    text, tiles, _ = read
+    text = widened(text, value.buffer.dtype, value.dtype)
+    names = [scope.body.names.fresh("v") for _ in both]
+    scope.block.add(f"{names[0]}, {names[1]} = tl.split({text})")
+    refs = [Ref(name, tiles) for name in names]
+    for each, ref in zip(both, refs):
+        scope.cache[id(each), guards] = ref
+    return refs[both.index(value)]
 
 
 def unsupported(scope: Scope, value: Value) -> NotImplementedError:
@@ -256,7 +278,18 @@ def is_zero(value: Value) -> bool:
 def write(scope: Scope, stores: Iterable[Store]) -> None:
     """Writes `stores` after all values that they store: one may overwrite what another reads."""
     values = [(s, evaluate(scope, s.value)) for s in stores]
-    targets = [(*scope.target(s, v.tiles), _stored_text(v, s)) for s, v in values]
+    second = sides(s for s, _ in values)
+    pairs: dict[int, str] = {}
+    by_id = {id(s): v for s, v in values}
+    for store, value in values:
+        other = second.get(id(store))
+        if other is not None:
+            text = store_pair(scope, store, (value, by_id[id(other)]))
+            if text is not None:
+                scope.block.add(text)
+                pairs |= {id(store): text, id(other): text}
+    alone = [(s, v) for s, v in values if id(s) not in pairs]
+    targets = [(*scope.target(s, v.tiles), _stored_text(v, s)) for s, v in alone]
     for address, mask, text in targets:
         scope.block.add(f"tl.store({address}, {text}{mask})")
 

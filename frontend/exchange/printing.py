@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir import dtype as dtypes
+from tilewright.ir.numeric.special import cast
 
 
 class _Options:
@@ -155,6 +156,8 @@ def text(t: Any) -> str:
             suffixes.append(f"dtype={t.dtype!r}")
         if t.dtype in dtypes.NARROW:
             values = values.astype(np.float32)
+        elif t.dtype is dtypes.complex32:
+            values = cast(values, np.complex64)
         summarize = values.size > OPTIONS.threshold
         kind = _ComplexFormatter if t.dtype.is_complex else _Formatter
         format = kind(_summary(values) if summarize else values)

@@ -41,23 +41,19 @@ def _both_real(name: str, a: Node, b: Node) -> None:
 
 def _complex(a: Node, b: Node) -> Node:
     _both_real("complex", a, b)
-    return ops.complex(_single(a), _single(b))
-
-
-def _single(x: Node) -> Node:
-    """Halves as float32: there is no complex type of half size."""
-    return ops.cast(x, dtypes.float32) if x.dtype is dtypes.float16 else x
+    return ops.complex(a, b)
 
 
 def _polar(size: Node, angle: Node) -> Node:
     _both_real("polar", size, angle)
-    size, angle = _single(size), _single(angle)
+    if size.dtype is dtypes.float16:
+        raise NotImplementedError(f"\"polar\" not implemented for 'Half'{at_user_line()}")
     return ops.complex(size * ops.cos(angle), size * ops.sin(angle))
 
 
 @public("complex", _complex, method=False)
 def complex(real: Tensor, imag: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """real + i imag, of two float tensors of one dtype. Halves give complex64."""
+    """real + i imag, of two float tensors of one dtype. Halves give complex32."""
     return into(out, record(_complex, real, imag), cast=False)
 
 
@@ -82,10 +78,10 @@ def view_as_real(input: Tensor) -> Tensor:
 @cached_view
 def view_as_complex(input: Tensor) -> Tensor:
     """A view of pairs of numbers along the last dimension, of size 2, as complex numbers."""
-    if input.dtype not in (dtypes.float32, dtypes.float64):
+    if input.dtype not in (dtypes.float16, dtypes.float32, dtypes.float64):
         raise RuntimeError(
-            "view_as_complex is only supported for float and double tensors, but got a tensor of "
-            f"scalar type: {input.dtype}{at_user_line()}"
+            "view_as_complex is only supported for half, float and double tensors, but got a "
+            f"tensor of scalar type: {input.dtype}{at_user_line()}"
         )
     if not input.dim():
         raise RuntimeError(f"Input tensor must have one or more dimensions{at_user_line()}")

@@ -38,6 +38,7 @@ for _name, _dtype in {
     "char": dtypes.int8,
     "byte": dtypes.uint8,
     "bool": dtypes.bool_,
+    "chalf": dtypes.complex32,
     "cfloat": dtypes.complex64,
     "cdouble": dtypes.complex128,
 }.items():

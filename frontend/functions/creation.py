@@ -506,6 +506,13 @@ def _spaced(start: float, end: float, steps: int, dtype: DType) -> np.ndarray:
     return np.where(at < max(steps // 2, 1), first + step * at, last - step * (steps - 1 - at))
 
 
+def _computed(name: str, dtype: DType) -> DType:
+    """`dtype`, unless it is complex32, which PyTorch computes no values in."""
+    if dtype is dtypes.complex32:
+        raise NotImplementedError(f"\"{name}\" not implemented for 'ComplexHalf'{at_user_line()}")
+    return dtype
+
+
 def linspace(
     start: Number | Tensor,
     end: Number | Tensor,
@@ -519,7 +526,7 @@ def linspace(
     pin_memory: bool = False,
 ) -> Tensor:
     """`steps` numbers evenly spaced from `start` to `end`, both included."""
-    dtype = recording.named_dtype(_written(out, dtype))
+    dtype = _computed("linspace", recording.named_dtype(_written(out, dtype)))
     steps = _count("linspace", "steps", steps)
     line = _spaced(
         _number("linspace", "start", start, dtype),
@@ -546,7 +553,7 @@ def logspace(
     pin_memory: bool = False,
 ) -> Tensor:
     """`steps` numbers from base^start to base^end, whose logarithms are evenly spaced."""
-    dtype = recording.named_dtype(_written(out, dtype))
+    dtype = _computed("logspace", recording.named_dtype(_written(out, dtype)))
     steps = _count("logspace", "steps", steps)
     first, last = _number("logspace", "start", start), _number("logspace", "end", end)
     exponents = _spaced(first, last, steps, dtype)
@@ -568,7 +575,7 @@ def eye(
     pin_memory: bool = False,
 ) -> Tensor:
     """The identity matrix of n rows and m columns."""
-    dtype = recording.named_dtype(_written(out, dtype))
+    dtype = _computed("eye", recording.named_dtype(_written(out, dtype)))
     n, m = _count("eye", "n", n), None if m is None else _count("eye", "m", m)
     t = _upload(np.eye(n, m, dtype=dtype.np), dtype, device_module.resolve(device))
     return into(out, finished(t, requires_grad, pin_memory))

@@ -152,6 +152,8 @@ def unique(
     dim: int | None = None,
 ) -> Any:
     """The distinct elements (or slices along `dim`), in order."""
+    if input.dtype is dtypes.complex32:
+        raise NotImplementedError(f"\"unique\" not implemented for 'ComplexHalf'{at_user_line()}")
     if dim is None and not _is_read(input):
         values, order = sort(shapes.reshape(input.detach(), -1))
         found = _runs(values)

@@ -37,6 +37,7 @@ _WORDS = {
     dtypes.uint32: "UInt32",
     dtypes.uint64: "UInt64",
     dtypes.bool_: "Bool",
+    dtypes.complex32: "ComplexHalf",
     dtypes.complex64: "ComplexFloat",
     dtypes.complex128: "ComplexDouble",
 }

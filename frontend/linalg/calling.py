@@ -37,6 +37,7 @@ _NAMES = {
     dtypes.float8_e5m2: "Float8_e5m2",
     dtypes.float32: "Float",
     dtypes.float64: "Double",
+    dtypes.complex32: "ComplexHalf",
     dtypes.complex64: "ComplexFloat",
     dtypes.complex128: "ComplexDouble",
 }

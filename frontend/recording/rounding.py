@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilewright.ir.dtype import HALVES
+from tilewright.ir.dtype import HALVES, complex32
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind
 from tilewright.ir.ops.composite import as_dtype, widen
 from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.rewrite import above
+
+_ROUNDED = (*HALVES, complex32)
 
 _FREE = (
     Kind.ELEMENTWISE, Kind.REDUCE, Kind.MOVEMENT, Kind.GATHER, Kind.CHECK, Kind.CONSTANT,
@@ -24,7 +26,7 @@ def rounded_once(build: Callable[..., Any], args: Sequence[Any]) -> Any:
     and round at the end."""
     result = build(*args)
     nodes = {a: a for a in args if isinstance(a, Node)}
-    if all(n.dtype not in HALVES for n in nodes):
+    if all(n.dtype not in _ROUNDED for n in nodes):
         return result
     results: tuple[Node, ...] = result if type(result) is tuple else (result,)
     steps = above(results, nodes)
@@ -52,10 +54,10 @@ def _rounds_on_the_way(steps: Sequence[Node]) -> bool:
 def _rounds(node: Node) -> bool:
     """Whether `node` rounds to a half type. Conversions of integers to halves don't count: PyTorch
     makes them before it computes anything."""
-    if node.dtype not in HALVES:
+    if node.dtype not in _ROUNDED:
         return False
     if node.op.kind is Kind.ELEMENTWISE:
-        return node.op.error > 0 and node.operands[0].dtype.is_floating_point
+        return node.op.error > 0 and node.operands[0].dtype.is_differentiable
     return node.op.kind is Kind.COMPOSITE or node.op.name in ("sum", "prod")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtype import FLOAT8, float8_e4m3fn
+from ..dtype import FLOAT8, complex32, float8_e4m3fn
 from .error_function import erf, erfc, erfinv
 from .gamma_function import digamma, lgamma, zeta
 from .incomplete_gamma import igamma, igammac
@@ -86,6 +86,15 @@ def sigmoid(x: Any, out: Any = None) -> Any:
 def cast(x: Any, dtype: Any) -> Any:
     """A cast with PyTorch's rules: floats to integers by truncation, and to float8 as below."""
     x, dtype = np.asarray(x), np.dtype(dtype)
+    if x.dtype == dtype:
+        return x.astype(dtype)
+    if x.dtype == complex32.np:
+        x = make_complex(x["real"].astype(np.float32), x["imag"].astype(np.float32))
+    if dtype == complex32.np:
+        out = np.empty(x.shape, dtype)
+        with np.errstate(over="ignore"):
+            out["real"], out["imag"] = np.real(x), np.imag(x)
+        return out
     with np.errstate(invalid="ignore", over="ignore"):
         if dtype in _FLOAT8 and x.dtype != dtype:
             return _float8(x.astype(np.float32), dtype)

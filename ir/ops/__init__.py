@@ -111,7 +111,9 @@ from .factors import (
     svd,
     svdvals,
 )
-from .fourier import fourier, fourier_op
+from .fourier import back_op as irfft_op
+from .fourier import fourier, fourier_half, fourier_op, fourier_real
+from .fourier import half_op as rfft_op
 from .gamma import gamma_sample
 from .gather import (
     gather,

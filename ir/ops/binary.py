@@ -73,6 +73,7 @@ add = _arithmetic(
     onnx="Add",
     commutative=True,
     complex=True,
+    complex_half=True,
 )
 sub = _arithmetic(
     "sub",
@@ -82,6 +83,7 @@ sub = _arithmetic(
     onnx="Sub",
     bools=False,
     complex=True,
+    complex_half=True,
 )
 mul = _arithmetic(
     "mul",
@@ -91,6 +93,7 @@ mul = _arithmetic(
     onnx="Mul",
     commutative=True,
     complex=True,
+    complex_half=True,
     float8=True,
 )
 div = _float_arithmetic(
@@ -243,9 +246,18 @@ def _extremum_vjp(beats: Op) -> Callable[..., tuple[Part, Part]]:
 
 
 eq = _comparison(
-    "eq", "{0} == {1}", "{0} == {1}", onnx="Equal", commutative=True, float8=True, complex=True
+    "eq",
+    "{0} == {1}",
+    "{0} == {1}",
+    onnx="Equal",
+    commutative=True,
+    float8=True,
+    complex=True,
+    complex_half=True,
 )
-ne = _comparison("ne", "{0} != {1}", "{0} != {1}", commutative=True, float8=True, complex=True)
+ne = _comparison(
+    "ne", "{0} != {1}", "{0} != {1}", commutative=True, float8=True, complex=True, complex_half=True
+)
 lt = _comparison("lt", "{0} < {1}", "{0} < {1}", onnx="Less")
 le = _comparison("le", "{0} <= {1}", "{0} <= {1}", onnx="LessOrEqual")
 gt = _comparison("gt", "{0} > {1}", "{0} > {1}", onnx="Greater")

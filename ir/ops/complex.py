@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..dtype import COMPLEX, complex_of, float32, float64, real_of
+from ..dtype import COMPLEX, complex_of, float16, float32, float64, real_of
 from ..location import at_user_line
 from ..node import Node
 from ..op import Aval, Kind, Op
@@ -37,6 +37,7 @@ def _part(name: str, numpy: str, vjp: Any) -> Op:
         numpy=numpy,
         error=0,
         complex=True,
+        complex_half=True,
     )
 
 
@@ -45,10 +46,10 @@ imag = _part("imag", "special.imag({0})", lambda g: make(zeros_like(g), -g))
 
 
 def _make_infer(x: Node, y: Node) -> Aval:
-    if x.dtype is not y.dtype or x.dtype not in (float32, float64):
+    if x.dtype is not y.dtype or x.dtype not in (float16, float32, float64):
         raise RuntimeError(
-            f"complex: expected two tensors of float32 or float64, got {x.dtype} and {y.dtype}"
-            f"{at_user_line()}"
+            f"complex: expected two tensors of float16, float32 or float64, got {x.dtype} and "
+            f"{y.dtype}{at_user_line()}"
         )
     return broadcast(x.shape, y.shape), complex_of(x.dtype)
 
@@ -77,6 +78,7 @@ conj_op = Op(
     numpy="np.conj({0})",
     error=0,
     complex=True,
+    complex_half=True,
 )
 
 

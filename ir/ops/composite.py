@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..dtype import FLOAT, NARROW, DType, accumulator
+from ..dtype import FLOAT, NARROW, DType, accumulator, complex32
 from ..location import at_user_line
 from ..node import Node
 from ..op import Aval, Kind, Op
@@ -32,8 +32,9 @@ def to_accumulator(x: Node) -> Node:
 
 
 def widen(x: Any) -> Any:
-    """A node of a half type in float32; anything else as it is."""
-    return widened(x) if isinstance(x, Node) and x.dtype in NARROW else x
+    """A node of a half type in float32, of complex32 in complex64; anything else as it is."""
+    narrow = isinstance(x, Node) and (x.dtype in NARROW or x.dtype is complex32)
+    return widened(x) if narrow else x
 
 
 def require_float(name: str, *operands: Node) -> None:

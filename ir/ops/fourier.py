@@ -1,41 +1,130 @@
-"""The discrete Fourier transform, by NumPy's routine."""
+"""Discrete Fourier transforms, by routines of the host (`ir/numeric/fourier.py`).
+
+A transform is linear and its matrix symmetric, so its derivative is a transform in the same
+direction. axes: the dimensions that are transformed. norm: 'backward', 'forward' or 'ortho', as in
+PyTorch.
+"""
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
-from ..dtype import COMPLEX
+from ..dtype import COMPLEX, FLOAT, complex_of, real_of
 from ..location import at_user_line
 from ..node import Node
+from ..numeric import fourier as numeric
 from ..op import Aval
+from ..shape import Ints, Size
+from .binary import bitwise_or, eq
+from .complex import imag, make, real
+from .generate import constant
 from .host import back, on_host, routine
+from .movement import expand, positions_along
+from .ternary import where
+from .unary import full_like
 
 
-def _types(x: Node, axes: tuple[int, ...], inverse: bool) -> tuple[Aval, ...]:
-    if x.dtype.category != COMPLEX:
-        raise RuntimeError(f"fft: expected a complex tensor, got {x.dtype}{at_user_line()}")
-    return ((x.shape, x.dtype),)
+def _resized(shape: Size, axis: int, size: int) -> Size:
+    return Size(size if i == axis else s for i, s in enumerate(shape))
 
 
-def _numpy(x: Any, axes: tuple[int, ...], inverse: bool) -> tuple[Any, ...]:
-    # These norms leave the factor to the other direction.
-    made = np.fft.ifftn(x, None, axes, "forward") if inverse else np.fft.fftn(x, None, axes)
-    return (np.ascontiguousarray(made).astype(x.dtype, copy=False),)
+def _need(name: str, holds: bool, kind: str, x: Node) -> None:
+    if not holds:
+        raise RuntimeError(f"{name}: expected a {kind} tensor, got {x.dtype}{at_user_line()}")
 
 
-def _vjp(
-    g: Node, out: Node, x: Node, axes: tuple[int, ...], inverse: bool, index: int
+def _fft_types(x: Node, axes: Ints, inverse: bool, norm: str) -> tuple[Aval, ...]:
+    _need("fft", x.dtype.category >= FLOAT, "complex or real", x)
+    return ((x.shape, complex_of(x.dtype)),)
+
+
+def _fft_vjp(
+    g: Node, out: Node, x: Node, axes: Ints, inverse: bool, norm: str, index: int
 ) -> tuple[Node]:
-    return (fourier_op(g, axes, inverse, 0),)  # its matrix is symmetric
+    found = fourier_op(g, axes, inverse, norm, 0)
+    return (found if x.dtype.category == COMPLEX else real(found),)
 
 
-fourier_op = routine("fft", _types, _numpy, 1, ("axes", "inverse"), _vjp)
+fourier_op = routine(
+    "fft",
+    _fft_types,
+    lambda *args: (numeric.complex_to_complex(*args),),
+    1,
+    ("axes", "inverse", "norm"),
+    _fft_vjp,
+)
+"""The transform of complex or real numbers."""
 
 
-def fourier(x: Node, axes: tuple[int, ...], inverse: bool) -> Node:
-    """Sums of x_j exp(-2 pi i jk / n) over `axes`; of exp(2 pi i jk / n) if `inverse`. Neither has
-    a factor."""
+def _weighted(z: Node, axis: int, size: int, weight: float) -> Node:
+    """Half of a Hermitian signal of `size`; the elements that stand for two of it by a weight."""
+    shape = [z.shape[i] if i == axis else 1 for i in range(z.rank)]
+    place = expand(positions_along(axis, shape), shape)
+    alone = bitwise_or(eq(place, full_like(place, 0)), eq(place * 2, full_like(place, size)))
+    number = real_of(z.dtype)
+    one, other = (expand(constant(w, number), shape) for w in (1, weight))
+    factor = expand(where(alone, one, other), z.shape)
+    return make(real(z) * factor, imag(z) * factor)
+
+
+def _rfft_types(x: Node, axes: Ints, inverse: bool, norm: str) -> tuple[Aval, ...]:
+    _need("rfft", x.dtype.category == FLOAT, "real", x)
+    return ((_resized(x.shape, axes[-1], x.shape[axes[-1]] // 2 + 1), complex_of(x.dtype)),)
+
+
+def _rfft_vjp(
+    g: Node, out: Node, x: Node, axes: Ints, inverse: bool, norm: str, index: int
+) -> tuple[Node]:
+    size = x.shape[axes[-1]]
+    return (back_op(_weighted(g, axes[-1], size, 0.5), axes, size, inverse, norm, 0),)
+
+
+half_op = routine(
+    "rfft",
+    _rfft_types,
+    lambda *args: (numeric.real_to_complex(*args),),
+    1,
+    ("axes", "inverse", "norm"),
+    _rfft_vjp,
+    complex=False,
+)
+"""The first half, along the last of `axes`, of the transform of real numbers."""
+
+
+def _irfft_types(z: Node, axes: Ints, size: int, inverse: bool, norm: str) -> tuple[Aval, ...]:
+    _need("irfft", z.dtype.category == COMPLEX, "complex", z)
+    return ((_resized(z.shape, axes[-1], size), real_of(z.dtype)),)
+
+
+def _irfft_vjp(
+    g: Node, out: Node, z: Node, axes: Ints, size: int, inverse: bool, norm: str, index: int
+) -> tuple[Node]:
+    return (_weighted(half_op(g, axes, inverse, norm, 0), axes[-1], size, 2),)
+
+
+back_op = routine(
+    "irfft",
+    _irfft_types,
+    lambda *args: (numeric.complex_to_real(*args),),
+    1,
+    ("axes", "size", "inverse", "norm"),
+    _irfft_vjp,
+)
+"""The real transform of a Hermitian signal, of which the operand is the first half along the last
+of `axes`; `size` is that of the whole. Imaginary parts of what stands for itself don't count."""
+
+
+def fourier(x: Node, axes: Ints, inverse: bool, norm: str) -> Node:
+    """Sums of x_j exp(-2 pi i jk / n) over `axes`; of exp(2 pi i jk / n) if `inverse`."""
     (on,), device = on_host((x,))
-    return back((fourier_op(on, axes, inverse, 0),), device)[0]
+    return back((fourier_op(on, axes, inverse, norm, 0),), device)[0]
+
+
+def fourier_half(x: Node, axes: Ints, inverse: bool, norm: str) -> Node:
+    """The first half of the transform of a real `x` along the last of `axes`."""
+    (on,), device = on_host((x,))
+    return back((half_op(on, axes, inverse, norm, 0),), device)[0]
+
+
+def fourier_real(z: Node, axes: Ints, size: int, inverse: bool, norm: str) -> Node:
+    """The transform of a Hermitian signal by its first half along the last of `axes`."""
+    (on,), device = on_host((z,))
+    return back((back_op(on, axes, size, inverse, norm, 0),), device)[0]

@@ -8,7 +8,7 @@ from ..dtype import COMPLEX, real_of
 from ..node import Node
 from .binary import atan2, bitwise_and, bitwise_or, eq, maximum, minimum
 from .complex import imag, make, real, require_complex
-from .composite import composite
+from .composite import composite, widen
 from .movement import cat, reshape, slice_axis, unsqueeze
 from .ternary import where
 from .unary import abs, full_like, isfinite, isinf, isnan, sqrt, zeros_like
@@ -36,9 +36,11 @@ def _modulus_vjp(g: Node, out: Node, x: Node) -> tuple[Node]:
 modulus = composite(
     "modulus",
     lambda x: (x.shape, real_of(x.dtype)),
-    lambda x: hypot(real(x), imag(x)),
+    lambda x: hypot(widen(real(x)), widen(imag(x))),
     vjp=_modulus_vjp,
     complex=True,
+    complex_half=True,
+    pointwise=True,
 )
 """|x| of a complex x, a real tensor."""
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtype import BOOL, accumulator, float32, from_numpy, int64
+from ..dtype import BOOL, accumulator, complex64, float32, from_numpy, int64
 from ..location import at_user_line
 from ..node import Node
 from ..op import Aval, Fold, Kind, Op
@@ -29,7 +29,8 @@ def _accumulation(name: str, ufunc: Any, fold: Fold, vjp: Any, **more: Any) -> O
 
     def numpy(x: Any, axis: int) -> Any:
         own = accumulator(from_numpy(x.dtype))
-        inner = np.float64 if own is float32 and more.get("wide") else own.np
+        wide = {float32: np.float64, complex64: np.complex128} if more.get("wide") else {}
+        inner = wide.get(own, own.np)
         return ufunc(x, axis=axis, dtype=inner).astype(x.dtype)
 
     return Op(name, Kind.SCAN, infer, params=("axis",), vjp=vjp, numpy=numpy, fold=fold, **more)

@@ -58,6 +58,7 @@ diagonal = Op(
     decompose=_diagonal,
     float8=True,
     complex=True,
+    complex_half=True,
 )
 """diagonal(x, offset, a, b): the elements whose position along b is their position along a plus
 offset. They become the last dimension."""
@@ -115,6 +116,7 @@ set_diagonal = Op(
     decompose=_set_diagonal,
     float8=True,
     complex=True,
+    complex_half=True,
 )
 """set_diagonal(x, value, offset, a, b): x with that diagonal replaced."""
 

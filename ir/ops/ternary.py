@@ -37,6 +37,7 @@ where = Op(
     error=0,
     float8=True,
     complex=True,
+    complex_half=True,
 )
 
 

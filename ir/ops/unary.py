@@ -98,6 +98,7 @@ neg = Op(
     onnx="Neg",
     error=0,
     complex=True,
+    complex_half=True,
 )
 abs = Op(
     "abs",
@@ -379,6 +380,7 @@ cast = Op(
     triton="tw_cast",
     float8=True,
     complex=True,
+    complex_half=True,
 )
 """The value in another dtype: its real part, if that is a real one. The emitters write it from the
 dtypes on both sides."""
@@ -392,6 +394,8 @@ widened = Op(
     numpy="special.cast({0}, np_dtype)",
     error=0,
     float8=True,
+    complex=True,
+    complex_half=True,
 )
 """A half type read by a record: the same number in float32. It compiles to a cast, from which it
 differs in the backward pass. A user's cast gives a float32 tensor, whose cotangents are added in

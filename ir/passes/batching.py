@@ -13,7 +13,7 @@ from ..location import at_user_line
 from ..node import Node, grad_mode, set_location
 from ..op import Kind
 from ..ops import activation, contraction, marker, movement, quantized, reduce
-from ..ops.fourier import fourier_op
+from ..ops.fourier import back_op, fourier_op, half_op
 from ..ops.gather import gather, scatter
 from ..ops.generate import constant, iota, random_bits, scalar
 from ..ops.movement import cat, expand, permute, reshape, slice_axis
@@ -289,7 +289,7 @@ _BY_OP: dict[object, Rule] = {
     contraction.conv_weight_grad_wide: _conv_weight_grad,
     gather: _gather,
     scatter: _scatter,
-    fourier_op: _along_axes,
+    **dict.fromkeys((fourier_op, half_op, back_op), _along_axes),
     # Composites that are better off whole: their records know how to round.
     reduce.variance: _along_axes,
     reduce.deviation: _along_axes,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..dtype import float32, float64
+from ..dtype import complex64, complex128, float32, float64
 from ..node import Node
 from ..op import Kind
 from ..ops.generate import constant
@@ -18,9 +18,10 @@ def decompose_composites(node: Node) -> Node | None:
 
 def widen_long_sums(node: Node) -> Node | None:
     """Compute an op whose record is `wide` in float64, as PyTorch does on CPUs."""
-    if not node.op.wide or node.dtype is not float32:
+    wide = {float32: float64, complex64: complex128}.get(node.dtype)
+    if not node.op.wide or wide is None:
         return None
-    return cast(node.op(*[cast(o, float64) for o in node.operands], *node.attrs), float32)
+    return cast(node.op(*[cast(o, wide) for o in node.operands], *node.attrs), node.dtype)
 
 
 def drop_markers(node: Node) -> Node | None:

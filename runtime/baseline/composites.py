@@ -51,10 +51,9 @@ def form_of(node: Node) -> Form | None:
 
 
 def _pointwise(node: Node) -> Form | None:
-    shape, dtype = node.shape, node.dtype
-    if any(o.shape != shape or o.dtype is not dtype for o in node.operands):
+    if any(o.shape != node.shape for o in node.operands):
         return None
-    return maps.composite(node.op, node.attrs, len(node.operands), dtype)
+    return maps.composite(node.op, node.attrs, tuple([o.dtype for o in node.operands]), node.dtype)
 
 
 Stage = tuple[Any, tuple[int, ...], Form]

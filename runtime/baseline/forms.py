@@ -13,7 +13,15 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import FLOAT8, HALVES, DType, float32, float64
+from tilewright.ir.dtype import (
+    FLOAT8,
+    HALVES,
+    DType,
+    accumulator,
+    complex32,
+    float32,
+    float64,
+)
 from tilewright.ir.node import Node
 from tilewright.ir.numeric import special
 from tilewright.ir.op import Kind, Op
@@ -51,12 +59,12 @@ def _evaluated(node: Node, *arrays: Any) -> Any:
 @functools.cache
 def elementwise(op: Op, dtypes: Sequence[DType], dtype: DType) -> Form:
     """The form of an elementwise op over operands of `dtypes`, of any shapes that broadcast."""
-    halves = [d in HALVES for d in dtypes]
-    if any(halves) or dtype in HALVES:
-        # Computed in float32, and rounded once.
-        wide = tuple([float32 if d in HALVES else d for d in dtypes])
-        inner = elementwise(op, wide, float32 if dtype in HALVES else dtype)
-        return _rounded(inner, halves, dtype)
+    narrow = (*HALVES, complex32)
+    if dtype in narrow or any(d in narrow for d in dtypes):
+        # Computed in float32 or complex64, and rounded once.
+        wide = tuple([accumulator(d) if d in narrow else d for d in dtypes])
+        inner = elementwise(op, wide, accumulator(dtype) if dtype in narrow else dtype)
+        return _rounded(inner, dtypes, dtype)
     ready = maps.native(op, dtypes, dtype)
     if ready is not None:
         return ready
@@ -101,14 +109,19 @@ def _direct(op: Op, arity: int, np_dtype: Any) -> Form:
     return lambda *arrays: function(*arrays, np_dtype)
 
 
-def _rounded(inner: Form, halves: Sequence[bool], dtype: DType) -> Form:
+def _rounded(inner: Form, dtypes: Sequence[DType], dtype: DType) -> Form:
     np_dtype = dtype.np if dtype in HALVES else None
+    halves = [d in HALVES for d in dtypes]
 
     def rounded(*arrays: Any) -> Any:
         out = inner(*[a.astype(np.float32) if h else a for a, h in zip(arrays, halves)])
         return out if np_dtype is None else out.astype(np_dtype)
 
-    return rounded
+    def rounded_pairs(*arrays: Any) -> Any:
+        wide = [special.cast(a, accumulator(d).np) for a, d in zip(arrays, dtypes)]
+        return special.cast(inner(*wide), dtype.np)
+
+    return rounded_pairs if complex32 in (*dtypes, dtype) else rounded
 
 
 @functools.cache
@@ -117,7 +130,8 @@ def _converted(op: Op, source: DType, target: DType) -> Form:
     np_dtype = target.np
     if op is ops.bitcast:
         return lambda x: special.bitcast(x, np_dtype)
-    if target in FLOAT8 or source in FLOAT8 or (source.is_complex and not target.is_complex):
+    odd = (*FLOAT8, complex32)
+    if target in odd or source in odd or (source.is_complex and not target.is_complex):
         return lambda x: special.cast(x, np_dtype)
     return lambda x: x.astype(np_dtype)
 

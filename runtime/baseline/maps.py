@@ -15,7 +15,17 @@ import numpy as np
 
 from tilewright.codegen.target import LLVM
 from tilewright.ir import ops
-from tilewright.ir.dtype import COMPLEX, FLOAT, DType, bool_, float32, float64, int64
+from tilewright.ir.dtype import (
+    COMPLEX,
+    FLOAT,
+    DType,
+    bool_,
+    complex64,
+    complex128,
+    float32,
+    float64,
+    int64,
+)
 from tilewright.ir.node import Node
 from tilewright.ir.op import REGISTRY, Kind, Op
 from tilewright.ir.ops.activation import GRADS
@@ -39,15 +49,28 @@ _ZEROS = (ops.maximum, ops.minimum, ops.relu)
 """Ops in which the sign of a zero depends on the function that computes them."""
 
 
+_ROUNDED_ONCE = (ops.add, ops.sub)
+"""Ops on complex numbers that round each part once. NumPy's product contracts its sums where the
+processor can, and so do its quotient and all functions in their way."""
+
+
 def is_native(op: Op) -> bool:
     """Whether NumPy's results of an elementwise op of floats have other bits than a kernel's."""
     return op.error > 0.5 or op in _ZEROS
 
 
+def is_native_complex(op: Op) -> bool:
+    """The same for an op of complex numbers."""
+    return op.complex and op.error > 0 and not op.params and op not in _ROUNDED_ONCE
+
+
 def native(op: Op, dtypes: Sequence[DType], dtype: DType) -> Callable[..., Any] | None:
     """The kernel of an op as a function of arrays; None if NumPy computes it."""
     kinds = {d.category for d in (*dtypes, dtype)}
-    if not is_native(op) or FLOAT not in kinds or COMPLEX in kinds:
+    if COMPLEX in kinds:
+        if not is_native_complex(op) or dtype.category != COMPLEX:
+            return None
+    elif not is_native(op) or FLOAT not in kinds:
         return None
     kernel = _kernel(_name(op, dtypes), lambda: _alone(op, dtypes))
     return None if kernel is None else _function(kernel, len(dtypes), dtype)
@@ -55,15 +78,15 @@ def native(op: Op, dtypes: Sequence[DType], dtype: DType) -> Callable[..., Any] 
 
 @functools.cache
 def composite(
-    op: Op, attrs: tuple[Any, ...], arity: int, dtype: DType
+    op: Op, attrs: tuple[Any, ...], dtypes: tuple[DType, ...], dtype: DType
 ) -> Callable[..., Any] | None:
-    """The pack's kernel of a pointwise composite, for operands of `dtype` and of one shape; None if
-    it isn't there."""
-    name = _name(op, (dtype,) * arity, attrs)
+    """The pack's kernel of a pointwise composite, from operands of `dtypes` and of one shape to
+    `dtype`; None if it isn't there."""
+    name = _name(op, dtypes, attrs)
     if not _has_code() or not _is_packed(name):
         return None
-    kernel = _kernel(name, lambda: _alone(op, (dtype,) * arity, attrs))
-    return None if kernel is None else _function(kernel, arity, dtype)
+    kernel = _kernel(name, lambda: _alone(op, dtypes, attrs))
+    return None if kernel is None else _function(kernel, len(dtypes), dtype)
 
 
 def _is_packed(name: str) -> bool:
@@ -263,6 +286,12 @@ def all_for(machine: Machine) -> Iterator[tuple[str, Layout, str]]:
             for dtype in (float32, float64):
                 dtypes = (dtype,) * (2 if "{1}" in str(op.numpy) else 1)
                 graphs.append((_name(op, dtypes), _alone(op, dtypes)))
+        if op.kind is Kind.ELEMENTWISE and is_native_complex(op):
+            for dtype in (complex64, complex128):
+                dtypes = (dtype,) * (2 if "{1}" in str(op.numpy) else 1)
+                graphs.append((_name(op, dtypes), _alone(op, dtypes)))
+    for dtype in (complex64, complex128):
+        graphs.append((_name(ops.modulus, (dtype,)), _alone(ops.modulus, (dtype,))))
     for dtype in (float32, float64):
         for activation, *attrs in _ACTIVATIONS:
             grad = GRADS.get(activation)

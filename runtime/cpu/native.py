@@ -101,8 +101,6 @@ class LlvmDevice(HostDevice):
         """Raise CannotLower for a kernel that NumPy computes faster."""
         from ..native import host
 
-        if kernel.is_complex:
-            raise CannotLower("it computes complex numbers")
         if self._force or schedule.native:
             return
         if schedule.native is False:

@@ -44,7 +44,8 @@ class NumpyDevice(HostDevice):
         if isinstance(kernel, Bundle):
             return _bundle(kernel, [self.compile(member) for member in kernel.members])
         emitted = _emit(kernel)
-        return _function(emitted.code, emitted.source, emitted.name)(**emitted.arguments)
+        launch = _function(emitted.code, emitted.source, emitted.name)(**emitted.arguments)
+        return _retyped(launch, kernel)
 
     def bind(self, emitted: Triton) -> Launch:
         from ..interpret.launch import bind
@@ -55,6 +56,22 @@ class NumpyDevice(HostDevice):
     def source(self, kernel: Kernel | Bundle) -> str:
         member = kernel.members[0] if isinstance(kernel, Bundle) else kernel
         return _emit(member).source
+
+
+def _retyped(launch: Launch, kernel: Kernel) -> Launch:
+    """A launch over buffers of the kernel's types: to it complex ones may be pairs of real ones."""
+    types = [b.dtype.np for b in (*kernel.outputs, *kernel.inputs)]
+    if not any(t.kind == "f" for t in types):
+        return launch
+
+    def launch_parts(buffers: Sequence[Any], scalars: Sequence[Any]) -> None:
+        parts = [
+            b if b is None or b.dtype == t else b.reshape(-1).view(t)
+            for b, t in zip(buffers, types)
+        ]
+        launch(parts, scalars)
+
+    return launch_parts
 
 
 def _emit(kernel: Kernel) -> Emitted:

@@ -18,6 +18,8 @@ import sys
 import threading
 from typing import Any
 
+from tilewright.ir.numeric import fourier
+
 from . import jit, source
 from .workspace import Workspaces
 
@@ -178,6 +180,9 @@ def num_threads() -> int:
     if _pool is not None:
         return _pool.threads
     return _threads or _wanted()
+
+
+fourier.workers = num_threads
 
 
 def set_num_threads(threads: int) -> None:

@@ -227,7 +227,7 @@ ROOMS = {
         __init__ chip ops
         target
         kernel
-        lower numpy schedule
+        lower numpy pairs schedule
         legalize llvm triton
         fusion
         program

@@ -727,6 +727,7 @@ ELSEWHERE: dict[str, str] = dict.fromkeys(
     "is_neg is_complex cfloat cdouble".split(),
     "frontend/functions/test_complex.py",
 )
+ELSEWHERE["chalf"] = "frontend/functions/test_complex_half.py"
 ELSEWHERE |= dict.fromkeys(("svd_lowrank", "pca_lowrank"), "frontend/linalg/test_failures.py")
 ELSEWHERE |= dict.fromkeys(
     ("poisson", "binomial"), "frontend/distributions/test_distribution_samples.py"

@@ -52,7 +52,7 @@ TORCH = {  # ops with another name in PyTorch
 }
 # Records of complex numbers, in test_complex.py and test_fft.py of tests/frontend/functions, and in
 # tests/frontend/linalg.
-COMPLEX = ("real", "imag", "complex", "conj", "modulus", "fft", "eig", "eigvals")
+COMPLEX = ("real", "imag", "complex", "conj", "modulus", "fft", "rfft", "irfft", "eig", "eigvals")
 ELEMENTWISE = [
     op
     for op in REGISTRY.values()

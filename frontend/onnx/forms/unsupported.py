@@ -23,7 +23,16 @@ UNSUPPORTED.update(
         ops.external: "it is a kernel of yours, which ONNX runtimes don't have",
         ops.pinv: _NO_ALGEBRA,
         **dict.fromkeys(
-            (ops.real, ops.imag, ops.complex, ops.conj_op, ops.fourier_op), "it has complex numbers"
+            (
+                ops.real,
+                ops.imag,
+                ops.complex,
+                ops.conj_op,
+                ops.fourier_op,
+                ops.rfft_op,
+                ops.irfft_op,
+            ),
+            "it has complex numbers",
         ),
         ops.conv_weight_grad: _TRAINING,
         ops.conv_weight_grad_wide: _TRAINING,
