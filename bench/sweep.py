@@ -11,7 +11,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -228,11 +227,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=0, help="threads of both (default: cores)")
     parser.add_argument("--size", type=int, choices=GOALS, help="measure only this many elements")
     parser.add_argument("--all", action="store_true", help="list also what meets the goal")
-    parser.add_argument(
-        "--processor", action="store_true", help="processor time, where others use the machine too"
-    )
     options = parser.parse_args()
-    clock = time.process_time if options.processor else time.perf_counter
+    clock = timing.clock(options)
     import torch
 
     import tilewright as tw

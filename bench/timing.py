@@ -25,11 +25,8 @@ def interleaved(
     warm: int = 3,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:
-    """Seconds a call of each candidate: the median over rounds of each round's median.
-
-    clock: time.process_time on a machine that others use, too: it sees the process's own work, that
-    of all its threads together.
-    """
+    """Seconds a call of each candidate, by `clock`: the median over rounds of each round's
+    median."""
     for function in candidates.values():
         for _ in range(warm):
             function()
@@ -123,4 +120,12 @@ def text(value: Any) -> str:
 def parser(description: str) -> argparse.ArgumentParser:
     out = argparse.ArgumentParser(description=description)
     out.add_argument("--json", metavar="FILE", help="also write the rows as JSON")
+    out.add_argument(
+        "--processor", action="store_true", help="processor time, where others use the machine too"
+    )
     return out
+
+
+def clock(options: argparse.Namespace) -> Callable[[], float]:
+    """The clock that the options ask for. Processor time is that of all threads together."""
+    return time.process_time if options.processor else time.perf_counter
