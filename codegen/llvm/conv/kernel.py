@@ -16,10 +16,11 @@ from ..phases import Phase, Written, function, write_kernel
 from ..schedule import DEFAULT, Schedule
 from ..types import computed
 from ..values import evaluate
-from . import tiles
+from . import along, tiles
 from .operands import panels
 from .plan import Part, Plan
 from .roles import size
+from .tiles import Blocks, Tiles
 
 FEW = 4
 """Up to so many zeros in a row, as in a border, are stored one by one rather than under a mask."""
@@ -28,19 +29,18 @@ AT_ONCE = 1 << 14
 
 def write(kernel: Kernel, machine: Machine, plan: Plan, schedule: Schedule = DEFAULT) -> Written:
     arguments = Arguments(kernel)
-    found = [tile_of(p, machine, schedule) for p in plan.parts]
+    found = [_cut(p, machine, schedule) for p in plan.parts]
     packed = [
-        panels(p.product, f"panels{i}", tile.columns)
-        for i, (p, tile) in enumerate(zip(plan.parts, found))
+        panels(p.product, f"panels{i}", width)
+        for i, (p, (_, _, width, _)) in enumerate(zip(plan.parts, found))
     ]
     layouts = [*plan.images, *(pack for pack, _ in packed)]
     for buffer in dict.fromkeys(layout.outputs[0] for layout in layouts):
         arguments.keep(buffer)
     before = [_plain(each, each.name, machine, arguments) for each in layouts]
     after = [_plain(each, f"rest{i}", machine, arguments) for i, each in enumerate(plan.rest)]
-    for i, (part, tile, (_, columns)) in enumerate(zip(plan.parts, found, packed)):
-        blocks = tiles.blocks_of(part.product, tile, schedule)
-        after.append(tiles.write(f"tiles{i}", part, columns, machine, arguments, tile, blocks))
+    for i, (part, cut, (_, columns)) in enumerate(zip(plan.parts, found, packed)):
+        after.append(tiles.write(f"tiles{i}", part, columns, machine, arguments, *cut))
     body = Body(kernel, machine, form_of(kernel, machine), evaluate, arguments)
     write_kernel(body, [phase for phase, _ in (*before, *after)])
     codes = [body.code, *(code for _, code in (*before, *after))]
@@ -50,6 +50,15 @@ def write(kernel: Kernel, machine: Machine, plan: Plan, schedule: Schedule = DEF
         tuple(sum(phase.chunks for phase, _ in each) for each in (before, after) if each),
         arguments.space,
     )
+
+
+def _cut(part: Part, machine: Machine, schedule: Schedule) -> tuple[Tile, Blocks, int, type[Tiles]]:
+    """The tile of a product, its blocks, the columns of a panel, and who writes its chunks."""
+    tile = along.tile_along(part, machine, schedule)
+    if tile is not None:
+        return tile, along.blocks_along(part, tile), tile.rows, along.Along
+    tile = tile_of(part, machine, schedule)
+    return tile, tiles.blocks_of(part.product, tile, schedule), tile.columns, Tiles
 
 
 def tile_of(part: Part, machine: Machine, schedule: Schedule) -> Tile:
