@@ -24,8 +24,8 @@ _ROW, _LONG_ROW = 8, 1 << 14
 
 
 _FEW, _MANY, _MANY_WINDOWS = 16, 512, 32
-"""The most elements of a fold that has a call for each, and the fewest such folds at once: along one
-axis, and along several, as in windows."""
+"""The most elements of a fold that has a call for each, and the fewest such folds at once: along
+one axis, and along several, as in windows."""
 
 
 def total(x: Node, axes: Sequence[int], ufunc: Any = np.add) -> Callable[[Any], Any]:

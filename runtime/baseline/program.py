@@ -43,6 +43,10 @@ _MOST_SCORES = 1 << 24
 """Elements of the scores of attention up to which they are written to memory."""
 
 
+_MOST_HELD = 1 << 14
+"""Bytes of a constant that a program computes once."""
+
+
 class CannotRun(Exception):
     """A graph has a node that only a compiled plan computes."""
 
@@ -72,7 +76,7 @@ class Program:
         self._shared: dict[Any, int] = {}
         self._bytes = 0
         self._ops: list[Op] = []
-        self._writes = False
+        self._writes = self.is_settled = False
         self._add((*fallible, *roots))
         self.structure = hash(tuple(self._ops))
         self.results = [self._slots[n] for n in roots]
@@ -205,6 +209,22 @@ class Program:
             if type(form) is Overwrite:
                 form.is_last = operands[0] in dead
 
+    def settle(self) -> None:
+        """Compute once what depends on nothing but constants, for a program that runs again."""
+        self.is_settled = True
+        fixed, kept = dict(self._constants), []
+        for step in self.steps:
+            form, operands, slot, _ = step
+            value = None
+            if type(form) is not Overwrite and all([i in fixed for i in operands]):
+                value = _constant(form, [fixed[i] for i in operands])
+            if value is None:
+                kept.append(step)
+            else:
+                fixed[slot] = value
+        read = {i for _, operands, _, _ in kept for i in operands}.union(self.results)
+        self.steps, self._constants = kept, [each for each in fixed.items() if each[0] in read]
+
     def run(
         self,
         buffers: Sequence[Any],
@@ -264,6 +284,20 @@ class Program:
             for i in dead:
                 values[i] = None
         return [values[i] for i in self.results]
+
+
+def _constant(form: Form, operands: Sequence[Any]) -> Any:
+    """The value of a form for good, in memory that nobody may write to; None if it refuses its
+    operands or has much to hold."""
+    try:
+        (value,) = _quietly(lambda: [np.asarray(form(*operands))])
+    except Exception:  # raised where it is due
+        return None
+    if value.nbytes > _MOST_HELD:
+        return None
+    value = value.view()
+    value.flags.writeable = False
+    return value
 
 
 _silent = contextvars.copy_context()
