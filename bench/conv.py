@@ -62,13 +62,20 @@ def theirs(
     return lambda: backward(g, x, w, None, *rest)[0 if which == "dX" else 1]
 
 
-def measure(torch: Any, tw: Any, layer: tuple[int, ...], which: str, batch: int) -> dict[str, Any]:
+def name_of(layer: tuple[int, ...], which: str) -> str:
+    inputs, outputs, kernel, stride, size = layer
+    return f"{inputs}->{outputs} {kernel}x{kernel}/{stride} {size}x{size} {which}"
+
+
+def measure(
+    torch: Any, tw: Any, layer: tuple[int, ...], which: str, options: Any
+) -> dict[str, Any]:
     import numpy as np
 
     from tilewright import recording
 
     inputs, outputs, kernel, stride, size = layer
-    padding = kernel // 2
+    padding, batch = kernel // 2, options.batch
     out = (size + 2 * padding - kernel) // stride + 1
     rng = np.random.default_rng(0)
     shapes = [
@@ -81,7 +88,7 @@ def measure(torch: Any, tw: Any, layer: tuple[int, ...], which: str, batch: int)
     other = theirs(torch, arrays, which, stride, padding)
     expected = other().numpy()
     got = mine().detach().numpy()
-    name = f"{inputs}->{outputs} {kernel}x{kernel}/{stride} {size}x{size} {which}"
+    name = name_of(layer, which)
     scale = float(np.abs(expected).max())
     np.testing.assert_allclose(got / scale, expected / scale, atol=1e-5, err_msg=name)
 
@@ -91,7 +98,10 @@ def measure(torch: Any, tw: Any, layer: tuple[int, ...], which: str, batch: int)
         del result
 
     with torch.no_grad():
-        seconds = timing.interleaved({"ours": flushed, "torch": other}, rounds=9, inner=2)
+        clock = timing.clock(options)
+        seconds = timing.interleaved(
+            {"ours": flushed, "torch": other}, rounds=9, inner=2, clock=clock
+        )
     products = batch * outputs * out * out * inputs * kernel * kernel
     return {
         "name": name,
@@ -120,9 +130,9 @@ def main() -> None:
     rows = []
     for layer in LAYERS:
         for which in PASSES:
-            row = measure(torch, tw, layer, which, options.batch)
-            if not options.names or any(n in row["name"] for n in options.names):
-                rows.append(row)
+            name = name_of(layer, which)
+            if not options.names or any(n in name for n in options.names):
+                rows.append(measure(torch, tw, layer, which, options))
     columns = ("name", "ours_ms", "torch_ms", "gflops", "ratio", "goal")
     timing.report(rows, columns, options)
 

@@ -15,7 +15,7 @@ import os
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 sys.path.insert(0, os.path.dirname(__file__))
@@ -49,7 +49,7 @@ def compare(row: Row, ours: Any, theirs: Any) -> None:
 
 
 def measure(
-    row: Row, tw: Any, torch: Any, compiled: bool = False, rounds: int = 0
+    row: Row, tw: Any, torch: Any, compiled: bool, rounds: int, clock: Callable[[], float]
 ) -> dict[str, Any]:
     """One row of the table: milliseconds of each, our speedup, and the goal.
 
@@ -72,7 +72,9 @@ def measure(
         other = row.make(torch, torch.compile)
         compare(row, other.results(), expected)
         candidates["compile"] = other.step
-    seconds = timing.interleaved(candidates, rounds=rounds or row.rounds, inner=row.inner)
+    seconds = timing.interleaved(
+        candidates, rounds=rounds or row.rounds, inner=row.inner, clock=clock
+    )
     found: dict[str, Any] = {"name": row.name}
     found |= {f"{name}_ms": s * 1e3 for name, s in seconds.items()}
     found["ratio"] = seconds["torch"] / seconds["ours"]
@@ -163,7 +165,7 @@ def main() -> None:
     for row in workloads.ROWS:
         if chosen(row.name):
             try:
-                add(measure(row, tw, torch, options.compile, options.rounds))
+                add(measure(row, tw, torch, options.compile, options.rounds, timing.clock(options)))
             except Exception as error:  # keep the other rows
                 add({"name": row.name, "goal": row.goal, "error": f"{error}"[:500]})
     if chosen("recording"):

@@ -1,6 +1,6 @@
 """Every kind of API op on 1,000 and on 1,000,000 elements, beside PyTorch eager.
 
-    python bench/sweep.py [--json FILE] [--all] [--threads N] [--size N] [NAME ...]
+    python bench/sweep.py [--json FILE] [--all] [--threads N] [--size N] [--processor] [NAME ...]
 
 One call with its flush is timed against PyTorch's call, forward only, after results are compared.
 Lists the ops below the goal: half as fast on 1,000 elements, as fast on 1,000,000.
@@ -258,7 +258,9 @@ def _conv(torch: Any, x: Any) -> Any:
     return torch.nn.functional.conv2d(x, x[:1, :, :3, :3], padding=1)
 
 
-def measure(name: str, call: Call, make: Maker, size: int, ours: Any, theirs: Any) -> Any:
+def measure(
+    name: str, call: Call, make: Maker, size: int, ours: Any, theirs: Any, clock: Any
+) -> Any:
     """One row: microseconds of both, and our speedup."""
     from tilewright import recording
 
@@ -281,7 +283,7 @@ def measure(name: str, call: Call, make: Maker, size: int, ours: Any, theirs: An
 
     inner = 20 if size == 1_000 else 3
     seconds = timing.interleaved(
-        {"ours": flushed, "torch": lambda: call(theirs, *other)}, rounds=7, inner=inner
+        {"ours": flushed, "torch": lambda: call(theirs, *other)}, rounds=7, inner=inner, clock=clock
     )
     ratio = seconds["torch"] / seconds["ours"]
     return {
@@ -301,6 +303,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, choices=GOALS, help="measure only this many elements")
     parser.add_argument("--all", action="store_true", help="list also what meets the goal")
     options = parser.parse_args()
+    clock = timing.clock(options)
     import torch
 
     import tilewright as tw
@@ -316,7 +319,7 @@ def main() -> None:
                 continue
             for size in [options.size] if options.size else GOALS:
                 try:
-                    rows.append(measure(name, call, make, size, tw, torch))
+                    rows.append(measure(name, call, make, size, tw, torch, clock))
                 except Exception as error:  # keep the other ops
                     rows.append({"name": name, "elements": size, "error": f"{error}"[:300]})
                 timing.save(rows, options)

@@ -18,9 +18,15 @@ os.environ.setdefault("TW_TIER", "fused")
 
 
 def interleaved(
-    candidates: Mapping[str, Callable[[], Any]], *, rounds: int = 15, inner: int = 5, warm: int = 3
+    candidates: Mapping[str, Callable[[], Any]],
+    *,
+    rounds: int = 15,
+    inner: int = 5,
+    warm: int = 3,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:
-    """Seconds a call of each candidate: the median over rounds of each round's median."""
+    """Seconds a call of each candidate, by `clock`: the median over rounds of each round's
+    median."""
     for function in candidates.values():
         for _ in range(warm):
             function()
@@ -29,9 +35,9 @@ def interleaved(
         for name, function in candidates.items():
             times = []
             for _ in range(inner):
-                start = time.perf_counter()
+                start = clock()
                 function()
-                times.append(time.perf_counter() - start)
+                times.append(clock() - start)
             seen[name].append(statistics.median(times))
     return {name: statistics.median(times) for name, times in seen.items()}
 
@@ -114,4 +120,12 @@ def text(value: Any) -> str:
 def parser(description: str) -> argparse.ArgumentParser:
     out = argparse.ArgumentParser(description=description)
     out.add_argument("--json", metavar="FILE", help="also write the rows as JSON")
+    out.add_argument(
+        "--processor", action="store_true", help="processor time, where others use the machine too"
+    )
     return out
+
+
+def clock(options: argparse.Namespace) -> Callable[[], float]:
+    """The clock that the options ask for. Processor time is that of all threads together."""
+    return time.process_time if options.processor else time.perf_counter

@@ -103,6 +103,8 @@ class Baseline:
             if program is None:
                 program = self.program = Program(self.recorded, self.fallible)
                 _hold(program)
+            if self.runs > 1 and not program.is_settled:
+                program.settle()
             return program.run(buffers, scalars, donated)
         except Exception as error:
             # An op refuses a value, or there is no memory. The plan knows which results remain.

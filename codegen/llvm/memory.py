@@ -51,9 +51,11 @@ def _load(body: Body, value: Load, mask: Mask | None, at: Level) -> Ref:
     if stride != 1:
         return _gather(body, value.buffer, value.offset, mask, at)
     (address,) = _addresses(body, [(value.buffer, value.offset)], mask, at)
-    if mask is not None:
-        return masked_load(body, address, value.buffer, body.and_lanes(mask, at), at)
-    return _neighbours(body, [(address, value.buffer)], at)[0]
+    if mask is None:
+        return _neighbours(body, [(address, value.buffer)], at)[0]
+    if mask.ref.lanes == 1:
+        return _if_all(body, mask.ref, [(address, value.buffer)], at)
+    return masked_load(body, address, value.buffer, body.and_lanes(mask, at), at)
 
 
 def load_together(body: Body, values: Sequence[Load], at: Level) -> list[Ref]:
@@ -159,6 +161,23 @@ def _neighbours(body: Body, places: Sequence[tuple[Ref, Buffer]], at: Level) -> 
         return [masked_load(body, a, b, lanes, at) for a, b in places]
 
     return _two_ways(body, at, lambda: [_vector_load(body, a, b, at) for a, b in places], part)
+
+
+def _if_all(body: Body, condition: Ref, places: Sequence[tuple[Ref, Buffer]], at: Level) -> Ref:
+    """The neighbours at a place, or zeros where a condition of all lanes doesn't hold. A branch,
+    since a masked load reads memory also where it drops all of it."""
+    code = body.code
+    labels = [code.fresh_label(s) for s in ("held", "met")]
+    before, known = at.label, at.known
+    code.add(f"br i1 {condition.text}, label %{labels[0]}, label %{labels[1]}", at)
+    at.block(labels[0])
+    at.known = dict(known)
+    (found,) = _neighbours(body, places, at)
+    end, at.known = at.label, known
+    code.add(f"br label %{labels[1]}", at)
+    at.block(labels[1])
+    text = f"phi {found.full_type} [ zeroinitializer, %{before} ], [ {found.text}, %{end} ]"
+    return code.let(text, found.type, found.lanes, at)
 
 
 def existing(body: Body, values: Sequence[tuple[Ref, Ref]]) -> list[Ref]:

@@ -23,8 +23,9 @@ _ROW, _LONG_ROW = 8, 1 << 14
 """Terms from which a row is summed by itself, and up to which its products are."""
 
 
-_FEW, _MANY = 16, 512
-"""The most elements of a fold that has a call for each, and the fewest such folds at once."""
+_FEW, _MANY, _MANY_WINDOWS = 16, 512, 32
+"""The most elements of a fold that has a call for each, and the fewest such folds at once: along
+one axis, and along several, as in windows."""
 
 
 def total(x: Node, axes: Sequence[int], ufunc: Any = np.add) -> Callable[[Any], Any]:
@@ -96,10 +97,15 @@ def extremum(x: Node, axes: Sequence[int], ufunc: Any) -> Callable[[Any], Any]:
 
 
 def place(x: Node, axes: Sequence[int], ufunc: Any) -> Callable[[Any], Any] | None:
-    """The first position of the extremum, in row-major order of `axes`; None if there are many."""
+    """The first position of the extremum, in row-major order of `axes`; None for several long
+    ones of more."""
     terms = _terms(x, axes)
     if terms is None:
-        return None
+        function = np.argmax if ufunc is np.maximum else np.argmin
+        axis = None if sorted(axes) == list(range(x.rank)) else axes[0]
+        if axis is not None and len(axes) > 1:
+            return None
+        return lambda a: function(a, axis, keepdims=True)
     worse = np.less_equal if ufunc is np.maximum else np.greater_equal
 
     def place(a: Any) -> Any:
@@ -132,7 +138,8 @@ def _terms(x: Node, axes: Sequence[int]) -> list[tuple[slice, ...]] | None:
     None for others."""
     sizes = [x.shape[a] for a in axes]
     count = math.prod(sizes)
-    if x.rank - 1 not in axes or not 2 <= count <= _FEW or x.shape.numel() < count * _MANY:
+    many = _MANY if len(axes) == 1 else _MANY_WINDOWS
+    if x.rank - 1 not in axes or not 2 <= count <= _FEW or x.shape.numel() < count * many:
         return None
     terms = []
     for position in np.ndindex(*sizes):

@@ -268,6 +268,23 @@ def _pad(node: Node) -> Form:
     return pad
 
 
+def _windows(node: Node) -> Form:
+    """A view by strides, which NumPy's own function makes in ten times the time."""
+    function, attrs = node.op.numpy, node.attrs
+    assert callable(function)
+    known = np.empty(tuple(node.operands[0].shape), node.dtype.np)
+    shape, strides = tuple(node.shape), function(known, *attrs).strides
+
+    def windows(x: Any) -> Any:
+        if not x.flags.c_contiguous:
+            return function(x, *attrs)
+        out = np.ndarray(shape, x.dtype, x, 0, strides)
+        out.flags.writeable = False  # windows overlap
+        return out
+
+    return windows
+
+
 def _convolution(node: Node) -> Form:
     if convolutions.has_form(node):
         return convolutions.form_of(node)
@@ -292,6 +309,7 @@ _FORMS: dict[Op, Callable[[Node], Form]] = {
     ops.expand_op: _expand,
     ops.slice_op: _slice,
     ops.cat_op: _cat,
+    ops.windows_op: _windows,
     ops.sum_op: _fold(np.add),
     ops.prod_op: _fold(np.multiply),
     ops.max_op: _extremum(np.maximum),

@@ -111,6 +111,12 @@ def _function(kernel: Flat, arity: int, dtype: DType) -> Callable[..., Any]:
         return unary
 
     def several(*arrays: Any) -> Any:
+        shape = arrays[0].shape
+        if shape and all([a.shape == shape and a.flags.c_contiguous for a in arrays]):
+            out = empty(shape, np_dtype)
+            if out.size:
+                kernel((out, *[arrays[i] for i in order]), out.size)
+            return out
         spread = np.broadcast_arrays(*arrays)
         out = empty(spread[0].shape, np_dtype)
         if out.size:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextvars
 import math
 import operator
+import threading
 from collections.abc import Callable, Container, Sequence
 from sys import getrefcount
 from typing import Any
@@ -41,6 +43,10 @@ _MOST_SCORES = 1 << 24
 """Elements of the scores of attention up to which they are written to memory."""
 
 
+_MOST_HELD = 1 << 14
+"""Bytes of a constant that a program computes once."""
+
+
 class CannotRun(Exception):
     """A graph has a node that only a compiled plan computes."""
 
@@ -70,7 +76,7 @@ class Program:
         self._shared: dict[Any, int] = {}
         self._bytes = 0
         self._ops: list[Op] = []
-        self._writes = False
+        self._writes = self.is_settled = False
         self._add((*fallible, *roots))
         self.structure = hash(tuple(self._ops))
         self.results = [self._slots[n] for n in roots]
@@ -203,6 +209,22 @@ class Program:
             if type(form) is Overwrite:
                 form.is_last = operands[0] in dead
 
+    def settle(self) -> None:
+        """Compute once what depends on nothing but constants, for a program that runs again."""
+        self.is_settled = True
+        fixed, kept = dict(self._constants), []
+        for step in self.steps:
+            form, operands, slot, _ = step
+            value = None
+            if type(form) is not Overwrite and all([i in fixed for i in operands]):
+                value = _constant(form, [fixed[i] for i in operands])
+            if value is None:
+                kept.append(step)
+            else:
+                fixed[slot] = value
+        read = {i for _, operands, _, _ in kept for i in operands}.union(self.results)
+        self.steps, self._constants = kept, [each for each in fixed.items() if each[0] in read]
+
     def run(
         self,
         buffers: Sequence[Any],
@@ -216,20 +238,21 @@ class Program:
         memory becomes the root's.
         """
         given = [(n, w) for root, n in donated if (w := self._in_place(root, n))] if donated else []
+        if not given:
+            found = _quietly(self.compute, buffers, numbers)
+            return _owned(found, [buffers[number] for _, number in self.leaves])
         for number, writes in given:
             spare = getrefcount(buffers[number]) - 1
             for each in writes:
                 each.spare = spare
         try:
-            with np.errstate(all="ignore"):
-                found = self.compute(buffers, numbers)
+            found = _quietly(self.compute, buffers, numbers)
         finally:
             for _, writes in given:
                 for each in writes:
                     each.spare = 0
         own = {number for number, _ in given}
-        taken = {id(_memory(buffers[number])) for _, number in self.leaves if number not in own}
-        return [_owned(value, taken) for value in found]
+        return _owned(found, [buffers[number] for _, number in self.leaves if number not in own])
 
     def _in_place(self, root: int, number: int) -> list[Overwrite]:
         """The writes that make a root from a leaf, if they may happen in the leaf's memory."""
@@ -261,6 +284,37 @@ class Program:
             for i in dead:
                 values[i] = None
         return [values[i] for i in self.results]
+
+
+def _constant(form: Form, operands: Sequence[Any]) -> Any:
+    """The value of a form for good, in memory that nobody may write to; None if it refuses its
+    operands or has much to hold."""
+    try:
+        (value,) = _quietly(lambda: [np.asarray(form(*operands))])
+    except Exception:  # raised where it is due
+        return None
+    if value.nbytes > _MOST_HELD:
+        return None
+    value = value.view()
+    value.flags.writeable = False
+    return value
+
+
+_silent = contextvars.copy_context()
+_silent.run(np.seterr, all="ignore")
+_one_at_a_time = threading.Lock()
+
+
+def _quietly(compute: Callable[..., list[Any]], *args: Any) -> list[Any]:
+    """compute(*args) without NumPy's warnings. A context that ignores them is entered several times
+    as fast as a new one is made, but by one caller at a time."""
+    if not _one_at_a_time.acquire(False):
+        with np.errstate(all="ignore"):
+            return compute(*args)
+    try:
+        return _silent.run(compute, *args)
+    finally:
+        _one_at_a_time.release()
 
 
 def _form(node: Node) -> Form:
@@ -355,10 +409,35 @@ def _memory(value: Any) -> Any:
     return value
 
 
-def _owned(value: Any, taken: set[int]) -> Any:
+def _owned(values: list[Any], others: Sequence[Any]) -> list[Any]:
+    """`values` as contiguous arrays that share memory neither with each other nor with `others`."""
+    taken = set(map(id, others))
+    for value in values:
+        if value.__class__ is not np.ndarray or not value.flags.carray:
+            break
+        memory = value.base
+        if memory is None:
+            memory = value
+        elif (
+            memory.__class__ is not np.ndarray
+            or memory.base is not None
+            or memory.nbytes != value.nbytes
+            or any([memory is each.base for each in others])
+        ):
+            break
+        if id(memory) in taken:
+            break
+        taken.add(id(memory))
+    else:  # as usual, forms made the arrays
+        return values
+    taken = set(map(id, map(_memory, others)))
+    return [_alone(value, taken) for value in values]
+
+
+def _alone(value: Any, taken: set[int]) -> Any:
     """`value` as a contiguous array whose memory nobody else has. taken: the memory that others
     have, to which it is added."""
-    if isinstance(value, np.ndarray) and value.flags.c_contiguous and value.flags.writeable:
+    if isinstance(value, np.ndarray) and value.flags.carray:
         memory = _memory(value)
         if id(memory) not in taken and getattr(memory, "nbytes", -1) == value.nbytes:
             taken.add(id(memory))

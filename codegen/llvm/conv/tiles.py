@@ -94,6 +94,8 @@ def write(
     arguments: Arguments,
     tile: Tile,
     blocks: Blocks,
+    width: int,
+    writer: type[Tiles],
 ) -> tuple[Phase, Code]:
     """A function that computes blocks of a part, with the epilogue of its product.
 
@@ -104,23 +106,23 @@ def write(
     outer = tuple(rest.parallel[len(found.batch) + len(found.n) : -1])
     form = Form(rest.parallel[-1], tile.lanes, outer, 1, 1, False)
     body = Body(rest, machine, form, evaluate, arguments.part(name), function(name))
-    _Tiles(body, found, tile, blocks, part.image, columns).write()
-    count = -(-size(found.n) // tile.columns)
-    chunks = size(found.batch) * math.prod(blocks.count(size(found.m), count))
+    tiles = writer(body, found, tile, blocks, width, part.image, columns)
+    tiles.write()
+    chunks = size(found.batch) * math.prod(blocks.count(size(found.m), tiles.count))
     return Phase(name, chunks), body.code
 
 
 def table(axes: Sequence[Axis], offset: Index, pad: int = 1, each: int = 1) -> bytes:
     """The offset that each point of `axes` adds, in row-major order: int32, padded to a multiple of
     `pad` entries with the last `each`."""
-    flat = _offsets(axes, offset)
+    flat = offsets(axes, offset)
     if flat.max(initial=0) >= 1 << 31 or flat.min(initial=0) < -(1 << 31):
         raise CannotLower("an operand of more than 2^31 elements")
     groups = flat.astype(np.int32).reshape(-1, each)
     return np.pad(groups, ((0, -flat.size % pad // each), (0, 0)), "edge").tobytes()
 
 
-def _offsets(axes: Sequence[Axis], offset: Index) -> np.ndarray:
+def offsets(axes: Sequence[Axis], offset: Index) -> np.ndarray:
     total = np.zeros((), np.int64)
     for axis in axes:
         total = total[..., None] + np.arange(axis.extent) * offset.coefficient(axis)
@@ -130,7 +132,7 @@ def _offsets(axes: Sequence[Axis], offset: Index) -> np.ndarray:
 def runs(axes: Sequence[Axis], offset: Index, tile: Tile) -> tuple[int, int]:
     """(each, pitch): the rows of a tile are groups of `each` that lie `pitch` apart. With pairs or
     triples, registers can point to all groups of a tile."""
-    flat = _offsets(axes, offset)
+    flat = offsets(axes, offset)
     for each in (2, 3) if tile.rows > FEW else ():
         if flat.size % each == tile.rows % each == 0:
             distances = np.diff(flat.reshape(-1, each))
@@ -172,7 +174,7 @@ def _steps(axes: Sequence[Axis], step: int) -> list[int]:
     return out[::-1]
 
 
-class _Tiles:
+class Tiles:
     """The function that computes a chunk of tiles."""
 
     def __init__(
@@ -181,14 +183,17 @@ class _Tiles:
         found: Product,
         tile: Tile,
         blocks: Blocks,
+        width: int,
         rows: Load,
         columns: Load,
     ):
         self.body, self.code = body, body.code
         self.found, self.tile, self.blocks = found, tile, blocks
         self.rows, self.columns = rows, columns
+        self.width = width
+        self.block = self.const(blocks.rows), self.const(blocks.panels)
         self.sums = next(v for v in body.kernel.values if _is_sums(v))
-        self.count = -(-size(found.n) // tile.columns)
+        self.count = -(-size(found.n) // self.width)
         self.m = self.size(size(found.m), "m")
         self.n = self.size(size(found.n), "n")
         self.k = self.size(size(found.k), "k")
@@ -201,30 +206,35 @@ class _Tiles:
 
     def write(self) -> None:
         code, blocks = self.code, self.blocks
-        m_blocks, n_blocks = blocks.count(size(self.found.m), self.count)
-        by_m, by_n = self.size(m_blocks, "row blocks"), self.size(n_blocks, "column blocks")
-        chunk = Ref("%chunk", "i64")
-        which = code.binary("urem", chunk, by_m)
-        chunk = code.binary("udiv", chunk, by_m)
-        first_panel = code.binary(
-            "mul", code.binary("urem", chunk, by_n), self.const(blocks.panels)
-        )
-        item = code.binary("udiv", chunk, by_n)
-        self.bind(self.found.batch, item)
-        m0 = code.binary("mul", which, self.const(blocks.rows))
-        m1 = self.least(code.binary("add", m0, self.const(blocks.rows)), self.m)
-        panels_ = self.size(self.count, "panels")
-        last_panel = self.least(code.binary("add", first_panel, self.const(blocks.panels)), panels_)
+        m0, m1, first_panel, last_panel, before = self.begin()
         held = blocks.panels * blocks.rows * self.tile.columns
         self.held = self.room(held)
         self.turned = self.room(self.tile.columns * blocks.rows + self.tile.lanes)
-        before = code.binary("mul", item, panels_)
         self.add_products(m0, m1, first_panel, last_panel, before)
         loop = code.open_loop(first_panel, last_panel, stem="panel")
         done = code.binary("sub", loop.variable, first_panel)
         self.turn(self.at(self.held, self.times(done, blocks.rows * self.tile.columns)), m0, m1)
         self.finish(loop.variable, m0, m1)
         code.close_loop(loop)
+
+    def begin(self) -> tuple[Ref, Ref, Ref, Ref, Ref]:
+        """The rows and panels of the chunk, from and to, and the panels before its batch. Binds the
+        axes of the batch."""
+        code, blocks = self.code, self.blocks
+        rows, panels_each = self.block
+        m_blocks, n_blocks = blocks.count(size(self.found.m), self.count)
+        by_m, by_n = self.size(m_blocks, "row blocks"), self.size(n_blocks, "column blocks")
+        chunk = Ref("%chunk", "i64")
+        which = code.binary("urem", chunk, by_m)
+        chunk = code.binary("udiv", chunk, by_m)
+        first_panel = code.binary("mul", code.binary("urem", chunk, by_n), panels_each)
+        item = code.binary("udiv", chunk, by_n)
+        self.bind(self.found.batch, item)
+        m0 = code.binary("mul", which, rows)
+        m1 = self.least(code.binary("add", m0, rows), self.m)
+        panels_ = self.size(self.count, "panels")
+        last_panel = self.least(code.binary("add", first_panel, panels_each), panels_)
+        return m0, m1, first_panel, last_panel, code.binary("mul", item, panels_)
 
     def const(self, value: int) -> Ref:
         return constant(value, "i64")
@@ -321,8 +331,8 @@ class _Tiles:
         code, body, tile = self.code, self.body, self.tile
         along = body.form.vector
         assert along is not None
-        left = self.times(panel, tile.columns)
-        columns = self.least(code.binary("sub", self.n, left), self.const(tile.columns))
+        left = self.times(panel, self.width)
+        columns = self.least(code.binary("sub", self.n, left), self.const(self.width))
         run = self.size(along.extent, "run")
         first = code.binary("udiv", m0, run)
         last = code.binary("udiv", code.binary("sub", m1, self.const(1)), run)
@@ -333,7 +343,7 @@ class _Tiles:
         x1 = self.least(code.binary("sub", m1, begin), run)
         column = code.open_loop(self.const(0), columns, stem="column")
         self.bind(self.found.n, code.binary("add", left, column.variable))
-        own = code.binary("add", self.times(column.variable, self.blocks.rows), begin)
+        own = code.binary("add", code.binary("mul", column.variable, self.block[0]), begin)
         own = self.at(self.turned, code.binary("sub", own, m0))
         lanes = code.open_loop(x0, x1, tile.lanes, stem=along.name)
         body.bind(along, lanes.variable)

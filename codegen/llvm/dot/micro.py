@@ -5,7 +5,7 @@ element. An operand has one of three layouts:
 
     packed      a[k][i] and b[k][j], one step after another, nothing between
     strided     a[i * row + k * step] and b[k * step + j]
-    gathered    a[rows[i] + steps[k]], with both tables in memory
+    gathered    a[rows[i] + steps[k]] or b[vectors[j] + steps[k]], with tables in memory
 """
 
 from __future__ import annotations
@@ -89,10 +89,10 @@ class Operand:
     """The place of a tile's operand: where its rows begin, and how far it is along K. Distances
     count elements.
 
-    starts: the first rows of groups of rows (of `b`: its only row). rows: the distances of the rows
-    of a group from its first one; None if they are neighbours. step: from one place along K to the
-    next. table: the distances of the places along K from the first one, int32, in the place of
-    `step`.
+    starts: the first rows of groups of rows (of `b`: its only row, or each vector of it). rows: the
+    distances of the rows of a group from its first one; None if they are neighbours. step: from one
+    place along K to the next. table: the distances of the places along K from the first one, int32,
+    in the place of `step`.
     """
 
     starts: tuple[Ref, ...]
@@ -186,7 +186,8 @@ def _loop(
     of_a, of_b = len(a.state), len(a.state) + len(b.state)
     at_a, at_b, held = refs[:of_a], refs[of_a:of_b], refs[of_b:]
     for _ in range(steps):
-        held = _step(code, tile, a.places(code, tile, at_a), a.rows, at_b[0], held)
+        places = a.places(code, tile, at_a), b.places(code, tile, at_b)
+        held = _step(code, tile, *places, a.rows, held)
         at_a, at_b = a.moved(code, tile, at_a), b.moved(code, tile, at_b)
     return code.close_loop(loop, [*at_a, *at_b, *held])
 
@@ -195,11 +196,13 @@ def _step(
     code: Code,
     tile: Tile,
     starts: Sequence[Ref],
+    vectors: Sequence[Ref],
     rows: Sequence[Ref] | None,
-    at_b: Ref,
     held: Sequence[Ref],
 ) -> list[Ref]:
-    row = [load(code, tile, offset(code, tile, at_b, j * tile.lanes)) for j in range(tile.vectors)]
+    if len(vectors) < tile.vectors:
+        vectors = [offset(code, tile, vectors[0], j * tile.lanes) for j in range(tile.vectors)]
+    row = [load(code, tile, at) for at in vectors]
     out: list[Ref] = []
     column = _column(code, tile, starts, rows)
     if tile.words is not None and tile.shifts:

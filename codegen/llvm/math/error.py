@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from .expression import Expr, fma, function, polynomial, where, wide
-from .logarithm import log1p64
+from .expression import Expr, fma, function, polynomial, rarely, where, wide
+from .logarithm import log1m64
 
 # erf(x) = x + x P(y), y = x^2, |x| < 0.93
 _ERF32_NEAR = (
@@ -37,8 +37,8 @@ def erf(x: Expr) -> Expr:
     size = x.abs()
     near = fma(polynomial(x * x, _ERF32_NEAR), size, size)
     clipped = size.most(3.95)
-    far = 1.0 - (-fma(polynomial(clipped, _ERF32_FAR), clipped, clipped)).call("exp")
-    return where(size < 0.93, near, far).copysign(x)
+    far = 1.0 - (-fma(polynomial(clipped, _ERF32_FAR), clipped, clipped)).call("exp_bounded")
+    return where(size >= 0.93, far, near).copysign(x)  # near is right for NaN
 
 
 # erfc(x) = exp(-x^2) P(t) / (1 + 2 x), t = (x - 2) / (x + 2)
@@ -65,8 +65,10 @@ _ERFC = (
 def erfc(x: Expr) -> Expr:
     """0.51 ulp."""
     size = x.abs().most(10.1)
-    t = (size - 2.0) / (size + 2.0)
-    tail = (-(size * size)).call("exp_near") * polynomial(t, _ERFC) / fma(size, 2.0, 1.0)
+    above, double = size + 2.0, fma(size, 2.0, 1.0)
+    both = 1.0 / (above * double)
+    t = (size - 2.0) * (both * double)
+    tail = (-(size * size)).call("exp_bounded") * polynomial(t, _ERFC) * (both * above)
     return where(x < 0.0, 2.0 - tail, tail)
 
 
@@ -106,10 +108,10 @@ _ERFINV_TAIL = (
 @wide("erfinv")
 def erfinv(x: Expr) -> Expr:
     """0.52 ulp."""
-    w = -log1p64(-(x * x))
+    w = -log1m64(x * x)
     near = polynomial(w.most(5.0), _ERFINV_SMALL)
-    far = polynomial(w.most(17.5).least(5.0).sqrt(), _ERFINV_TAIL)
+    (factor,) = rarely(w >= 5.0, (near,), lambda: (polynomial(w.most(17.5).sqrt(), _ERFINV_TAIL),))
     size = x.abs()
-    out = x * where(w < 5.0, near, far)
+    out = x * factor
     out = where(size.equals(1.0), math.inf, out).copysign(x)
     return where(size > 1.0, math.nan, out)

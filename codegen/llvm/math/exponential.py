@@ -50,10 +50,7 @@ def _scaled32(p: Expr, shifted: Expr) -> Expr:
 def exp(x: Expr) -> Expr:
     """1.1 ulp. Cody and Waite's reduction has log(2) in two parts. n is added to the exponent of a
     result that is a normal number."""
-    shifted = fma(x, LOG2_E, ROUND32)
-    usual = _reduced_exp(x, shifted)
-    usual = (usual.bits() + shifted.bits().shift_left(23)).bits()
-
+    usual = x.call("exp_bounded")
     other = ~(x.abs() < 87.0)
 
     def zero() -> tuple[Expr, ...]:
@@ -70,14 +67,19 @@ def exp(x: Expr) -> Expr:
     return out
 
 
+@function("exp_bounded", inline=True)
+def exp_bounded(x: Expr) -> Expr:
+    """exp of numbers of up to 87 in size, with its bits; anything for others."""
+    shifted = fma(x, LOG2_E, ROUND32)
+    found = _reduced_exp(x, shifted)
+    return (found.bits() + shifted.bits().shift_left(23)).bits()
+
+
 @function("exp_flushed", inline=True)
 def exp_flushed(x: Expr) -> Expr:
     """exp of numbers up to 87, computed the same way in all lanes; zero below -87, that is
     1.6e-38."""
-    clipped = x.least(-87.0)
-    shifted = fma(clipped, LOG2_E, ROUND32)
-    found = _reduced_exp(clipped, shifted)
-    return where(x < -87.0, 0.0, (found.bits() + shifted.bits().shift_left(23)).bits())
+    return where(x < -87.0, 0.0, x.least(-87.0).call("exp_bounded"))
 
 
 @function("exp_flushed", "double", inline=True)
@@ -122,7 +124,12 @@ def exp64(x: Expr) -> Expr:
 @function("exp_near", "double", inline=True)
 def exp_near(x: Expr) -> Expr:
     """exp to 1e-11 for |x| up to 700, as the float32 functions need it."""
-    x = x.most(700.0).least(-700.0)
+    return x.most(700.0).least(-700.0).call("exp_bounded")
+
+
+@function("exp_bounded", "double", inline=True)
+def exp_bounded64(x: Expr) -> Expr:
+    """As `exp_near`; any number for an x beyond 700."""
     shifted = fma(x, LOG2_E, ROUND64)
     n = shifted - ROUND64
     r = fma(n, -LN2, x)
@@ -161,8 +168,8 @@ def tanh(x: Expr) -> Expr:
     size = x.abs()
     y = x * x
     near = fma(polynomial(y, _TANH32) * y, size, size)
-    far = 1.0 - 2.0 / ((size.most(10.0) * 2.0).call("exp") + 1.0)
-    return where(size < 0.6, near, far).copysign(x)
+    far = 1.0 - 2.0 / ((size.most(10.0) * 2.0).call("exp_bounded") + 1.0)
+    return where(size >= 0.6, far, near).copysign(x)  # near is right for NaN
 
 
 # expm1(x) = x + x^2 P(x), |x| <= 1 / 2

@@ -90,22 +90,36 @@ def _edges(x: Expr, out: Expr) -> Expr:
     return where((x < 0.0) | x.isnan(), NAN, out)
 
 
-def _log64(x: Expr, terms: int) -> Expr:
-    """log by the series of 2 atanh(s), s = f / (2 + f), |s| < 0.1716."""
-    tiny = x < 2.0**-1022
-    bits = where(tiny, x * 2.0**54, x).bits() - 0x3FE6A09E667F3BCD
+def _series(y: Expr, terms: int) -> Expr:
+    """2 atanh(s) / s - 2, divided by y = s^2."""
+    return polynomial(y, [2 / (2 * k + 1) for k in range(terms, 0, -1)])
+
+
+def _split64(x: Expr) -> tuple[Expr, Expr]:
+    """n and m with x = 2^n m, sqrt(1/2) <= m < sqrt(2), for a normal x above 0."""
+    bits = x.bits() - 0x3FE6A09E667F3BCD
     # The low bits of 1.5 2^52 take the exponent, since there is no signed 64-bit shift.
     shifted = (bits + (1 << 62)).shift_right(52) + (0x4338000000000000 - (1 << 10))
-    n = shifted.bits() - 1.5 * 2.0**52
-    n = where(tiny, n - 54.0, n)
-    f = ((bits & 0xFFFFFFFFFFFFF) + 0x3FE6A09E667F3BCD).bits() - 1.0
+    m = ((bits & 0xFFFFFFFFFFFFF) + 0x3FE6A09E667F3BCD).bits()
+    return shifted.bits() - 1.5 * 2.0**52, m
+
+
+def _log64(x: Expr, terms: int) -> Expr:
+    tiny = x < 2.0**-1022
+    n, m = _split64(where(tiny, x * 2.0**54, x))
+    return _edges(x, _log_of_parts(where(tiny, n - 54.0, n), m, terms))
+
+
+def _log_of_parts(n: Expr, m: Expr, terms: int) -> Expr:
+    """log(2^n m) by the series of 2 atanh(s), s = f / (2 + f), m = 1 + f, |s| < 0.1716."""
+    f = m - 1.0
     s = f / (f + 2.0)
     y = s * s
     half = f * f * 0.5
-    p = polynomial(y, [2 / (2 * k + 1) for k in range(terms, 0, -1)])
+    p = _series(y, terms)
     # log(1 + f) = f - (f^2 / 2 - s (f^2 / 2 + y P)): only the small part is rounded (FDLIBM).
     low = fma(s, fma(p, y, half), n * 1.90821492927058770002e-10)
-    return _edges(x, fma(n, 0.693147180369123816490, f - (half - low)))
+    return fma(n, 0.693147180369123816490, f - (half - low))
 
 
 @function("log", "double")
@@ -120,11 +134,23 @@ def log_near(x: Expr) -> Expr:
     return _log64(x, 7)
 
 
+@function("log_usual", "double", inline=True)
+def log_usual(x: Expr) -> Expr:
+    """As `log_near`, for a normal x above 0; any number for others."""
+    return _log_of_parts(*_split64(x), 7)
+
+
 def log1p64(x: Expr) -> Expr:
-    """log(1 + x) to 1e-12 (relative): the part of x that 1 + x lost in rounding is put back."""
+    """log(1 + x) to 1e-12 (relative): the part of x that 1 + x lost in rounding is put back. It is
+    seen only near 0, where it needs no division by 1 + x."""
     u = x + 1.0
-    lost = where(u.equals(INF), 0.0, (x - (u - 1.0)) / u)
-    return u.call("log_near") + lost
+    return u.call("log_near") + where(u > 2.0, 0.0, x - (u - 1.0))
+
+
+def log1m64(x: Expr) -> Expr:
+    """log(1 - x) to 1e-12 (relative) for 0 <= x < 1; anything for others."""
+    u = 1.0 - x
+    return u.call("log_usual") + ((1.0 - u) - x)
 
 
 @function("log1p")
@@ -155,9 +181,17 @@ def acosh(x: Expr) -> Expr:
 
 @wide("atanh")
 def atanh(x: Expr) -> Expr:
-    """0.51 ulp."""
+    """0.51 ulp. log(1 + |x|) - log(1 - |x|) with one quotient: 1 - |x| = 2^n m, and what remains is
+    2 atanh(s), |s| < 0.1716, for s = (1 + |x| - m) / (1 + |x| + m)."""
     size = x.abs()
-    out = log1p64(size * 2.0 / (1.0 - size)) * 0.5
+    above = size + 1.0
+    n, m = _split64(1.0 - size)
+    far = above > m * math.sqrt(2)
+    m = where(far, m * 2.0, m)
+    n = where(far, n - 1.0, n)
+    s = where(n.equals(0.0), size * 2.0, above - m) / (above + m)
+    y = s * s
+    out = fma(n, -math.log(2) / 2, fma(_series(y, 7) * 0.5, s * y, s))
     out = where(size.equals(1.0), INF, out)
     return where(size > 1.0, NAN, out).copysign(x)
 

@@ -87,6 +87,10 @@ CASES = [
     Conv((2, 4, 6, 7, 8), (8, 2, 3, 1, 2), (2, 1, 2), ((1, 0), (0, 0), (1, 1)), groups=2),
     Conv((1, 3, 5, 5), (4, 3, 5, 5)),
     Conv((1, 64, 3, 3), (64, 64, 3, 3), padding=same(3, 2)),
+    # Rows of the image that vectors lie along, also where the last vector goes back.
+    Conv((2, 3, 5, 28), (16, 3, 3, 3), padding=same(3, 2)),
+    Conv((2, 6, 4, 45), (10, 3, 3, 5), padding=((1, 1), (2, 1)), groups=2),
+    Conv((1, 4, 6, 33), (13, 4, 3, 3), dilation=(1, 2)),
 ]
 
 
@@ -234,7 +238,8 @@ def test_threads_change_no_bit() -> None:
             np.testing.assert_array_equal(a, b)
 
 
-def test_sizes_are_arguments() -> None:
+@pytest.mark.parametrize("sizes", [(20, 21), (40, 45)])
+def test_sizes_are_arguments(sizes: tuple[int, int]) -> None:
     def code(size: int, batch: int) -> str:
         case = Conv((batch, 8, size, size), (16, 8, 3, 3), padding=same(3, 2))
         program = compile_graph(lower_graph([roots_of(case, *leaves_of(case))[0]]), LLVM)
@@ -242,7 +247,7 @@ def test_sizes_are_arguments() -> None:
         assert isinstance(step.kernel, Kernel)
         return emit(step.kernel, host.machine()).code
 
-    assert code(20, 3) == code(31, 5)
+    assert code(sizes[0], 3) == code(sizes[1], 5)
 
 
 @pytest.mark.parametrize("name", MACHINES)

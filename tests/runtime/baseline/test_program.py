@@ -255,6 +255,23 @@ def test_results_share_no_memory() -> None:
     np.testing.assert_allclose(found[4], np.exp(buffer).T, rtol=1e-6)
 
 
+def test_constants_are_computed_once() -> None:
+    x = ops.leaf(0, Size((5, 5)), dtypes.float32)
+    ones = ops.expand(ops.constant(1, dtypes.float32), Size((5, 5)))
+    row, column = [ops.expand(ops.reshape(ops.iota(5), s), x.shape) for s in ((5, 1), (1, 5))]
+    triangle = ops.where(ops.le(column, row), x, ops.expand(ops.constant(0, x.dtype), x.shape))
+    made = Program([triangle, ones, ops.reshape(ones, (25,))])
+    values = np.arange(25, dtype=np.float32).reshape(5, 5)
+    expected = [np.tril(values), np.ones((5, 5)), np.ones(25)]
+    steps = len(made.steps)
+    for _ in range(3):
+        for ours, each in zip(made.run([values], ()), expected, strict=True):
+            np.testing.assert_array_equal(ours, each)
+            ours += 1  # nobody else has this memory
+        made.settle()
+    assert len(made.steps) < steps
+
+
 def test_the_number_of_steps_of_a_loop_makes_no_new_step() -> None:
     def layer(steps: int) -> Node:
         shapes = ((steps, 2, 20), (2, 5), (2, 5), (5, 20))
