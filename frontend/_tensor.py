@@ -19,7 +19,7 @@ from tilewright.ir.shape import Size
 from tilewright.runtime import devices
 
 from . import devices as device_module
-from . import layouts, recording
+from . import layouts, overriding, recording
 from .autograd.grad_fn import GradFn
 from .devices import device as Device
 from .exchange import arrays, copies, storages
@@ -80,7 +80,31 @@ class Tensor(Methods):
         storage = recording.storage_of(self)
         out._storage, out._chain, out._aval = storage, self._chain, self._meta()
         out._root, out._leaf, out._writes = self._root, self._leaf, self._writes
+        overriding.adopt(cls)
         return out
+
+    @staticmethod
+    def _make_subclass(cls: type, data: Tensor, require_grad: bool = False, **_: Any) -> Any:
+        """`data` without its history as an instance of `cls`, sharing its memory."""
+        made = data.detach().as_subclass(cls)
+        return made.requires_grad_() if require_grad else made
+
+    @staticmethod
+    def _make_wrapper_subclass(cls: type, *args: Any, **options: Any) -> Any:
+        """Refused: tensors without memory of their own need PyTorch's dispatcher."""
+        raise NotImplementedError(
+            f"{cls.__name__}: tilewright has no __torch_dispatch__, which a wrapper of tensors "
+            "needs. Make a subclass that holds data (as_subclass), and give it a "
+            f"__torch_function__{at_user_line()}"
+        )
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """What a call gives of which an argument is of this subclass: the function's result, of the
+        subclass too. A subclass overrides it."""
+        return overriding.default(cls, func, types, args, kwargs)
 
     @property
     def __dict__(self) -> dict[str, Any]:  # type: ignore[override]

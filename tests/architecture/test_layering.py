@@ -246,6 +246,7 @@ ROOMS = {
     """,
     "frontend": """
         devices layouts paths recording return_types torch_version
+        overriding
         distributed foreign functions futures multiprocessing settings types version
         __config__ _utils autograd backends exchange inspection linalg random replay signal testing
         _tensor aot library mps mtia naming profiler storage xpu
