@@ -190,7 +190,16 @@ def _watch_function(function: FunctionType, func: Function, makes: bool = False)
     )
     function.__code__, function.__defaults__ = code, None
     function.__kwdefaults__ = {"_dispatch": _dispatch(func, own, makes)}
+    _plain[function] = own
     function.__signature__ = signature  # type: ignore[attr-defined]
+
+
+_plain: dict[FunctionType, Function] = {}  # what computes the functions that ask
+
+
+def plain(function: Any) -> Any:
+    """What computes a function, without the question."""
+    return _plain.get(function, function)
 
 
 _watching = False

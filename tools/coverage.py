@@ -56,7 +56,7 @@ OPEN = "not there yet"
 
 # Modules that PyTorch documents as private, or that need what isn't installed.
 _SKIPPED = re.compile(
-    r"torch\.(.*\._|_|return_types|testing\._|contrib|bin|lib|utils\.(hipify|tensorboard|benchmark\.examples)|"
+    r"torch\.(.*\._|_|return_types|testing\._|contrib|(bin|lib)\b|utils\.(hipify|tensorboard|benchmark\.examples)|"
     r"distributed|ao|quantization|onnx|fx\.(experimental|passes)|nn\.(qat|quant|intrinsic)|"
     r"utils\.(viz|bundled|bottleneck|jit|data\.datapipes|model_dump|serialization|collect_env|"
     r"show_pickle|backcompat|throughput_benchmark)|cuda\._|nn\.cpp)"
@@ -111,18 +111,20 @@ def public_names() -> list[str]:
 
 
 def is_there(name: str) -> bool:
-    """Whether tilewright has `name`, which begins with torch."""
-    found, path = importlib.import_module("tilewright"), "tilewright"
-    for part in name.split(".")[1:]:
-        path = f"{path}.{part}"
+    """Whether tilewright has `name`, which begins with torch.
+
+    A function may hide the module that is called as itself: its names are looked up in the module.
+    """
+    parts = name.split(".")[1:]
+    for count in range(len(parts), -1, -1):
         try:
-            found = getattr(found, part)
-        except AttributeError:
-            try:
-                found = importlib.import_module(path)
-            except ImportError:
-                return False
-    return True
+            found = importlib.import_module(".".join(["tilewright", *parts[:count]]))
+            for part in parts[count:]:
+                found = getattr(found, part)
+        except (ImportError, AttributeError):
+            continue
+        return True
+    return False
 
 
 def reason(name: str) -> str:

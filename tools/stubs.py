@@ -77,7 +77,7 @@ def _functions_in(path: str) -> Forms:
 
 def forms(function: Callable[..., Any]) -> Forms:
     """The overloads of a function, or the function itself, as its source has them."""
-    code = inspect.unwrap(function).__code__
+    code = plain(inspect.unwrap(function)).__code__
     there = [node for node in _functions_in(code.co_filename) if node.name == code.co_name]
     overloads = [n for n in there if any(ast.unparse(d) == "overload" for d in n.decorator_list)]
     if overloads:
