@@ -8,10 +8,11 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tilewright.ir.dtype import bool_
+from tilewright.ir.dtype import bool_, int64
 from tilewright.ir.location import at_user_line
 
 from .exchange.storages import TypedStorage, UntypedStorage
+from .functions import creation
 from .recording import Handle
 
 SymInt, SymFloat, SymBool = (type(name, (), {}) for name in ("SymInt", "SymFloat", "SymBool"))
@@ -113,3 +114,16 @@ def sym_sqrt(a: Any) -> float:
 
 def sym_ite(b: Any, t: Any, f: Any) -> Any:
     return t if b else f
+
+
+def _assert_async(cond: Any, message: str = "") -> None:
+    """Raise a RuntimeError unless a tensor's one element is nonzero. It is read at once."""
+    if not bool(cond):
+        raise RuntimeError(
+            (message or "Expected Tensor with single nonzero value, but got zero") + at_user_line()
+        )
+
+
+def _shape_as_tensor(input: Any) -> Any:
+    """The sizes of a tensor, as a tensor."""
+    return creation.tensor(list(input.shape), dtype=int64)

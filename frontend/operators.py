@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import _tensor, publish
+from . import _tensor, naming, publish
 from .functions.call import DECLARED
 
 Function = Callable[..., Any]
@@ -69,11 +69,6 @@ def _float32() -> Any:
     return importlib.import_module(__package__).float32
 
 
-def _assert_async(condition: Any, message: str = "Expected Tensor with single nonzero value") -> None:
-    if not bool(condition):
-        raise RuntimeError(message)
-
-
 _OTHERS: dict[str, Function] = {
     "_to_copy": _to_copy,
     "index": _index,
@@ -82,7 +77,7 @@ _OTHERS: dict[str, Function] = {
     "slice": _slice,
     "_softmax": _softmax,
     "_log_softmax": _log_softmax,
-    "_assert_async": _assert_async,
+    "_assert_async": naming._assert_async,
     "_unsafe_view": lambda x, size: x.reshape(size).clone(),
     "_local_scalar_dense": lambda x: x.item(),
     "alias": lambda x: x.view(x.shape),

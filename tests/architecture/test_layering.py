@@ -255,7 +255,7 @@ ROOMS = {
         __init__ _dynamo cuda hub operators short_time
         ops
         utils
-        accelerator ao distributions func fx onnx
+        accelerator ao distributions func fx onnx quasirandom
         as_torch
         cli
         __main__

@@ -11,8 +11,11 @@ from tilewright.ir.location import at_user_line
 from ... import recording
 from ...functions import complexes, creation, masks, searching, shapes
 from ...functions.joining import cat, stack
-from . import bag, conv, dropout, grids, linear, loss, normalization, recurrent, resampling
+from . import bag, conv, grids, loss, normalization, recurrent, resampling
 from .activation import hardshrink as hardshrink
+from .dropout import alpha_dropout, feature_alpha_dropout, of_channels
+from .dropout import dropout as zeroed
+from .linear import embedding as rows_of
 
 if TYPE_CHECKING:
     from ..._tensor import Tensor
@@ -31,7 +34,7 @@ def _named(words: Sequence[str], number: int, name: str) -> str:
     return words[number]
 
 
-# ---- losses: reduction 0 is none, 1 the mean, 2 the sum --------------------------------------
+# ---- losses: reduction 0, the default, is none, 1 the mean, 2 the sum ------------------------
 
 
 def binary_cross_entropy_with_logits(
@@ -39,7 +42,7 @@ def binary_cross_entropy_with_logits(
     target: Tensor,
     weight: Tensor | None = None,
     pos_weight: Tensor | None = None,
-    reduction: int = 1,
+    reduction: int = 0,
 ) -> Tensor:
     how = _named(_REDUCTIONS, reduction, "reduction")
     return loss.binary_cross_entropy_with_logits(
@@ -48,14 +51,14 @@ def binary_cross_entropy_with_logits(
 
 
 def cosine_embedding_loss(
-    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 1
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 0
 ) -> Tensor:
     how = _named(_REDUCTIONS, reduction, "reduction")
     return loss.cosine_embedding_loss(input1, input2, target, margin, reduction=how)
 
 
 def kl_div(
-    input: Tensor, target: Tensor, reduction: int = 1, *, log_target: bool = False
+    input: Tensor, target: Tensor, reduction: int = 0, *, log_target: bool = False
 ) -> Tensor:
     """The divergence of exp(input) from target, elementwise; the mean is over all elements."""
     each = loss.kl_div(input, target, reduction="none", log_target=log_target)
@@ -64,7 +67,7 @@ def kl_div(
 
 
 def margin_ranking_loss(
-    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 1
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 0
 ) -> Tensor:
     how = _named(_REDUCTIONS, reduction, "reduction")
     return loss.margin_ranking_loss(input1, input2, target, margin, reduction=how)
@@ -85,7 +88,7 @@ def triplet_margin_loss(
     p: float = 2,
     eps: float = 1e-6,
     swap: bool = False,
-    reduction: int = 1,
+    reduction: int = 0,
 ) -> Tensor:
     how = _named(_REDUCTIONS, reduction, "reduction")
     return loss.triplet_margin_loss(
@@ -105,14 +108,14 @@ def embedding(
 ) -> Tensor:
     """Rows of weight[n, d]. A `padding_idx` of -1 is none."""
     padding = padding_idx if padding_idx >= 0 else None
-    return linear.embedding(
+    return rows_of(
         indices, weight, padding, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse
     )
 
 
 def embedding_renorm_(input: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Tensor:
     """Scale the rows of `input` that the indices name to a norm of at most `max_norm`, in place."""
-    linear.embedding(indices, input.detach(), None, max_norm, norm_type)
+    rows_of(indices, input.detach(), None, max_norm, norm_type)
     return input
 
 
@@ -204,31 +207,31 @@ def convolution(
 
 
 def dropout_(input: Tensor, p: float, train: bool) -> Tensor:
-    return dropout.dropout(input, p, train, inplace=True)
+    return zeroed(input, p, train, inplace=True)
 
 
 def alpha_dropout_(input: Tensor, p: float, train: bool) -> Tensor:
-    return dropout.alpha_dropout(input, p, train, inplace=True)
+    return alpha_dropout(input, p, train, inplace=True)
 
 
 def feature_dropout(input: Tensor, p: float, train: bool) -> Tensor:
     """Dropout of whole channels of input[n, c, …]."""
-    return dropout.of_channels(input, p, train)
+    return of_channels(input, p, train)
 
 
 def feature_dropout_(input: Tensor, p: float, train: bool) -> Tensor:
-    return dropout.of_channels(input, p, train, inplace=True)
+    return of_channels(input, p, train, inplace=True)
 
 
 def feature_alpha_dropout_(input: Tensor, p: float, train: bool) -> Tensor:
-    return dropout.feature_alpha_dropout(input, p, train, inplace=True)
+    return feature_alpha_dropout(input, p, train, inplace=True)
 
 
 def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
     """The result of dropout, and which elements were kept."""
     if train is False or not input.numel():
         return input.clone(), creation.ones_like(input, dtype=recording.named_dtype(bool))
-    kept = creation.ones_like(input) if p == 0 else dropout.dropout(creation.ones_like(input), p)
+    kept = creation.ones_like(input) if p == 0 else zeroed(creation.ones_like(input), p)
     return input * kept, kept != 0
 
 
@@ -283,10 +286,6 @@ def native_batch_norm(
 def _moments(x: Tensor, dims: tuple[int, ...], eps: float, keep: bool) -> tuple[Tensor, Tensor]:
     variance = x.var(dims, correction=0, keepdim=keep)
     return x.mean(dims, keepdim=keep), (variance + eps).rsqrt()
-
-
-def native_norm(input: Tensor, p: float = 2) -> Tensor:
-    return input.norm(p)
 
 
 # ---- recurrent layers and cells --------------------------------------------------------------
@@ -378,7 +377,7 @@ def _layers(
             found.append(tuple(last))
         x = outputs[0] if directions == 1 else cat(outputs, 2)
         if rate and level + 1 < num_layers:
-            x = dropout.dropout(x, rate, train)
+            x = zeroed(x, rate, train)
     y = x.transpose(0, 1) if batch_first else x
     return y, [stack(each) for each in zip(*found, strict=True)]
 
