@@ -582,7 +582,7 @@ class Tensor(Methods):
                 f"to() got an unexpected keyword argument {next(iter(kwargs))!r}{at_user_line()}"
             )
         for arg in args:
-            if isinstance(arg, DType):
+            if isinstance(arg, (DType, type)):
                 dtype = arg
             elif isinstance(arg, Tensor):
                 dtype, where = arg.dtype, arg.device
