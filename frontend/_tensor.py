@@ -640,6 +640,48 @@ class Tensor(Methods):
         """The address of its first element. A value that is only recorded is computed first."""
         return storages.data_ptr(self)
 
+    const_data_ptr = data_ptr
+
+    def dim_order(self, *, ambiguity_check: Any = False) -> tuple[int, ...]:
+        """The dimensions by the distance of their elements in memory, the farthest first."""
+        strides = self.stride()
+        return tuple(sorted(range(self.dim()), key=lambda d: -strides[d]))
+
+    def storage_type(self) -> type:
+        """The class of the tensor's typed storage."""
+        from .exchange import typed_storages
+
+        found: type = getattr(typed_storages, typed_storages.NAME_OF[self.dtype])
+        return found
+
+    def hardshrink(self, lambd: float = 0.5) -> Tensor:
+        """0 where |x| <= lambd, elsewhere x."""
+        from .nn import functional
+
+        return functional.hardshrink(self, lambd)
+
+    def hash_tensor(
+        self, dim: int | Sequence[int] = (), *, keepdim: bool = False, mode: int = 0
+    ) -> Tensor:
+        """See `torch.hash_tensor`."""
+        from .functions import hashing
+
+        return hashing.hash_tensor(self, dim, keepdim=keepdim, mode=mode)
+
+    def module_load(self, other: Tensor, assign: bool = False) -> Any:
+        """What a module takes when `other` is loaded in the place of this tensor: `other`, or this
+        tensor after it was written to."""
+        if assign:
+            return other if other.requires_grad == self.requires_grad else other.detach()
+        return self.detach().copy_(other)
+
+    def reinforce(self, *args: Any, **options: Any) -> Any:
+        """Refused, as in PyTorch."""
+        raise RuntimeError(
+            "reinforce() was removed. Use torch.distributions instead: log_prob of the action, "
+            f"times the reward, is a loss{at_user_line()}"
+        )
+
     def untyped_storage(self) -> storages.UntypedStorage:
         """Its memory as bytes."""
         return storages.untyped_storage(self)

@@ -101,10 +101,17 @@ def of_aten(name: str) -> Function | None:
     space, _, rest = name.partition("_")
     spaces = {"fft": "fft", "linalg": "linalg", "special": "special"}
     if space in spaces and rest and hasattr(top, space):
-        found = getattr(getattr(top, space), name if hasattr(getattr(top, space), name) else rest, None)
+        found = getattr(
+            getattr(top, space), name if hasattr(getattr(top, space), name) else rest, None
+        )
         if found is not None:
             return found  # type: ignore[no-any-return]
-    if name in DECLARED or name in publish.LATE or name in top.__all__ or name.startswith("_foreach"):
+    if (
+        name in DECLARED
+        or name in publish.LATE
+        or name in top.__all__
+        or name.startswith("_foreach")
+    ):
         found = getattr(top, name, None)
         if callable(found) and not isinstance(found, type):
             return found  # type: ignore[no-any-return]

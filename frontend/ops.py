@@ -39,7 +39,9 @@ class OpOverload:
         return self._op(*args, **kwargs)
 
     def __repr__(self) -> str:
-        return f"<OpOverload(op='{self.name().replace('::', '.')}', overload='{self._overloadname}')>"
+        return (
+            f"<OpOverload(op='{self.name().replace('::', '.')}', overload='{self._overloadname}')>"
+        )
 
     def __str__(self) -> str:
         return f"{self.overloadpacket._qualified_op_name.replace('::', '.')}.{self._overloadname}"

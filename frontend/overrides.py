@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 from . import overriding
 from ._tensor import Tensor
-from .overriding import disabled as _disabled_torch_function_impl
 from .overriding import has_override, state
 from .recording import Handle
 
@@ -160,9 +159,9 @@ def get_ignored_functions() -> set[Callable[..., Any]]:
     top = importlib.import_module(__package__)
     asked = {f for functions in get_overridable_functions().values() for f in functions}
     public = {getattr(top, name) for name in top.__all__ if callable(getattr(top, name))}
-    return {
-        each for each in public - asked if not isinstance(each, type)
-    } | {f for f in asked if f.__name__ in overriding.MAKERS}
+    return {each for each in public - asked if not isinstance(each, type)} | {
+        f for f in asked if f.__name__ in overriding.MAKERS
+    }
 
 
 @contextmanager

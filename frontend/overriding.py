@@ -33,8 +33,8 @@ SPACES = {
 """PyTorch's modules whose functions take tensors, and ours."""
 
 SILENT = frozenset(
-    "as_subclass compile explain fork from_dlpack from_numpy frombuffer get_device_module is_storage "
-    "is_tensor load save seed tune typename vmap wait is_grad_enabled".split()
+    "as_subclass compile explain fork from_dlpack from_numpy frombuffer get_device_module "
+    "is_storage is_tensor load save seed tune typename vmap wait is_grad_enabled".split()
 )
 """Functions that ask nobody."""
 
@@ -270,7 +270,9 @@ def _operators() -> dict[int, Function]:
             forward = operator.strip("_") in _FORWARD
             if op.method is not None and (forward or reflected):
                 named[id(method)] = op.method
-            elif op.in_place is not None and operator.startswith("__i") and operator != "__invert__":
+            elif (
+                op.in_place is not None and operator.startswith("__i") and operator != "__invert__"
+            ):
                 named[id(method)] = op.in_place
     return named
 

@@ -16,6 +16,11 @@ _TOP = __package__
 
 # PyTorch's path: our module -> what of it is there. "" is torch itself.
 PATHS: dict[str, dict[str, str]] = {
+    "_VF": {
+        "": "broadcast_tensors block_diag cartesian_prod cdist chunk einsum gru gru_cell istft "
+        "lstm lstm_cell meshgrid norm nuclear_norm frobenius_norm rnn_relu rnn_relu_cell rnn_tanh "
+        "rnn_tanh_cell split stft tensordot unique_consecutive"
+    },
     "accelerator.graphs": {"accelerator": "Graph"},
     "accelerator.memory": {
         "accelerator": "empty_cache empty_host_cache get_memory_info max_memory_allocated "
@@ -67,6 +72,7 @@ PATHS: dict[str, dict[str, str]] = {
     "nn.utils.stateless": {"func.modules": "functional_call"},
     "nn.utils.weight_norm": {"nn.utils.hooked_norms": "WeightNorm remove_weight_norm weight_norm"},
     "optim.adamw": {"optim.adam": "AdamW"},
+    "nn._reduction": {"nn.functional.reductions": "get_enum legacy_get_enum legacy_get_string"},
     "signal.windows.windows": {
         "signal.windows": "bartlett blackman cosine exponential gaussian general_cosine "
         "general_hamming hamming hann kaiser nuttall"

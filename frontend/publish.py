@@ -84,8 +84,8 @@ MODULES = frozenset(
     "_C __config__ _custom_ops _dynamo _tensor _utils accelerator amp aot autograd backends "
     "compiler cpu cuda distributed distributions func functional futures fx hub fft inspection jit "
     "library linalg masked mps mtia multiprocessing nn onnx ops optim overrides profiler "
-    "quasirandom random return_types serialization signal special storage testing torch_version types utils "
-    "version xpu ao".split()
+    "quasirandom random return_types serialization signal special storage testing torch_version "
+    "types utils version xpu ao".split()
 )
 
 # Functions that are methods written in the class.

@@ -46,9 +46,7 @@ class SobolEngine:
             seed = generator.default_generator.initial_seed() & 0xFFFFFFFF
         self._points: Any = qmc.Sobol(dimension, scramble=scramble, bits=self.MAXBIT, seed=seed)
 
-    def draw(
-        self, n: int = 1, out: Tensor | None = None, dtype: DType | None = None
-    ) -> Tensor:
+    def draw(self, n: int = 1, out: Tensor | None = None, dtype: DType | None = None) -> Tensor:
         """The next `n` points: [n, dimension]."""
         made = creation.tensor(self._next(n), dtype=dtype or recording.default_dtype())
         self.num_generated += n
@@ -63,9 +61,7 @@ class SobolEngine:
             warnings.simplefilter("ignore", UserWarning)
             return self._points.random(n)
 
-    def draw_base2(
-        self, m: int, out: Tensor | None = None, dtype: DType | None = None
-    ) -> Tensor:
+    def draw_base2(self, m: int, out: Tensor | None = None, dtype: DType | None = None) -> Tensor:
         """The next 2^m points. All points so far must be a power of two too."""
         n, total = 2**m, self.num_generated + 2**m
         if total & (total - 1):

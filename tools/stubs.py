@@ -24,6 +24,7 @@ import tilewright
 from tilewright import _tensor, publish
 from tilewright.functions.call import DECLARED
 from tilewright.functions.typed import tensortype
+from tilewright.overriding import plain
 
 for _module in publish.LATER:  # so that its ops are declared too
     importlib.import_module(f"tilewright.{_module}")

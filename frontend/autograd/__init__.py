@@ -50,4 +50,3 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
         return paths.found(__name__, name)
-

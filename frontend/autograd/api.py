@@ -10,8 +10,8 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from .. import recording
-from ..recording import Handle, resolve
 from ..functions.joining import stack
+from ..recording import Handle, resolve
 from .engine import call_hooks, gradients
 from .grad_fn import GradientEdge
 from .hooks import one_pass

@@ -54,6 +54,8 @@ KINDS = {
 }
 """The classes' names, and their dtypes."""
 
+NAME_OF = {dtype: name for name, dtype in KINDS.items()}
+
 globals().update({name: _class(name, dtype) for name, dtype in KINDS.items()})
 
 

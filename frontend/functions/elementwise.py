@@ -294,7 +294,11 @@ bitwise_right_shift = binary("bitwise_right_shift", promoting(ops.shift_right), 
 
 @public("add", _add, in_place=True, operators=arithmetic("add", _add))
 def add(
-    input: Tensor, other: Number | Tensor, *last: Tensor, alpha: float = 1, out: Tensor | None = None
+    input: Tensor,
+    other: Number | Tensor,
+    *last: Tensor,
+    alpha: float = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
     """input + alpha * other."""
     if last:
@@ -350,7 +354,11 @@ def _scaled(input: Any, other: Any, alpha: Any) -> Any:
 
 @public("sub", _sub, in_place=True, operators=arithmetic("sub", _sub), aliases=("subtract",))
 def sub(
-    input: Tensor, other: Number | Tensor, *last: Tensor, alpha: float = 1, out: Tensor | None = None
+    input: Tensor,
+    other: Number | Tensor,
+    *last: Tensor,
+    alpha: float = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
     """input - alpha * other."""
     if last:

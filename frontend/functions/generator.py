@@ -32,6 +32,8 @@ _WORD = 1 << 64
 class Generator:
     """A stream of random numbers: a seed, and the number of draws made so far."""
 
+    device: Device
+
     def __init__(self, device: DeviceLike | None = "cpu"):
         self.device = Device(device)
         self._seed = _DEFAULT_SEED

@@ -11,7 +11,6 @@ from tilewright.ir.dtype import uint64
 from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import normalize_axis
 
-from .. import recording
 from . import creation
 
 if TYPE_CHECKING:

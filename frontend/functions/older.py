@@ -145,7 +145,7 @@ for _name in ("xpu", "ipu", "mtia"):
 
 
 def range(start: float = 0, end: float | None = None, step: float = 1, **options: Any) -> Tensor:
-    """Deprecated: the numbers from `start` to `end`, which belongs to them; of the default dtype."""
+    """Deprecated: the numbers from `start` to `end`, which is one of them, of the default dtype."""
     warnings.warn(
         "torch.range is deprecated and will be removed in a future release because its behavior is "
         "inconsistent with Python's range builtin. Instead, use torch.arange, which produces values"

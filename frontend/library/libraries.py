@@ -79,8 +79,7 @@ class Library:
         op = defined(f"{self.ns}::{name}")
         if op is None:
             raise RuntimeError(
-                f"impl(): there is no operator {self.ns}::{name}; define() it first"
-                f"{at_user_line()}"
+                f"impl(): there is no operator {self.ns}::{name}; define() it first{at_user_line()}"
             )
         given(op, dispatch_key or self.dispatch_key, fn)
         return None
@@ -159,7 +158,7 @@ def define(qualname: str, schema: str, *, lib: Library | None = None, tags: Any 
             f"define(qualname, schema): expected qualname to be instance of str, got "
             f"{type(qualname).__name__}"
         )
-    namespace, _, name = qualname.partition("::")
+    _, _, name = qualname.partition("::")
     found = parsed(name + schema)
     declared(qualname, found)
     if lib is not None:

@@ -1,4 +1,4 @@
-"""PyTorch's texts that declare operators: `mul(Tensor x, float by=1.0, *, Tensor? out) -> Tensor`."""
+"""PyTorch's texts that declare operators: `mul(Tensor x, float by=1., *, Tensor? y) -> Tensor`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 
 from tilewright.ir.location import at_user_line
 
-_WHOLE = re.compile(r"\s*(?P<name>[\w:.]+)?\s*\((?P<arguments>.*)\)\s*->\s*(?P<results>.+)\s*", re.S)
+_WHOLE = re.compile(
+    r"\s*(?P<name>[\w:.]+)?\s*\((?P<arguments>.*)\)\s*->\s*(?P<results>.+)\s*", re.S
+)
 _ARGUMENT = re.compile(
     r"\s*(?P<type>[A-Za-z]\w*(\((?P<alias>[^)]*)\))?(\[\d*\])?\??(\[\d*\])?\??)\s+(?P<name>\w+)\s*"
     r"(=(?P<default>.*))?",
@@ -126,7 +128,7 @@ def _type(note: Any, name: str) -> str:
     if type(None) in args:
         (inner,) = (each for each in args if each is not type(None))
         return f"{_type(inner, name)}?"
-    if origin is not None and issubclass(origin, (list, tuple)) or origin in _SEQUENCES:
+    if (origin is not None and issubclass(origin, (list, tuple))) or origin in _SEQUENCES:
         return f"{_type(args[0], name)}[]"
     found = _TYPES.get(getattr(note, "__name__", ""))
     if found is None:

@@ -210,9 +210,7 @@ class RNNBase(Module):
     ) -> None:  # fmt: skip
         """RuntimeError unless a state has the shape."""
         if tuple(hx.shape) != tuple(expected_hidden_size):
-            raise RuntimeError(
-                msg.format(expected_hidden_size, list(hx.shape)) + at_user_line()
-            )
+            raise RuntimeError(msg.format(expected_hidden_size, list(hx.shape)) + at_user_line())
 
     def check_forward_args(self, input: Tensor, hidden: Any, batch_sizes: Tensor | None) -> None:
         """RuntimeError for an input or states of the wrong shape."""

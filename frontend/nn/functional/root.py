@@ -91,9 +91,7 @@ def triplet_margin_loss(
     reduction: int = 0,
 ) -> Tensor:
     how = _named(_REDUCTIONS, reduction, "reduction")
-    return loss.triplet_margin_loss(
-        anchor, positive, negative, margin, p, eps, swap, reduction=how
-    )
+    return loss.triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, reduction=how)
 
 
 # ---- rows, grids, convolutions ---------------------------------------------------------------
@@ -108,9 +106,7 @@ def embedding(
 ) -> Tensor:
     """Rows of weight[n, d]. A `padding_idx` of -1 is none."""
     padding = padding_idx if padding_idx >= 0 else None
-    return rows_of(
-        indices, weight, padding, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse
-    )
+    return rows_of(indices, weight, padding, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
 
 
 def embedding_renorm_(input: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Tensor:

@@ -50,6 +50,7 @@ _PATHS: dict[str, dict[str, str]] = {
         "lazy": "LazyInstanceNorm1d LazyInstanceNorm2d LazyInstanceNorm3d",
     },
     "lazy": {"lazy": "LazyModuleMixin"},
+    "linear_cross_entropy_options": {"chunking": "LinearCrossEntropyOptions"},
     "linear": {
         "linear": "Bilinear Identity Linear",
         "multihead": "NonDynamicallyQuantizableLinear",

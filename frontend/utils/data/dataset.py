@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import warnings
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar

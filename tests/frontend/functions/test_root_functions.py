@@ -118,9 +118,7 @@ def test_lobpcg_finds_the_best_eigenpairs(torch: Any) -> None:
         A, B = tilewright.tensor(a.numpy()), tilewright.tensor(b.numpy())
         values, vectors = tilewright.lobpcg(A, 2, B, largest=largest)
         np.testing.assert_allclose(values.numpy(), expected.numpy(), rtol=1e-6)
-        np.testing.assert_allclose(
-            (A @ vectors).numpy(), (B @ vectors * values).numpy(), atol=1e-8
-        )
+        np.testing.assert_allclose((A @ vectors).numpy(), (B @ vectors * values).numpy(), atol=1e-8)
 
 
 def test_typed_storages_and_files(torch: Any, tmp_path: Any) -> None:

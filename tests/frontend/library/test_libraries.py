@@ -49,7 +49,9 @@ def _defined(T: Any, name: str) -> list[Any]:
     library = T.library.Library(name, "DEF")
     library.define("scale(Tensor x, float by=2.0, *, bool twice=False) -> Tensor")
     library.impl(
-        "scale", lambda x, by=2.0, twice=False: x * by * (2 if twice else 1), "CompositeImplicitAutograd"
+        "scale",
+        lambda x, by=2.0, twice=False: x * by * (2 if twice else 1),
+        "CompositeImplicitAutograd",
     )
     library.define("fill(Tensor(a!) x, int value) -> ()")
 

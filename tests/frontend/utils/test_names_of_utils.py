@@ -117,7 +117,11 @@ def test_dictionaries_of_parameters(torch: Any) -> None:
         other = made.copy()
         found: list[Any] = [made.pop("a").tolist(), list(made), made.get("x", 3), list(other)]
         found += [made.setdefault("c", T.ones(3)).shape[0], list(reversed(made))]
-        found += [list(made | {"z": T.ones(1)}), made.popitem()[0], list(made.fromkeys(["k"], None))]
+        found += [
+            list(made | {"z": T.ones(1)}),
+            made.popitem()[0],
+            list(made.fromkeys(["k"], None)),
+        ]
         made.clear()
         return [*found, len(made), len(list(made.parameters()))]
 
@@ -147,7 +151,9 @@ def test_points_of_sobol(torch: Any) -> None:
     ours.fast_forward(4), theirs.fast_forward(4)
     assert ours.draw(2).tolist() == theirs.draw(2).tolist()
     ours.reset(), theirs.reset()
-    assert ours.draw_base2(3).tolist() == theirs.draw_base2(3).tolist() and repr(ours) == repr(theirs)
+    assert ours.draw_base2(3).tolist() == theirs.draw_base2(3).tolist() and repr(ours) == repr(
+        theirs
+    )
     points = tilewright.quasirandom.SobolEngine(2, scramble=True, seed=3).draw(256)
     counts = (points * 4).long() @ tilewright.tensor([4, 1])
     assert tilewright.bincount(counts, minlength=16).tolist() == [16] * 16  # even in each cell
