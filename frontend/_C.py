@@ -10,7 +10,7 @@ from ._tensor import Tensor as _Tensor
 from .autograd.modes import is_grad_enabled as _grad_enabled
 from .devices import device as _device
 from .functions.generator import Generator
-from .overrides import _disabled_torch_function_impl
+from .overriding import disabled as _disabled_torch_function_impl
 from .overriding import state as _state
 from .overriding import without_any as _without_any
 from .overriding import without_classes as _without_classes

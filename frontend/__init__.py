@@ -212,7 +212,7 @@ _LAZY = {
         "affine_grid_generator alpha_dropout_ binary_cross_entropy_with_logits channel_shuffle "
         "constant_pad_nd convolution cosine_embedding_loss dropout_ embedding embedding_bag "
         "embedding_renorm_ feature_alpha_dropout_ feature_dropout feature_dropout_ grid_sampler "
-        "grid_sampler_2d grid_sampler_3d gru gru_cell hardshrink kl_div lstm lstm_cell "
+        "grid_sampler_2d grid_sampler_3d gru gru_cell kl_div lstm lstm_cell "
         "margin_ranking_loss native_batch_norm native_dropout native_group_norm native_layer_norm "
         "pixel_unshuffle poisson_nll_loss rnn_relu rnn_relu_cell rnn_tanh "
         "rnn_tanh_cell triplet_margin_loss view_as_complex_copy view_as_real_copy".split(),

@@ -654,12 +654,6 @@ class Tensor(Methods):
         found: type = getattr(typed_storages, typed_storages.NAME_OF[self.dtype])
         return found
 
-    def hardshrink(self, lambd: float = 0.5) -> Tensor:
-        """0 where |x| <= lambd, elsewhere x."""
-        from .nn import functional
-
-        return functional.hardshrink(self, lambd)
-
     def hash_tensor(
         self, dim: int | Sequence[int] = (), *, keepdim: bool = False, mode: int = 0
     ) -> Tensor:

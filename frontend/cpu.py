@@ -74,9 +74,8 @@ class StreamContext(nullcontext[None]):
 def get_capabilities() -> dict[str, bool | int | str]:
     """What the processor can do, by the names of its flags."""
     found = cpu.instructions()
-    return {"architecture": platform.machine(), "num_logical_cores": os.cpu_count() or 1} | {
-        name: flag in found for name, flag in _FLAGS.items()
-    }
+    able: dict[str, bool | int | str] = {name: flag in found for name, flag in _FLAGS.items()}
+    return able | {"architecture": platform.machine(), "num_logical_cores": os.cpu_count() or 1}
 
 
 _FLAGS = {name: name for name in "sse sse2 ssse3 sse4_1 sse4_2 avx avx2 f16c aes popcnt".split()}

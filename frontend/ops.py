@@ -91,7 +91,8 @@ class _OpNamespace:
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("__"):
-            op, forms = defined(f"{self._name}::{name}"), frozenset[str]()
+            op: Callable[..., Any] | None = defined(f"{self._name}::{name}")
+            forms = frozenset[str]()
             if self._name == "aten":
                 op, forms = operators.of_aten(name), operators.FORMS
             if op is not None:

@@ -74,8 +74,8 @@ LATER = {
         "adaptive_avg_pool1d adaptive_max_pool1d layer_norm group_norm batch_norm instance_norm "
         "rms_norm prelu celu selu threshold bilinear cosine_similarity pairwise_distance "
         "pixel_shuffle hinge_embedding_loss rrelu rrelu_ feature_alpha_dropout conv_tbc "
-        "native_channel_shuffle ctc_loss max_pool1d_with_indices",
-        "softmax log_softmax prelu",
+        "native_channel_shuffle ctc_loss max_pool1d_with_indices hardshrink",
+        "softmax log_softmax prelu hardshrink",
     ),
 }
 

@@ -33,9 +33,8 @@ class _Legacy(TypedStorage, metaclass=_OfDtype):
 
 
 def _class(name: str, dtype: dtypes.DType) -> Any:
-    made = type(_Legacy)(name, (_Legacy,), {"_dtype": dtype})
-    made.__module__ = __name__.partition(".")[0]
-    return made
+    own = {"_dtype": dtype, "__module__": __name__.partition(".")[0]}
+    return _OfDtype(name, (_Legacy,), own)
 
 
 KINDS = {

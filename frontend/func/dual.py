@@ -107,7 +107,8 @@ def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:
         return UnpackedDualTensor(tensor, None)
     with grad_mode(True):
         seed = creation.ones_like(tensor).requires_grad_()
-        pulled = api.grad(tensor, duals, seed, create_graph=True, allow_unused=True)
+        given: Any = tensor
+        pulled = api.grad(given, duals, seed, create_graph=True, allow_unused=True)
         pairs = [(g, t) for g, (_, _, t) in zip(pulled, _levels[-1], strict=True) if g is not None]
         if not pairs:
             return UnpackedDualTensor(tensor, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,7 +31,7 @@ def hash_tensor(
     bits = values.astype(wide).view(np.uint64).reshape(input.shape)
     dims = (dim,) if isinstance(dim, int) else tuple(dim)
     axes = tuple(normalize_axis(d, input.dim()) for d in dims) or tuple(range(input.dim()))
-    made = bits
+    made: Any = bits
     for axis in sorted(axes, reverse=True):
         made = np.bitwise_xor.reduce(made, axis=axis, keepdims=keepdim)
     return creation.tensor(np.asarray(made), dtype=uint64, device=input.device)

@@ -183,7 +183,10 @@ def impl(
             given(op, {"cpu": "CPU", "cuda": "CUDA"}.get(kind, kind), function)
         return function
 
-    return register if func is None else register(func) and None
+    if func is None:
+        return register
+    register(func)
+    return None
 
 
 def infer_schema(

@@ -124,7 +124,8 @@ def _default(value: Any) -> str:
 
 
 def _type(note: Any, name: str) -> str:
-    origin, args = getattr(note, "__origin__", None), getattr(note, "__args__", ())
+    origin: Any = getattr(note, "__origin__", None)
+    args: tuple[Any, ...] = getattr(note, "__args__", ())
     if type(None) in args:
         (inner,) = (each for each in args if each is not type(None))
         return f"{_type(inner, name)}?"

@@ -108,7 +108,8 @@ class EmbeddingBag(Module):
             raise AssertionError("Embeddings parameter is expected to be 2-dimensional")
         names = "max_norm norm_type scale_grad_by_freq mode sparse include_last_offset padding_idx"
         options |= dict(zip(names.split(), args))
-        made = cls(*embeddings.shape, _weight=embeddings, **options)
+        rows, columns = embeddings.shape
+        made = cls(rows, columns, _weight=embeddings, **options)
         made.weight.requires_grad = not freeze
         return made
 

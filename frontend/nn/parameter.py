@@ -45,7 +45,7 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
     this subclass.
     """
 
-    __torch_function__ = disabled
+    __torch_function__: Any = disabled
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Self:
         if data is None:
@@ -118,7 +118,7 @@ _TEMPORARY: int = _Probe(creation.from_buffer(np.zeros(0, np.float32), recording
 class Buffer(Tensor):
     """A tensor that becomes a buffer of the module it is assigned to."""
 
-    __torch_function__ = disabled
+    __torch_function__: Any = disabled
     persistent: bool
 
     def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Self:
@@ -149,7 +149,7 @@ class UninitializedTensorMixin(Tensor):
     """
 
     cls_to_become: Any = Tensor
-    __torch_function__ = disabled
+    __torch_function__: Any = disabled
 
     @classmethod
     def _blank(cls, dtype: DType, device: str) -> Any:

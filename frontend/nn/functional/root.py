@@ -12,7 +12,6 @@ from ... import recording
 from ...functions import complexes, creation, masks, searching, shapes
 from ...functions.joining import cat, stack
 from . import bag, conv, grids, loss, normalization, recurrent, resampling
-from .activation import hardshrink as hardshrink
 from .dropout import alpha_dropout, feature_alpha_dropout, of_channels
 from .dropout import dropout as zeroed
 from .linear import embedding as rows_of

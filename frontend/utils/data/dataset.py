@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import bisect
 import itertools
-import warnings
 import math
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 

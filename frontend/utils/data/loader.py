@@ -44,7 +44,7 @@ class DataLoader(Generic[T]):
     context. pin_memory: whether batches come in pinned memory, which a GPU copies from by itself.
     """
 
-    multiprocessing_context: BaseContext | None
+    multiprocessing_context: Any  # None without workers
 
     def check_worker_number_rationality(self) -> None:
         """Warn if there are more workers than processors."""
