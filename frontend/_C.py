@@ -10,11 +10,14 @@ from ._tensor import Tensor as _Tensor
 from .autograd.modes import is_grad_enabled as _grad_enabled
 from .devices import device as _device
 from .functions.generator import Generator
-from .overrides import _disabled_torch_function_impl
+from .overriding import disabled as _disabled_torch_function_impl
+from .overriding import state as _state
+from .overriding import without_any as _without_any
+from .overriding import without_classes as _without_classes
 
 __all__ = ["Generator", "_disabled_torch_function_impl"]
 
-DisableTorchFunction = DisableTorchFunctionSubclass = nullcontext
+DisableTorchFunction, DisableTorchFunctionSubclass = _without_any, _without_classes
 
 
 class DispatchKey(enum.Flag):
@@ -35,6 +38,18 @@ class _ExcludeDispatchKeyGuard(nullcontext[None]):
 
     def __init__(self, keys: DispatchKey):
         super().__init__()
+
+
+def _is_torch_function_enabled() -> bool:
+    return _state.classes
+
+
+def _is_torch_function_mode_enabled() -> bool:
+    return bool(_state.modes)
+
+
+def _len_torch_function_stack() -> int:
+    return len(_state.modes)
 
 
 def _log_api_usage_once(event: str) -> None:

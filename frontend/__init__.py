@@ -118,6 +118,11 @@ _LAZY = {
     "get_autocast_cpu_dtype": "amp.older",
     "get_autocast_gpu_dtype": "amp.older",
     "is_autocast_cpu_enabled": "amp.older",
+    "set_autocast_cpu_dtype": "amp.older",
+    "set_autocast_cpu_enabled": "amp.older",
+    "set_autocast_gpu_dtype": "amp.older",
+    "autocast_increment_nesting": "amp.older",
+    "autocast_decrement_nesting": "amp.older",
     **dict.fromkeys(
         [
             "_assert",
@@ -233,6 +238,35 @@ _LAZY = {
             "set_num_threads",
         ],
         "settings.threads",
+    ),
+    **dict.fromkeys(
+        "affine_grid_generator alpha_dropout_ binary_cross_entropy_with_logits channel_shuffle "
+        "constant_pad_nd convolution cosine_embedding_loss dropout_ embedding embedding_bag "
+        "embedding_renorm_ feature_alpha_dropout_ feature_dropout feature_dropout_ grid_sampler "
+        "grid_sampler_2d grid_sampler_3d gru gru_cell kl_div lstm lstm_cell "
+        "margin_ranking_loss native_batch_norm native_dropout native_group_norm native_layer_norm "
+        "pixel_unshuffle poisson_nll_loss rnn_relu rnn_relu_cell rnn_tanh "
+        "rnn_tanh_cell triplet_margin_loss view_as_complex_copy view_as_real_copy".split(),
+        "nn.functional.root",
+    ),
+    **dict.fromkeys(
+        "BFloat16Storage BoolStorage ByteStorage CharStorage ComplexDoubleStorage "
+        "ComplexFloatStorage DoubleStorage FloatStorage HalfStorage IntStorage LongStorage "
+        "ShortStorage".split(),
+        "exchange.typed_storages",
+    ),
+    "from_file": "exchange.storages",
+    "get_device": "functions.older",
+    "range": "functions.older",
+    "hash_tensor": "functions.hashing",
+    "lobpcg": "linalg.partial",
+    "GradScaler": "amp",
+    "_assert_async": "naming",
+    "_shape_as_tensor": "naming",
+    **dict.fromkeys(
+        "has_lapack has_mkl has_openmp has_spectral is_vulkan_available is_warn_always_enabled "
+        "set_flush_denormal set_warn_always init_num_threads DeviceObjType".split(),
+        "settings.build",
     ),
     "empty_permuted": "functions.older",
     "empty_strided": "functions.older",

@@ -61,6 +61,7 @@ from . import ops as ops
 from . import optim as optim
 from . import overrides as overrides
 from . import profiler as profiler
+from . import quasirandom as quasirandom
 from . import random as random
 from . import return_types as return_types
 from . import serialization as serialization
@@ -74,6 +75,7 @@ from . import utils as utils
 from . import version as version
 from . import xpu as xpu
 from ._tensor import Tensor as Tensor
+from .amp import GradScaler as GradScaler
 from .amp.autocast_mode import autocast as autocast
 from .amp.autocast_mode import clear_autocast_cache as clear_autocast_cache
 from .amp.autocast_mode import get_autocast_dtype as get_autocast_dtype
@@ -82,9 +84,14 @@ from .amp.autocast_mode import is_autocast_enabled as is_autocast_enabled
 from .amp.autocast_mode import set_autocast_cache_enabled as set_autocast_cache_enabled
 from .amp.autocast_mode import set_autocast_dtype as set_autocast_dtype
 from .amp.autocast_mode import set_autocast_enabled as set_autocast_enabled
+from .amp.older import autocast_decrement_nesting as autocast_decrement_nesting
+from .amp.older import autocast_increment_nesting as autocast_increment_nesting
 from .amp.older import get_autocast_cpu_dtype as get_autocast_cpu_dtype
 from .amp.older import get_autocast_gpu_dtype as get_autocast_gpu_dtype
 from .amp.older import is_autocast_cpu_enabled as is_autocast_cpu_enabled
+from .amp.older import set_autocast_cpu_dtype as set_autocast_cpu_dtype
+from .amp.older import set_autocast_cpu_enabled as set_autocast_cpu_enabled
+from .amp.older import set_autocast_gpu_dtype as set_autocast_gpu_dtype
 from .autograd import enable_grad as enable_grad
 from .autograd import inference_mode as inference_mode
 from .autograd import is_grad_enabled as is_grad_enabled
@@ -102,6 +109,19 @@ from .devices import get_default_device as get_default_device
 from .devices import set_default_device as set_default_device
 from .exchange.arrays import from_dlpack as from_dlpack
 from .exchange.printing import set_printoptions as set_printoptions
+from .exchange.storages import from_file as from_file
+from .exchange.typed_storages import BFloat16Storage as BFloat16Storage
+from .exchange.typed_storages import BoolStorage as BoolStorage
+from .exchange.typed_storages import ByteStorage as ByteStorage
+from .exchange.typed_storages import CharStorage as CharStorage
+from .exchange.typed_storages import ComplexDoubleStorage as ComplexDoubleStorage
+from .exchange.typed_storages import ComplexFloatStorage as ComplexFloatStorage
+from .exchange.typed_storages import DoubleStorage as DoubleStorage
+from .exchange.typed_storages import FloatStorage as FloatStorage
+from .exchange.typed_storages import HalfStorage as HalfStorage
+from .exchange.typed_storages import IntStorage as IntStorage
+from .exchange.typed_storages import LongStorage as LongStorage
+from .exchange.typed_storages import ShortStorage as ShortStorage
 from .func.vmapping import vmap as vmap
 from .functions.bins import histogram as histogram
 from .functions.bins import histogramdd as histogramdd
@@ -277,6 +297,7 @@ from .functions.gathering import index_select as index_select
 from .functions.gathering import repeat_interleave as repeat_interleave
 from .functions.gathering import take as take
 from .functions.gathering import take_along_dim as take_along_dim
+from .functions.hashing import hash_tensor as hash_tensor
 from .functions.indexing import index_put as index_put
 from .functions.indexing import masked_scatter as masked_scatter
 from .functions.indexing import masked_select as masked_select
@@ -322,8 +343,10 @@ from .functions.masks import masked_fill as masked_fill
 from .functions.masks import where as where
 from .functions.older import empty_permuted as empty_permuted
 from .functions.older import empty_strided as empty_strided
+from .functions.older import get_device as get_device
 from .functions.older import is_distributed as is_distributed
 from .functions.older import is_inference as is_inference
+from .functions.older import range as range
 from .functions.parts import chunk as chunk
 from .functions.parts import narrow as narrow
 from .functions.parts import select as select
@@ -496,6 +519,7 @@ from .layouts import sparse_coo as sparse_coo
 from .layouts import sparse_csc as sparse_csc
 from .layouts import sparse_csr as sparse_csr
 from .layouts import strided as strided
+from .linalg.partial import lobpcg as lobpcg
 from .linalg.root import cholesky as cholesky
 from .linalg.root import cholesky_inverse as cholesky_inverse
 from .linalg.root import cholesky_solve as cholesky_solve
@@ -524,6 +548,7 @@ from .naming import SymBool as SymBool
 from .naming import SymFloat as SymFloat
 from .naming import SymInt as SymInt
 from .naming import _assert as _assert
+from .naming import _assert_async as _assert_async
 from .naming import _check as _check
 from .naming import _check_index as _check_index
 from .naming import _check_not_implemented as _check_not_implemented
@@ -547,6 +572,7 @@ from .nn.functional import celu_ as celu_
 from .nn.functional import selu_ as selu_
 from .nn.functional import threshold_ as threshold_
 from .nn.functional.activation import celu as celu
+from .nn.functional.activation import hardshrink as hardshrink
 from .nn.functional.activation import log_softmax as log_softmax
 from .nn.functional.activation import prelu as prelu
 from .nn.functional.activation import rrelu as rrelu
@@ -591,6 +617,42 @@ from .nn.functional.pooling import max_pool1d_with_indices as max_pool1d_with_in
 from .nn.functional.pooling import max_pool2d as max_pool2d
 from .nn.functional.pooling import max_pool3d as max_pool3d
 from .nn.functional.resampling import native_channel_shuffle as native_channel_shuffle
+from .nn.functional.root import affine_grid_generator as affine_grid_generator
+from .nn.functional.root import alpha_dropout_ as alpha_dropout_
+from .nn.functional.root import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
+from .nn.functional.root import channel_shuffle as channel_shuffle
+from .nn.functional.root import constant_pad_nd as constant_pad_nd
+from .nn.functional.root import convolution as convolution
+from .nn.functional.root import cosine_embedding_loss as cosine_embedding_loss
+from .nn.functional.root import dropout_ as dropout_
+from .nn.functional.root import embedding as embedding
+from .nn.functional.root import embedding_bag as embedding_bag
+from .nn.functional.root import embedding_renorm_ as embedding_renorm_
+from .nn.functional.root import feature_alpha_dropout_ as feature_alpha_dropout_
+from .nn.functional.root import feature_dropout as feature_dropout
+from .nn.functional.root import feature_dropout_ as feature_dropout_
+from .nn.functional.root import grid_sampler as grid_sampler
+from .nn.functional.root import grid_sampler_2d as grid_sampler_2d
+from .nn.functional.root import grid_sampler_3d as grid_sampler_3d
+from .nn.functional.root import gru as gru
+from .nn.functional.root import gru_cell as gru_cell
+from .nn.functional.root import kl_div as kl_div
+from .nn.functional.root import lstm as lstm
+from .nn.functional.root import lstm_cell as lstm_cell
+from .nn.functional.root import margin_ranking_loss as margin_ranking_loss
+from .nn.functional.root import native_batch_norm as native_batch_norm
+from .nn.functional.root import native_dropout as native_dropout
+from .nn.functional.root import native_group_norm as native_group_norm
+from .nn.functional.root import native_layer_norm as native_layer_norm
+from .nn.functional.root import pixel_unshuffle as pixel_unshuffle
+from .nn.functional.root import poisson_nll_loss as poisson_nll_loss
+from .nn.functional.root import rnn_relu as rnn_relu
+from .nn.functional.root import rnn_relu_cell as rnn_relu_cell
+from .nn.functional.root import rnn_tanh as rnn_tanh
+from .nn.functional.root import rnn_tanh_cell as rnn_tanh_cell
+from .nn.functional.root import triplet_margin_loss as triplet_margin_loss
+from .nn.functional.root import view_as_complex_copy as view_as_complex_copy
+from .nn.functional.root import view_as_real_copy as view_as_real_copy
 from .nn.functional.scaled import _scaled_mm as _scaled_mm
 from .random import Generator as Generator
 from .random import default_generator as default_generator
@@ -604,6 +666,16 @@ from .recording import set_default_dtype as set_default_dtype
 from .serialization import load as load
 from .serialization import save as save
 from .serialization.archive import PyTorchFileReader as PyTorchFileReader
+from .settings.build import DeviceObjType as DeviceObjType
+from .settings.build import has_lapack as has_lapack
+from .settings.build import has_mkl as has_mkl
+from .settings.build import has_openmp as has_openmp
+from .settings.build import has_spectral as has_spectral
+from .settings.build import init_num_threads as init_num_threads
+from .settings.build import is_vulkan_available as is_vulkan_available
+from .settings.build import is_warn_always_enabled as is_warn_always_enabled
+from .settings.build import set_flush_denormal as set_flush_denormal
+from .settings.build import set_warn_always as set_warn_always
 from .settings.determinism import (
     are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled,
 )
@@ -652,7 +724,7 @@ def adaptive_max_pool1d(
     input: Tensor, output_size: _int | Sequence[_int | None] | None, return_indices: _bool = False
 ) -> tuple[Tensor, Tensor]: ...
 def addmv_(
-    input: Tensor, mat: Tensor, vec: Tensor, *, beta: _float = 1, alpha: _float = 1
+    input: Tensor, mat: Tensor, vec: Tensor, *last: Tensor, beta: _float = 1, alpha: _float = 1
 ) -> Tensor: ...
 def alias_copy(input: Tensor, *args: Any) -> Any: ...
 def arccos_(input: Tensor) -> Tensor: ...

@@ -20,7 +20,7 @@ from tilewright.ir.shape import Size
 from tilewright.runtime import devices
 
 from . import devices as device_module
-from . import layouts, recording
+from . import layouts, overriding, recording
 from .autograd.grad_fn import GradFn
 from .devices import device as Device
 from .exchange import arrays, copies, storages
@@ -81,7 +81,31 @@ class Tensor(Methods):
         storage = recording.storage_of(self)
         out._storage, out._chain, out._aval = storage, self._chain, self._meta()
         out._root, out._leaf, out._writes = self._root, self._leaf, self._writes
+        overriding.adopt(cls)
         return out
+
+    @staticmethod
+    def _make_subclass(cls: type, data: Tensor, require_grad: bool = False, **_: Any) -> Any:
+        """`data` without its history as an instance of `cls`, sharing its memory."""
+        made = data.detach().as_subclass(cls)
+        return made.requires_grad_() if require_grad else made
+
+    @staticmethod
+    def _make_wrapper_subclass(cls: type, *args: Any, **options: Any) -> Any:
+        """Refused: tensors without memory of their own need PyTorch's dispatcher."""
+        raise NotImplementedError(
+            f"{cls.__name__}: tilewright has no __torch_dispatch__, which a wrapper of tensors "
+            "needs. Make a subclass that holds data (as_subclass), and give it a "
+            f"__torch_function__{at_user_line()}"
+        )
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """What a call gives of which an argument is of this subclass: the function's result, of the
+        subclass too. A subclass overrides it."""
+        return overriding.default(cls, func, types, args, kwargs)
 
     @property
     def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
@@ -565,7 +589,7 @@ class Tensor(Methods):
                 f"to() got an unexpected keyword argument {next(iter(kwargs))!r}{at_user_line()}"
             )
         for arg in args:
-            if isinstance(arg, DType):
+            if isinstance(arg, (DType, type)):
                 dtype = arg
             elif isinstance(arg, Tensor):
                 dtype, where = arg.dtype, arg.device
@@ -622,6 +646,42 @@ class Tensor(Methods):
     def data_ptr(self) -> int:
         """The address of its first element. A value that is only recorded is computed first."""
         return storages.data_ptr(self)
+
+    const_data_ptr = data_ptr
+
+    def dim_order(self, *, ambiguity_check: Any = False) -> tuple[int, ...]:
+        """The dimensions by the distance of their elements in memory, the farthest first."""
+        strides = self.stride()
+        return tuple(sorted(range(self.dim()), key=lambda d: -strides[d]))
+
+    def storage_type(self) -> type:
+        """The class of the tensor's typed storage."""
+        from .exchange import typed_storages
+
+        found: type = getattr(typed_storages, typed_storages.NAME_OF[self.dtype])
+        return found
+
+    def hash_tensor(
+        self, dim: int | Sequence[int] = (), *, keepdim: bool = False, mode: int = 0
+    ) -> Tensor:
+        """See `torch.hash_tensor`."""
+        from .functions import hashing
+
+        return hashing.hash_tensor(self, dim, keepdim=keepdim, mode=mode)
+
+    def module_load(self, other: Tensor, assign: bool = False) -> Any:
+        """What a module takes when `other` is loaded in the place of this tensor: `other`, or this
+        tensor after it was written to."""
+        if assign:
+            return other if other.requires_grad == self.requires_grad else other.detach()
+        return self.detach().copy_(other)
+
+    def reinforce(self, *args: Any, **options: Any) -> Any:
+        """Refused, as in PyTorch."""
+        raise RuntimeError(
+            "reinforce() was removed. Use torch.distributions instead: log_prob of the action, "
+            f"times the reward, is a loss{at_user_line()}"
+        )
 
     def untyped_storage(self) -> storages.UntypedStorage:
         """Its memory as bytes."""

@@ -5,26 +5,37 @@ from __future__ import annotations
 from typing import Any
 
 from . import cuda
+from .cuda import CUDAGraph as Graph
+from .cuda import current_device as current_device_idx
 from .cuda import current_device as current_device_index
 from .cuda import (
     current_stream,
     device_count,
     empty_cache,
+    get_device_capability,
     is_available,
     max_memory_allocated,
     max_memory_reserved,
     memory_allocated,
     memory_reserved,
     memory_stats,
+    reset_accumulated_memory_stats,
     reset_peak_memory_stats,
     set_stream,
     synchronize,
 )
 from .cuda import mem_get_info as get_memory_info
+from .cuda import set_device as set_device_idx
 from .cuda import set_device as set_device_index
 from .devices import device
 
 __all__ = [
+    "Graph",
+    "current_device_idx",
+    "empty_host_cache",
+    "get_device_capability",
+    "reset_accumulated_memory_stats",
+    "set_device_idx",
     "current_accelerator",
     "current_device_index",
     "current_stream",
@@ -43,6 +54,10 @@ __all__ = [
     "set_stream",
     "synchronize",
 ]
+
+
+def empty_host_cache() -> None:
+    """Pinned memory that nobody uses is given back by itself."""
 
 
 def current_accelerator(check_available: bool = False) -> device | None:

@@ -119,3 +119,16 @@ def sym_sqrt(a: Any) -> float:
 
 def sym_ite(b: Any, t: Any, f: Any) -> Any:
     return t if b else f
+
+
+def _assert_async(cond: Any, message: str = "") -> None:
+    """Raise a RuntimeError unless a tensor's one element is nonzero. It is read at once."""
+    if not bool(cond):
+        raise RuntimeError(
+            (message or "Expected Tensor with single nonzero value, but got zero") + at_user_line()
+        )
+
+
+def _shape_as_tensor(input: Any) -> Any:
+    """The sizes of a tensor, as a tensor."""
+    return creation.tensor(list(input.shape), dtype=int64)

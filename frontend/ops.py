@@ -1,23 +1,77 @@
-"""torch.ops: the user's own operators, by namespace and name: torch.ops.mylib.add(x, y)."""
+"""torch.ops: operators by namespace and name, the user's own and PyTorch's `aten`.
+
+torch.ops.mylib.add(x, y) calls what torch.library defined; torch.ops.aten.add.Tensor(x, y) is the
+function of torch of that name.
+"""
 
 from __future__ import annotations
 
+import importlib
 import sys
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NoReturn
 
+from tilewright.ir.location import at_user_line
+
+from . import operators
 from .library.custom import defined
 
 
-class _Overloads:
-    """An operator with its one overload, `default`."""
+class OpOverload:
+    """One form of an operator. All forms of an operator of `aten` are one function here."""
 
-    def __init__(self, namespace: str, name: str, op: Any):
+    def __init__(self, packet: OpOverloadPacket, overload: str, op: Callable[..., Any]):
+        self.overloadpacket, self._overloadname, self._op = packet, overload, op
+        self.namespace = packet._qualified_op_name.partition("::")[0]
+        self.__name__ = f"{packet.__name__}.{overload}"
+        self.__qualname__, self.__module__ = self.__name__, f"torch._ops.{self.namespace}"
+
+    @property
+    def op(self) -> Callable[..., Any]:
+        return self._op
+
+    def name(self) -> str:
+        name = self.overloadpacket._qualified_op_name
+        return name if self._overloadname == "default" else f"{name}.{self._overloadname}"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._op(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return (
+            f"<OpOverload(op='{self.name().replace('::', '.')}', overload='{self._overloadname}')>"
+        )
+
+    def __str__(self) -> str:
+        return f"{self.overloadpacket._qualified_op_name.replace('::', '.')}.{self._overloadname}"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_op"], name)  # such as register_kernel
+
+
+class OpOverloadPacket:
+    """An operator with its forms: `packet.default`, and the names that PyTorch gives to others."""
+
+    def __init__(self, namespace: str, name: str, op: Callable[..., Any], forms: frozenset[str]):
         self.__name__, self._qualified_op_name, self._op = name, f"{namespace}::{name}", op
-        self.default = op
+        self._forms = forms
+
+    @property
+    def op(self) -> Callable[..., Any]:
+        return self._op
 
     def overloads(self) -> list[str]:
-        return ["default"]
+        return ["default", *sorted(self._forms & set(vars(self)))]
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "default" and name not in self._forms:
+            raise AttributeError(
+                f"The underlying op of '{self._qualified_op_name}' has no overload name '{name}'"
+            )
+        found = OpOverload(self, name, self._op)
+        setattr(self, name, found)
+        return found
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._op(*args, **kwargs)
@@ -25,21 +79,31 @@ class _Overloads:
     def __repr__(self) -> str:
         return f"<OpOverloadPacket(op='{self._qualified_op_name.replace('::', '.')}')>"
 
+    def __str__(self) -> str:
+        return self._qualified_op_name.replace("::", ".")
 
-class _Namespace:
+
+class _OpNamespace:
     """The operators of one namespace."""
 
     def __init__(self, name: str):
-        self._name = name
+        self.name = self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        op = None if name.startswith("__") else defined(f"{self._name}::{name}")
-        if op is None:
-            raise AttributeError(
-                f"'_OpNamespace' '{self._name}' object has no attribute '{name}': define it with "
-                "torch.library.custom_op"
-            )
-        return _Overloads(self._name, name, op)
+        if not name.startswith("__"):
+            op: Callable[..., Any] | None = defined(f"{self._name}::{name}")
+            forms = frozenset[str]()
+            if self._name == "aten":
+                op, forms = operators.of_aten(name), operators.FORMS
+            if op is not None:
+                packet = OpOverloadPacket(self._name, name, op, forms)
+                if self._name == "aten":
+                    setattr(self, name, packet)  # a graph compares operators by identity
+                return packet
+        raise AttributeError(
+            f"'_OpNamespace' '{self._name}' object has no attribute '{name}': define it with "
+            "torch.library.custom_op"
+        )
 
 
 class _Ops(ModuleType):
@@ -48,7 +112,7 @@ class _Ops(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(f"torch.ops has no {name!r}")
-        found = _Namespace(name)
+        found = _OpNamespace(name)
         setattr(self, name, found)
         return found
 
@@ -57,8 +121,13 @@ def load_library(path: str) -> NoReturn:
     """Refused: libraries of operators are built on PyTorch's own compiled part."""
     raise OSError(
         f"torch.ops.load_library: {path} is made for PyTorch's own binaries, which tilewright "
-        "doesn't have"
+        f"doesn't have{at_user_line()}"
     )
+
+
+def import_module(module: str) -> None:
+    """Import a module that defines operators."""
+    importlib.import_module(module)
 
 
 sys.modules[__name__].__class__ = _Ops

@@ -1,24 +1,37 @@
-"""torch.overrides: objects that have a say in what functions of torch do with them.
+"""torch.overrides: objects and modes that decide what functions of torch give.
 
-A library's own functions ask here. tilewright's operators call no `__torch_function__`.
+`overriding.py` has the protocol; here are PyTorch's names for it.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FunctionType
 from typing import Any, TypeVar
 
+from . import overriding
+from ._tensor import Tensor
+from .overriding import has_override, state
 from .recording import Handle
 
 __all__ = [
+    "BaseTorchFunctionMode",
+    "TorchFunctionMode",
+    "enable_reentrant_dispatch",
     "get_default_nowrap_functions",
+    "get_ignored_functions",
+    "get_overridable_functions",
+    "get_testing_overrides",
     "handle_torch_function",
     "has_torch_function",
     "has_torch_function_unary",
     "has_torch_function_variadic",
     "is_tensor_like",
     "is_tensor_method_or_property",
+    "redispatch_function",
     "resolve_name",
     "wrap_torch_function",
 ]
@@ -26,51 +39,28 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _overrides(value: Any) -> bool:
-    own = getattr(type(value), "__torch_function__", None)
-    return own is not None and own is not _disabled_torch_function_impl
-
-
-def _disabled_torch_function_impl(
-    func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
-) -> Any:
-    """The `__torch_function__` of a class that wants none."""
-    return func(*args, **(kwargs or {}))
-
-
 def has_torch_function(relevant_args: Iterable[Any]) -> bool:
-    """Whether one of the arguments is of a class with a `__torch_function__`."""
-    return any(map(_overrides, relevant_args))
+    """Whether a mode is on, or one of the arguments is of a class with a `__torch_function__`."""
+    if state.skips:
+        state.skips = False
+        return False
+    return bool(state.modes) or (state.classes and any(map(has_override, relevant_args)))
 
 
 def has_torch_function_unary(arg: Any) -> bool:
-    return _overrides(arg)
+    return has_torch_function((arg,))
 
 
 def has_torch_function_variadic(*args: Any) -> bool:
-    return any(map(_overrides, args))
+    return has_torch_function(args)
 
 
 def handle_torch_function(
     public_api: Callable[..., Any], relevant_args: Iterable[Any], *args: Any, **kwargs: Any
 ) -> Any:
-    """Ask each class with a `__torch_function__`, subclasses first, what the call gives."""
-    found: list[Any] = []
-    for arg in relevant_args:
-        if not _overrides(arg) or any(type(arg) is type(other) for other in found):
-            continue
-        places = [i for i, other in enumerate(found) if issubclass(type(arg), type(other))]
-        found.insert(places[0] if places else len(found), arg)
-    types = tuple(map(type, found))
-    for arg in found:
-        result = type(arg).__torch_function__(public_api, types, args, kwargs)
-        if result is not NotImplemented:
-            return result
-    name = f"{public_api.__module__}.{public_api.__name__}"
-    raise TypeError(
-        f"no implementation found for '{name}' on types that implement __torch_function__: "
-        f"{list(types)}"
-    )
+    """Ask the mode, then each class with a `__torch_function__`, subclasses first, what the call
+    gives. TypeError if all return NotImplemented."""
+    return overriding.ask(public_api, overriding.overriding(relevant_args), args, kwargs)
 
 
 def wrap_torch_function(
@@ -97,36 +87,142 @@ def is_tensor_like(inp: Any) -> bool:
 
 
 def is_tensor_method_or_property(func: Callable[..., Any]) -> bool:
-    from ._tensor import Tensor
-
     own = getattr(Tensor, getattr(func, "__name__", ""), None)
     return own is func or getattr(func, "__name__", None) == "__get__"
 
 
+@functools.cache
+def _names() -> dict[Any, str]:
+    """The full names of what asks: functions, methods and properties."""
+    names: dict[Any, str] = {}
+    for full, function in overriding.public_functions():
+        if function not in names or full.endswith(f".{function.__name__}"):
+            names.setdefault(function, full)
+    for name, value in vars(Tensor).items():
+        if isinstance(value, property):
+            names[getattr(value, "__get__")] = f"torch.Tensor.{name}.__get__"  # noqa: B009
+        elif isinstance(value, FunctionType):
+            names.setdefault(value, f"torch.Tensor.{name}")
+    return names
+
+
 def resolve_name(f: Callable[..., Any]) -> str | None:
     """The name of a public function, such as `torch.add`; None for any other."""
-    name = getattr(f, "__name__", None)
-    module = getattr(f, "__module__", None)
-    return f"{module}.{name}".replace("tilewright", "torch", 1) if name and module else None
+    found = _names().get(f)
+    name, module = getattr(f, "__name__", None), getattr(f, "__module__", None)
+    if found is not None or not name or not module:
+        return found
+    return f"{module}.{name}".replace("tilewright", "torch", 1)
 
 
 def get_default_nowrap_functions() -> set[Callable[..., Any]]:
-    """None: no result is wrapped."""
-    return set()
+    """The functions whose results the default `__torch_function__` doesn't wrap."""
+    return overriding.unwrapped()
+
+
+def _method(name: str) -> Callable[..., Any] | None:
+    """The method of a name, if it asks."""
+    own = vars(Tensor)[name]
+    asks = not name.startswith("_") and name not in overriding.SILENT
+    return own if isinstance(own, FunctionType) and asks else None
+
+
+@functools.cache
+def get_overridable_functions() -> dict[Any, list[Callable[..., Any]]]:
+    """The functions that ask, by the module or class that they are of."""
+    found: dict[Any, list[Callable[..., Any]]] = {}
+    for full, function in overriding.public_functions():
+        home = full.rpartition(".")[0].replace("torch", __package__, 1)
+        found.setdefault(importlib.import_module(home), []).append(function)
+    properties = [f for f, name in _names().items() if name.endswith("__get__")]
+    found[Tensor] = [*filter(None, map(_method, vars(Tensor))), *properties]
+    return found
+
+
+@functools.cache
+def get_testing_overrides() -> dict[Callable[..., Any], Callable[..., Any]]:
+    """For each function that asks a function of its arguments that returns -1, for tests."""
+
+    def dummy(function: Any) -> Callable[..., Any]:
+        def answer(*args: Any, **kwargs: Any) -> int:
+            return -1
+
+        answer.__wrapped__ = function  # type: ignore[attr-defined]  # its signature
+        return answer
+
+    return {f: dummy(f) for functions in get_overridable_functions().values() for f in functions}
+
+
+@functools.cache
+def get_ignored_functions() -> set[Callable[..., Any]]:
+    """The public functions of torch that ask no class."""
+    top = importlib.import_module(__package__)
+    asked = {f for functions in get_overridable_functions().values() for f in functions}
+    public = {getattr(top, name) for name in top.__all__ if callable(getattr(top, name))}
+    return {each for each in public - asked if not isinstance(each, type)} | {
+        f for f in asked if f.__name__ in overriding.MAKERS
+    }
+
+
+@contextmanager
+def enable_reentrant_dispatch() -> Iterator[None]:
+    """A block like any other: nothing bars a handler from calling functions that ask."""
+    yield
 
 
 class TorchFunctionMode:
-    """Refused: operators ask no mode what they give."""
+    """A block in which a method sees each call of a public function, and decides what it gives.
 
-    def __enter__(self) -> TorchFunctionMode:
-        raise NotImplementedError(
-            f"{type(self).__name__}: tilewright's operators don't call __torch_function__"
-        )
+        class Log(TorchFunctionMode):
+            def __torch_function__(self, func, types, args=(), kwargs=None):
+                print(func.__name__)
+                return func(*args, **(kwargs or {}))
 
-    def __exit__(self, *exc: object) -> None:
-        pass
+    Inside the method the mode is off. Modes nest; the innermost is asked first.
+    """
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[Any], args: Any = (), kwargs: Any = None
     ) -> Any:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no __torch_function__")
+
+    def __enter__(self) -> Any:
+        overriding.watch()
+        state.modes = [*state.modes, self]
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        state.modes = state.modes[:-1]
+
+    @classmethod
+    def push(cls, *args: Any, **kwargs: Any) -> TorchFunctionMode:
+        """The mode, to be entered; deprecated."""
+        return cls(*args, **kwargs)
+
+
+class BaseTorchFunctionMode(TorchFunctionMode):
+    """A mode that calls what it sees."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[Any], args: Any = (), kwargs: Any = None
+    ) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def _get_current_function_mode() -> Any:
+    return state.modes[-1] if state.modes else None
+
+
+def _get_current_function_mode_stack() -> list[Any]:
+    return list(state.modes)
+
+
+def redispatch_function(
+    func: Callable[..., Any], types: Sequence[Any], args: Any = (), kwargs: Any = None
+) -> Any:
+    """Call a function without asking who has a say in it. The functions that it calls do ask."""
+    state.skips = True
+    try:
+        return func(*args, **(kwargs or {}))
+    finally:
+        state.skips = False

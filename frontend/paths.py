@@ -16,6 +16,22 @@ _TOP = __package__
 
 # PyTorch's path: our module -> what of it is there. "" is torch itself.
 PATHS: dict[str, dict[str, str]] = {
+    "_VF": {
+        "": "broadcast_tensors block_diag cartesian_prod cdist chunk einsum gru gru_cell istft "
+        "lstm lstm_cell meshgrid norm nuclear_norm frobenius_norm rnn_relu rnn_relu_cell rnn_tanh "
+        "rnn_tanh_cell split stft tensordot unique_consecutive"
+    },
+    "accelerator.graphs": {"accelerator": "Graph"},
+    "accelerator.memory": {
+        "accelerator": "empty_cache empty_host_cache get_memory_info max_memory_allocated "
+        "max_memory_reserved memory_allocated memory_reserved memory_stats "
+        "reset_accumulated_memory_stats reset_peak_memory_stats"
+    },
+    "autograd.anomaly_mode": {"autograd.anomaly": "detect_anomaly set_detect_anomaly"},
+    "autograd.forward_ad": {
+        "func.dual": "UnpackedDualTensor dual_level enter_dual_level exit_dual_level make_dual "
+        "unpack_dual"
+    },
     "cpu.amp": {"amp": "GradScaler autocast"},
     "cpu.amp.autocast_mode": {"amp": "autocast"},
     "cpu.amp.grad_scaler": {"amp": "GradScaler"},
@@ -28,13 +44,20 @@ PATHS: dict[str, dict[str, str]] = {
         "cartesian_prod cdist chain_matmul einsum istft lu meshgrid norm pca_lowrank split stft "
         "svd_lowrank tensordot unique unique_consecutive unravel_index"
     },
+    "multiprocessing.queue": {"multiprocessing.queues": "ConnectionWrapper Queue SimpleQueue"},
     "multiprocessing.spawn": {
         "multiprocessing.spawning": "ProcessContext ProcessException ProcessExitedException "
         "ProcessRaisedException SpawnContext spawn start_processes"
     },
-    "nn.parallel.parallel_apply": {"nn.parallel": "parallel_apply"},
+    "nn.parallel.parallel_apply": {
+        "nn.parallel": "parallel_apply",
+        "nn.parallel.data_parallel": "get_a_var",
+    },
     "nn.parallel.replicate": {"nn.parallel": "replicate"},
-    "nn.parallel.scatter_gather": {"nn.parallel": "gather scatter"},
+    "nn.parallel.scatter_gather": {
+        "nn.parallel": "gather scatter",
+        "nn.parallel.data_parallel": "scatter_kwargs",
+    },
     "nn.utils.clip_grad": {"nn.utils.gradients": "clip_grad_norm clip_grad_norm_ clip_grad_value_"},
     "nn.utils.convert_parameters": {
         "nn.utils.gradients": "parameters_to_vector vector_to_parameters"
@@ -54,6 +77,7 @@ PATHS: dict[str, dict[str, str]] = {
         "PerChannelMinMaxObserver QConfig QuantStub default_dynamic_qconfig "
         "float16_dynamic_qconfig per_channel_dynamic_qconfig quantize_dynamic"
     },
+    "nn._reduction": {"nn.functional.reductions": "get_enum legacy_get_enum legacy_get_string"},
     "signal.windows.windows": {
         "signal.windows": "bartlett blackman cosine exponential gaussian general_cosine "
         "general_hamming hamming hann kaiser nuttall"

@@ -75,8 +75,8 @@ LATER = {
         "adaptive_avg_pool1d adaptive_max_pool1d layer_norm group_norm batch_norm instance_norm "
         "rms_norm prelu celu selu threshold bilinear cosine_similarity pairwise_distance "
         "pixel_shuffle hinge_embedding_loss rrelu rrelu_ feature_alpha_dropout conv_tbc "
-        "native_channel_shuffle ctc_loss max_pool1d_with_indices",
-        "softmax log_softmax prelu",
+        "native_channel_shuffle ctc_loss max_pool1d_with_indices hardshrink",
+        "softmax log_softmax prelu hardshrink",
     ),
 }
 
@@ -85,9 +85,8 @@ MODULES = frozenset(
     "_C __config__ _custom_ops _dynamo _tensor _utils accelerator amp aot autograd backends "
     "compiler cpu cuda distributed distributions export fft func functional futures fx hub "
     "inspection jit library linalg masked mps mtia multiprocessing nn onnx ops optim overrides "
-    "profiler random "
-    "return_types serialization signal special storage testing torch_version types utils "
-    "version xpu ao".split()
+    "profiler quasirandom random return_types serialization signal special storage testing "
+    "torch_version types utils version xpu ao".split()
 )
 
 # Functions that are methods written in the class.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, Protocol, TypeAlias
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.shape import Size
@@ -15,7 +15,23 @@ Number: TypeAlias = int | float | bool
 DeviceLike: TypeAlias = device | str | int
 FileLike: TypeAlias = str | os.PathLike[str] | IO[bytes]
 Device: TypeAlias = device | str | int | None
-Storage: TypeAlias = Any  # an UntypedStorage or a TypedStorage
+
+
+class Storage(Protocol):
+    """What an UntypedStorage and a TypedStorage have in common."""
+
+    dtype: DType
+
+    def data_ptr(self) -> int: ...
+    def element_size(self) -> int: ...
+    def nbytes(self) -> int: ...
+    def is_shared(self) -> bool: ...
+    def share_memory_(self) -> Any: ...
+    def cpu(self) -> Any: ...
+
+    @classmethod
+    def from_file(cls, filename: str, shared: bool = False, nbytes: int = 0) -> Any: ...
+
 
 _dtype, _device, _size = DType, device, Size | list[int] | tuple[int, ...]
 _int, _float, _bool = builtins.int, builtins.float, builtins.bool

@@ -26,6 +26,11 @@ class DType:
         self.mlir = mlir or f"{_MLIR_PREFIX[category]}{self.itemsize * 8}"
 
     @property
+    def abbr(self) -> str:
+        """PyTorch's short name: f32."""
+        return {"f8e4m3": "f8e4m3fn", "bool": "b8", "b": "b8"}.get(self.short, self.short)
+
+    @property
     def is_floating_point(self) -> bool:
         return self.category == FLOAT
 

@@ -21,7 +21,48 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "coverage.md"
 
 # Why names are missing: the first pattern that fits the whole name, without `torch.`.
 REASONS = {
-    r"(distributed|nn\.parallel\.distributed)\b.*": "several processes that share a training run",
+    r"((distributed|nn\.parallel\.distributed|nn\.parallel\.DistributedDataParallel|numa)\b.*"
+    r"|batch_norm_(backward|elemt|gather|stats|update)\w*)": (
+        "several processes that share a training run"
+    ),
+    r"utils\.data\.(\w*DataPipe|DataChunk|datapipes|functional_datapipe|graph|graph_settings"
+    r"|argument_validation|runtime_validation\w*|guaranteed_datapipes\w*|non_deterministic"
+    r"|backward_compatibility)\b.*": "data pipes, which PyTorch itself has given up",
+    r"(multiprocessing\.(reductions|pool)\b.*|Event\.(from_)?ipc_handle)": (
+        "memory shared between processes: tensors go to others by value"
+    ),
+    r"optim\.(\w+)\.\1": "optimizers as functions of lists: their classes do the same",
+    r"(masked\.(maskedtensor|MaskedTensor|\w*masked_tensor)\b.*)": (
+        "PyTorch's prototype of masked tensors: the functions of torch.masked take masks"
+    ),
+    r"(autograd\.(\w+\.)?(NestedIOFunction|BackwardCFunction|InplaceFunction|FunctionMeta"
+    r"|FunctionCtx|Function|enforce_grad_layout_policy|get_\w+_jacobian\w*"
+    r"|region_activation_memory_budget)\b.*|autograd\.graph\.Node\..*"
+    r"|utils\.checkpoint\.(GraphExecGroup|SAC_IGNORED_OPS))": "inside of PyTorch's autograd",
+    r"autograd\.(profiler\w*)\b.*": "traces of PyTorch's own events",
+    r"(compiler\b.*|Sym(Int|Float|Bool)\..*|sym_(constrain|fresh)\w*|cond|while_loop)": (
+        "switches of PyTorch's compiler, and numbers that it doesn't know"
+    ),
+    r"(library\.(Library\.\w+|get_ctx|get_kernel|register_autocast|register_torch_dispatch"
+    r"|register_vmap)|utils\.backend_registration\b.*)": "layers of PyTorch's dispatcher",
+    r"(bit|bits\w+|u?int[1-7]|float4\w*|float8_(e4m3fnuz|e5m2fnuz|e8m0fnu))": (
+        "dtypes that few or no operators of PyTorch take"
+    ),
+    r"(complex32|(.*\.)?chalf)": "complex numbers of two halves",
+    r"(backends\.python_native|backends\.cusparselt|Event|Stream|accelerator\.Graph)\b.*": (
+        "libraries and counters of devices"
+    ),
+    r"\w*autocast_(ipu|xla)\w*": "devices that aren't there",
+    r"(import_ir_module\w*|parse_\w+|unify_type_list|merge_type_from_type_comment|AVG|SUM)": (
+        "TorchScript's compiler: a scripted function is the function itself"
+    ),
+    r"(fft\.Tensor|.*\b(common|tf32|reproducibility)_notes|.*\bslice_inverse|Tensor\.index"
+    r"|(random\.)?thread_safe_generator|.*assert_int_or_pair|utils\.(cmake_prefix_path"
+    r"|cpp_backtrace|debug_log|flop_counter)\b.*|optim\.Optimizer\.\w*|version\.rocm"
+    r"|nn\.utils\.spectral_norm\.\w+Hook|hsmm|native_norm|choose_qparams_optimized|optim\.swap_in_optimizer_params_and_state|amp\..*(decorator|OptState.*)"
+    r"|optim\.\w+\.SequentialLR\.recursive_undo|utils\.hooks\.RemovableHandle\.next_id)": (
+        "inner names that PyTorch exports by accident, or for its own parts"
+    ),
     r"(_?C\b|classes|ops)\b.*": "PyTorch's compiled part",
     r"(utils\.cpp_extension|utils\.mobile_optimizer|utils\.bundled_inputs)\b.*": (
         "extensions in C++, and phones"
@@ -33,6 +74,7 @@ REASONS = {
         "quantization"
     ),
     r"(.*\b)?(sparse\w*|\w+_sparse\w*|ccol_indices|crow_indices|col_indices|row_indices|coalesce"
+    r"|ccol_indices_copy|crow_indices_copy|col_indices_copy|row_indices_copy|indices_copy|values_copy"
     r"|is_coalesced|to_dense|smm|sspaddmm|hspmm|dsmm|spmm|saddmm)(\..*)?": "sparse tensors",
     r"(nested\b.*|(.*\b)?(\w+_)?nested_\w+)": "nested tensors",
     r"(cuda|xpu|mtia|mps|backends\.(cuda|mps|miopen|xnnpack|xeon|cudnn|kleidiai))\b.*": (
@@ -56,7 +98,7 @@ OPEN = "not there yet"
 
 # Modules that PyTorch documents as private, or that need what isn't installed.
 _SKIPPED = re.compile(
-    r"torch\.(.*\._|_|return_types|testing\._|contrib|bin|lib|utils\.(hipify|tensorboard|benchmark\.examples)|"
+    r"torch\.(.*\._|_|return_types|testing\._|contrib|(bin|lib)\b|utils\.(hipify|tensorboard|benchmark\.examples)|"
     r"distributed|ao|quantization|onnx|fx\.(experimental|passes)|nn\.(qat|quant|intrinsic)|"
     r"utils\.(viz|bundled|bottleneck|jit|data\.datapipes|model_dump|serialization|collect_env|"
     r"show_pickle|backcompat|throughput_benchmark)|cuda\._|nn\.cpp)"
@@ -110,18 +152,37 @@ def public_names() -> list[str]:
     return sorted(found)
 
 
-def is_there(name: str) -> bool:
-    """Whether tilewright has `name`, which begins with torch."""
-    found, path = importlib.import_module("tilewright"), "tilewright"
-    for part in name.split(".")[1:]:
-        path = f"{path}.{part}"
+def found_at(parts: list[str]) -> Any:
+    """What tilewright has at a path; LookupError if it has nothing there.
+
+    A function may hide the module that is called as itself: its names are looked up in the module.
+    """
+    for count in range(len(parts), -1, -1):
         try:
-            found = getattr(found, part)
-        except AttributeError:
-            try:
-                found = importlib.import_module(path)
-            except ImportError:
-                return False
+            found = importlib.import_module(".".join(["tilewright", *parts[:count]]))
+            for part in parts[count:]:
+                found = getattr(found, part)
+        except (ImportError, AttributeError):
+            continue
+        return found
+    raise LookupError(".".join(parts))
+
+
+def is_there(name: str) -> bool:
+    """Whether tilewright has `name`, which begins with torch: also an attribute that only instances
+    of a class have."""
+    *home, last = name.split(".")[1:]
+    try:
+        found_at([*home, last])
+    except LookupError:
+        try:
+            owner = found_at(home)
+        except LookupError:
+            return False
+        if not inspect.isclass(owner):
+            return False
+        declared = {n for kind in owner.__mro__ for n in vars(kind).get("__annotations__", {})}
+        return last in declared or inspect.getattr_static(owner, last, None) is not None
     return True
 
 

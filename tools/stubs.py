@@ -24,6 +24,7 @@ import tilewright
 from tilewright import _tensor, publish
 from tilewright.functions.call import DECLARED
 from tilewright.functions.typed import tensortype
+from tilewright.overriding import plain
 
 for _module in publish.LATER:  # so that its ops are declared too
     importlib.import_module(f"tilewright.{_module}")
@@ -77,7 +78,7 @@ def _functions_in(path: str) -> Forms:
 
 def forms(function: Callable[..., Any]) -> Forms:
     """The overloads of a function, or the function itself, as its source has them."""
-    code = inspect.unwrap(function).__code__
+    code = plain(inspect.unwrap(function)).__code__
     there = [node for node in _functions_in(code.co_filename) if node.name == code.co_name]
     overloads = [n for n in there if any(ast.unparse(d) == "overload" for d in n.decorator_list)]
     if overloads:

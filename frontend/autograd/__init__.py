@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from .. import paths
 from . import anomaly, functional, graph, profiler
 from . import modes as grad_mode
 from .anomaly import detect_anomaly, set_detect_anomaly
@@ -9,7 +12,14 @@ from .api import backward, grad
 from .function import Function, once_differentiable
 from .gradcheck import gradcheck, gradgradcheck
 from .hooks import RemovableHandle
-from .modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+from .modes import (
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    no_grad,
+    set_grad_enabled,
+    set_multithreading_enabled,
+)
 from .variable import Variable
 
 __all__ = [
@@ -33,4 +43,10 @@ __all__ = [
     "profiler",
     "set_detect_anomaly",
     "set_grad_enabled",
+    "set_multithreading_enabled",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        return paths.found(__name__, name)

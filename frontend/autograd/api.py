@@ -10,8 +10,10 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from .. import recording
+from ..functions.joining import stack
 from ..recording import Handle, resolve
 from .engine import call_hooks, gradients
+from .grad_fn import GradientEdge
 from .hooks import one_pass
 
 if TYPE_CHECKING:
@@ -23,7 +25,8 @@ def _tuple(value: Any) -> tuple[Any, ...]:
 
 
 def _tensors(value: Any) -> tuple[Any, ...]:
-    found = _tuple(value)
+    given = (value,) if isinstance(value, GradientEdge) else _tuple(value)
+    found = tuple(e.ownership_token if isinstance(e, GradientEdge) else e for e in given)
     for i, each in enumerate(found):
         if not isinstance(each, Handle):
             raise AssertionError(
@@ -147,9 +150,7 @@ def grad(
 ) -> tuple[Tensor, ...]:
     """The gradients of (the sum of) `outputs` with respect to `inputs`, one each."""
     if is_grads_batched:
-        raise NotImplementedError(
-            f"autograd.grad: is_grads_batched is not implemented{at_user_line()}"
-        )
+        return _each(outputs, inputs, grad_outputs, create_graph, allow_unused, materialize_grads)
     if materialize_grads and allow_unused is False:
         raise ValueError(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
@@ -180,6 +181,22 @@ def grad(
         result = [_result(t, nodes.get(id(t)), allow_unused, materialize_grads) for t in wanted]
     recording.settle()
     return tuple(result)
+
+
+def _each(
+    outputs: Any, inputs: Any, grad_outputs: Any, create_graph: bool, *options: bool | None
+) -> tuple[Any, ...]:
+    """The gradients for each of a batch of grad_outputs, which is their first dimension."""
+    seeds = _tuple(grad_outputs)
+    allow_unused, materialize = options
+    rows = [
+        grad(
+            outputs, inputs, [None if s is None else s[i] for s in seeds], True, create_graph,
+            allow_unused=allow_unused, materialize_grads=bool(materialize),
+        )
+        for i in range(next(len(s) for s in seeds if s is not None))
+    ]  # fmt: skip
+    return tuple(None if each[0] is None else stack(each) for each in zip(*rows, strict=True))
 
 
 def _result(t: Any, node: Node | None, allow_unused: bool | None, materialize: bool) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilewright.ir import ops
 from tilewright.ir.node import Node
@@ -69,6 +69,17 @@ class AccumulateGrad(GradFn):
     @property
     def next_functions(self) -> tuple[tuple[GradFn | None, int], ...]:
         return ()
+
+
+class GradientEdge(NamedTuple):
+    """The place at which a gradient arrives: a node and the number of its result.
+
+    ownership_token: the tensor that the edge was taken of.
+    """
+
+    node: GradFn
+    output_nr: int
+    ownership_token: Any = None
 
 
 def _name(node: Node) -> str:

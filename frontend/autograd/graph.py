@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Any
 from tilewright.ir.location import at_user_line
 
 from ..recording import Handle
-from .grad_fn import GradFn
+from .grad_fn import AccumulateGrad, GradFn, GradientEdge
 from .hooks import RemovableHandle, at_end, register
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
 
 __all__ = [
+    "GradientEdge",
     "Node",
+    "allow_mutation_on_saved_tensors",
     "disable_saved_tensors_hooks",
+    "get_gradient_edge",
     "increment_version",
     "register_multi_grad_hook",
     "save_on_cpu",
@@ -25,6 +28,37 @@ __all__ = [
 ]
 
 Node = GradFn
+
+
+def get_gradient_edge(tensor: Any) -> GradientEdge:
+    """The edge of a tensor that requires a gradient; `torch.autograd.grad` takes it in the place of
+    the tensor."""
+    if not tensor.requires_grad:
+        raise RuntimeError(
+            "It is not possible to get the gradient edge for a Tensor that does not require "
+            f"gradients{at_user_line()}"
+        )
+    node = AccumulateGrad(tensor) if tensor.is_leaf else tensor.grad_fn
+    return GradientEdge(node, tensor.output_nr, tensor)
+
+
+@contextmanager
+def allow_mutation_on_saved_tensors() -> Iterator[None]:
+    """Refused: a graph reads the values of a call from its memory, and saves no copies."""
+    raise NotImplementedError(
+        "autograd.graph.allow_mutation_on_saved_tensors: calls save no tensors, so none is copied "
+        f"before it is overwritten. Clone the tensor that is written to{at_user_line()}"
+    )
+    yield
+
+
+@contextmanager
+def set_warn_on_accumulate_grad_stream_mismatch(enabled: bool) -> Iterator[None]:
+    """A block like any other: gradients are computed in one order of work."""
+    yield
+
+
+set_override_stale_capture_stream = set_warn_on_accumulate_grad_stream_mismatch
 
 
 class _Handles(RemovableHandle):

@@ -104,6 +104,9 @@ class enable_grad(no_grad):
 class inference_mode(_Mode):
     """Works as no_grad, for code that never differentiates its results."""
 
+    def clone(self) -> inference_mode:
+        return inference_mode(self.mode)
+
     def __init__(self, mode: bool = True):
         super().__init__(not mode)
         self.mode = mode
@@ -121,6 +124,23 @@ class inference_mode(_Mode):
         super().__exit__(*exc)
 
 
+class set_multithreading_enabled:
+    """Whether backward passes may use threads, as PyTorch's engine does: there is no such engine
+    here, so it changes nothing."""
+
+    def __init__(self, mode: bool):
+        self.mode = mode
+
+    def clone(self) -> Self:
+        return type(self)(self.mode)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+
 class set_grad_enabled(_Mode):
     """Set the grad mode at once; as a context manager, until the block ends."""
 
@@ -132,6 +152,10 @@ class set_grad_enabled(_Mode):
         super().__init__(mode)
         self.outer = recording.is_grad_enabled()
         recording.set_grad_enabled(self.enabled)
+
+    def clone(self) -> Any:
+        """The same mode, set at once as each of them."""
+        return set_grad_enabled(self.enabled)
 
     def __enter__(self) -> _Mode:
         self.before.append(self.outer)

@@ -7,12 +7,12 @@ from typing import Any
 from ..recording import Handle
 
 
-class _Tensors(type):
+class VariableMeta(type):
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, Handle)
 
 
-class Variable(metaclass=_Tensors):
+class Variable(metaclass=VariableMeta):
     """Variable(tensor, requires_grad=False) returns a tensor that shares the memory of `tensor`.
     Every tensor is an instance."""
 

@@ -54,6 +54,23 @@ class Stream:
     def device_index(self) -> int:
         return self._runtime.context.number
 
+    @property
+    def stream_id(self) -> int:
+        return self.cuda_stream
+
+    @property
+    def device_type(self) -> int:
+        """PyTorch's number of the kind of device: 1 for CUDA."""
+        return 1
+
+    @property
+    def native_handle(self) -> int:
+        return self.cuda_stream
+
+    def is_capturing(self) -> bool:
+        """Whether work goes to a CUDA graph now."""
+        return bool(recording.clock.capturing)
+
     def wait_event(self, event: Event) -> None:
         """Let later work in this stream wait for an event."""
         event.wait(self)

@@ -138,6 +138,36 @@ def resize_as_(input: Tensor, the_template: Tensor, *, memory_format: Any = None
     return input.resize_(tuple(the_template.shape))
 
 
+def _mapped(filename: str, shared: bool, nbytes: int) -> np.ndarray:
+    """The bytes of a file as memory. shared: writes go to it, and a shorter file is made longer."""
+    if shared:
+        with open(filename, "ab") as file:
+            if file.tell() < nbytes:
+                file.truncate(nbytes)
+    mode: Any = "r+" if shared else "c"
+    return np.memmap(filename, np.uint8, mode, shape=(nbytes,)) if nbytes else np.zeros(0, "u1")
+
+
+def from_file(
+    filename: str,
+    shared: bool | None = None,
+    size: int | None = 0,
+    *,
+    dtype: DType | None = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: bool = False,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A vector of `size` elements over the memory of a file. shared: writes go to the file, which
+    is made longer if needed; else they stay in the process."""
+    kind = recording.named_dtype(dtype)
+    if size is None or size < 0:
+        raise RuntimeError(f"from_file: expected a size of at least 0, got {size}{at_user_line()}")
+    array = _mapped(filename, bool(shared), size * kind.itemsize).view(kind.np)
+    return _over(array, kind).requires_grad_(requires_grad)
+
+
 class UntypedStorage:
     """The memory of a tensor, as bytes."""
 
@@ -154,15 +184,7 @@ class UntypedStorage:
     @classmethod
     def from_file(cls, filename: str, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
         """The bytes of a file. shared: writes go to it, and it gets `nbytes` if it is shorter."""
-        if shared:
-            with open(filename, "ab") as file:
-                if file.tell() < nbytes:
-                    file.truncate(nbytes)
-        mode: Any = "r+" if shared else "c"
-        array = (
-            np.memmap(filename, np.uint8, mode, shape=(nbytes,)) if nbytes else np.zeros(0, "u1")
-        )
-        return cls(_over(array, dtypes.uint8))
+        return cls(_over(_mapped(filename, shared, nbytes), dtypes.uint8))
 
     @property
     def device(self) -> Any:

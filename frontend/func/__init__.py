@@ -10,10 +10,17 @@ from .derivatives import (
     linearize,
     vjp,
 )
-from .modules import functional_call, functionalize, stack_module_state
+from .modules import (
+    functional_call,
+    functionalize,
+    replace_all_batch_norm_modules_,
+    stack_module_state,
+)
+from .rearranging import debug_unwrap, rearrange
 from .vmapping import vmap
 
 __all__ = [
+    "debug_unwrap",
     "functional_call",
     "functionalize",
     "grad",
@@ -23,6 +30,8 @@ __all__ = [
     "jacrev",
     "jvp",
     "linearize",
+    "rearrange",
+    "replace_all_batch_norm_modules_",
     "stack_module_state",
     "vjp",
     "vmap",

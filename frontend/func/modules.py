@@ -11,6 +11,7 @@ from tilewright.ir.location import at_user_line
 
 from ..functions.joining import stack
 from ..nn.module import Module
+from ..nn.normalization import _BatchNorm
 
 
 def functional_call(
@@ -162,3 +163,13 @@ def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Cal
         return func(*args, **options)
 
     return wrapper
+
+
+def replace_all_batch_norm_modules_(root: Module) -> Module:
+    """Let all batch norms of a module use the statistics of the batch, and keep none: under vmap
+    there is no running mean to update. Returns the module."""
+    for module in root.modules():
+        if isinstance(module, _BatchNorm):
+            module.running_mean = module.running_var = module.num_batches_tracked = None
+            module.track_running_stats = False
+    return root

@@ -26,6 +26,7 @@ from ..recording import Handle, clock, record, resolve
 from ..recording.builders import Cast, Casts, Gradient, builder, facts
 from .arguments import into, need_tensor
 from .promotion import can_cast
+from .spellings import by_numpys_names, operands
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -121,6 +122,8 @@ def public(
             builder(name, casts=casts, gradient=gradient)(build)
 
     def declare(written: _F) -> _F:
+        if _has_dims(written):
+            written = by_numpys_names(written)
         own = written if method is True else method or None
         write = None
         if in_place:
@@ -142,6 +145,15 @@ def public(
         return written
 
     return declare
+
+
+def _has_dims(function: Function) -> bool:
+    """Whether a function has dimensions that NumPy names otherwise, and doesn't take them yet."""
+    code = getattr(function, "__code__", None)
+    if code is None or code.co_flags & inspect.CO_VARKEYWORDS:
+        return False
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return "axis" not in names and not {"dim", "dims", "keepdim"}.isdisjoint(names)
 
 
 def unary(
@@ -229,7 +241,9 @@ def binary(
 def of_one(name: str, build: Function) -> Unary:
     """The function of a tensor that records `build`."""
 
-    def function(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    def function(input: Any = None, *, out: Tensor | None = None, **numpys: Any) -> Tensor:
+        if numpys:
+            (input,) = operands(name, {"input": input}, numpys)
         need_tensor(name, input)
         return into(out, record(build, input))
 
@@ -243,8 +257,10 @@ def of_two(name: str, build: Function, method: Function, numbers: bool = True) -
     swapped = recording.binary(build, name, swapped=True)
 
     def function(
-        input: Number | Tensor, other: Number | Tensor, *, out: Tensor | None = None
+        input: Any = None, other: Any = None, *, out: Tensor | None = None, **numpys: Any
     ) -> Tensor:
+        if numpys:
+            input, other = operands(name, {"input": input, "other": other}, numpys)
         if isinstance(input, Handle):
             result = method(input, other)
         elif isinstance(other, Handle) and numbers:

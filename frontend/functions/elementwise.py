@@ -25,6 +25,7 @@ from .promotion import (
     result_dtype,
     to,
 )
+from .spellings import in_older_order
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -293,9 +294,15 @@ bitwise_right_shift = binary("bitwise_right_shift", promoting(ops.shift_right), 
 
 @public("add", _add, in_place=True, operators=arithmetic("add", _add))
 def add(
-    input: Tensor, other: Number | Tensor, *, alpha: float = 1, out: Tensor | None = None
+    input: Tensor,
+    other: Number | Tensor,
+    *last: Tensor,
+    alpha: float = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
     """input + alpha * other."""
+    if last:
+        return in_older_order(add, (input, other, *last), ("alpha",), out=out)  # type: ignore[no-any-return]
     if alpha != 1 and _are_floats(input, other):
         return into(out, record(_add_scaled, input, other, as_handle(alpha, other, wide=True)))
     if alpha != 1:
@@ -347,9 +354,15 @@ def _scaled(input: Any, other: Any, alpha: Any) -> Any:
 
 @public("sub", _sub, in_place=True, operators=arithmetic("sub", _sub), aliases=("subtract",))
 def sub(
-    input: Tensor, other: Number | Tensor, *, alpha: float = 1, out: Tensor | None = None
+    input: Tensor,
+    other: Number | Tensor,
+    *last: Tensor,
+    alpha: float = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
     """input - alpha * other."""
+    if last:
+        return in_older_order(sub, (input, other, *last), ("alpha",), out=out)  # type: ignore[no-any-return]
     if alpha != 1 and _are_floats(input, other):
         return into(out, record(_sub_scaled, input, other, as_handle(alpha, other, wide=True)))
     if alpha != 1:
@@ -470,9 +483,17 @@ def _lerp(a: Node, b: Node, weight: Node) -> Node:
 
 @public("addcmul", in_place=True)
 def addcmul(
-    input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1, out: Tensor | None = None
+    input: Tensor,
+    tensor1: Tensor,
+    tensor2: Tensor,
+    *last: Tensor,
+    value: float = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
     """input + value * tensor1 * tensor2."""
+    if last:
+        given = (input, tensor1, tensor2, *last)
+        return in_older_order(addcmul, given, ("value",), out=out)  # type: ignore[no-any-return]
     return into(out, record(_addcmul, input, tensor1, tensor2, as_handle(value, input, wide=True)))
 
 
@@ -489,9 +510,17 @@ def _plus_scaled(op: Any, x: Node, a: Node, b: Node, value: Node) -> Node:
 
 @public("addcdiv", in_place=True)
 def addcdiv(
-    input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1, out: Tensor | None = None
+    input: Tensor,
+    tensor1: Tensor,
+    tensor2: Tensor,
+    *last: Tensor,
+    value: float = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
     """input + value * tensor1 / tensor2."""
+    if last:
+        given = (input, tensor1, tensor2, *last)
+        return in_older_order(addcdiv, given, ("value",), out=out)  # type: ignore[no-any-return]
     if not (tensor1.dtype.is_differentiable or tensor2.dtype.is_differentiable):
         raise RuntimeError(
             "Integer division with addcdiv is no longer supported; convert the tensors to floats"

@@ -32,6 +32,8 @@ _WORD = 1 << 64
 class Generator:
     """A stream of random numbers: a seed, and the number of draws made so far."""
 
+    device: Device
+
     def __init__(self, device: DeviceLike | None = "cpu"):
         self.device = Device(device)
         self._seed = _DEFAULT_SEED
@@ -72,6 +74,24 @@ class Generator:
                 f"{state.size} elements of {state.dtype}{at_user_line()}"
             )
         self._set(*(int(v) for v in state.copy().view("<u8")))
+        return self
+
+    def get_offset(self) -> int:
+        """The number of draws so far."""
+        return self._offset
+
+    def set_offset(self, offset: int) -> Generator:
+        """Go on after the given number of draws."""
+        self._set(self._seed, int(offset))
+        return self
+
+    def graphsafe_get_state(self) -> Generator:
+        """The stream itself, for `graphsafe_set_state`: CUDA graphs read it at each replay."""
+        return self
+
+    def graphsafe_set_state(self, state: Generator) -> Generator:
+        """Go on where another generator is."""
+        self._set(state._seed, state._offset)
         return self
 
     def clone_state(self) -> Generator:

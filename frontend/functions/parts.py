@@ -13,6 +13,7 @@ from tilewright.ir.shape import normalize_axis
 
 from ..recording import Handle, cached_view, view, views
 from .call import public
+from .spellings import by_numpys_names
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -43,6 +44,7 @@ def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
 
 
 @cached_view
+@by_numpys_names
 def slice_dim(input: Tensor, axis: int, start: int, stop: int, step: int = 1) -> Tensor:
     return _sliced(input, views.SLICE, axis, start, stop, step)
 
@@ -56,6 +58,7 @@ def _sliced(t: Any, kind: views.View, axis: int, start: int, stop: int, step: in
 
 @public("select")
 @cached_view
+@by_numpys_names
 def select(input: Tensor, dim: int, index: int) -> Tensor:
     """Element `index` of dimension `dim`, which is dropped."""
     if input.dim() == 0:
@@ -124,6 +127,7 @@ def bounds(part: Bounds, size: int) -> tuple[int, int, int]:
 
 @public("unbind")
 @cached_view
+@by_numpys_names
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """The slices along `dim`."""
     if input.dim() == 0:
@@ -136,6 +140,7 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
 
 @public("split")
 @cached_view
+@by_numpys_names
 def split(
     input: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0
 ) -> tuple[Tensor, ...]:
@@ -163,6 +168,7 @@ def _even(t: Any, step: int, dim: int) -> tuple[int, list[int]]:
 
 @public("split_with_sizes")
 @cached_view
+@by_numpys_names
 def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Views of these sizes along `dim`."""
     axis = _axis_of("split_with_sizes", input, dim)
@@ -189,6 +195,7 @@ def _parts(t: Any, kind: views.View, axis: int, lengths: Sequence[int]) -> tuple
 
 @public("chunk")
 @cached_view
+@by_numpys_names
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most `chunks` views of equal size along `dim`; the last may be smaller. A dimension of
     size 0 gives `chunks` views."""
@@ -210,6 +217,7 @@ def _nearly_even(t: Any, chunks: int, dim: int) -> tuple[int, list[int]]:
 
 @public("tensor_split")
 @cached_view
+@by_numpys_names
 def tensor_split(
     input: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: int = 0
 ) -> tuple[Tensor, ...]:

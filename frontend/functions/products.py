@@ -21,6 +21,7 @@ from . import shapes
 from .arguments import as_handle, into
 from .call import public
 from .promotion import to
+from .spellings import in_older_order
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -178,17 +179,22 @@ def _added(build: Callable[..., Node], c: Any, a: Any, b: Any, beta: Any, alpha:
     return record(build, c, a, b, *factors)
 
 
+_FACTORS = ("beta", "alpha")
+
+
 @public("addmm", _addmm, in_place=True, casts=LOWER_BEFORE)
 def addmm(
     input: Tensor,
     mat1: Tensor,
     mat2: Tensor,
-    *,
+    *last: Tensor,
     beta: float = 1,
     alpha: float = 1,
     out: Tensor | None = None,
 ) -> Tensor:
     """beta * input + alpha * mat1 @ mat2."""
+    if last:
+        return in_older_order(addmm, (input, mat1, mat2, *last), _FACTORS, out=out)  # type: ignore[no-any-return]
     input, mat1, mat2 = lowered(_addmm, input, mat1, mat2)
     _ranks("mm", mat1, mat2, 2, 2)
     return into(out, _added(_addmm, input, mat1, mat2, beta, alpha))
@@ -199,11 +205,13 @@ def baddbmm(
     input: Tensor,
     batch1: Tensor,
     batch2: Tensor,
-    *,
+    *last: Tensor,
     beta: float = 1,
     alpha: float = 1,
     out: Tensor | None = None,
 ) -> Tensor:
+    if last:
+        return in_older_order(baddbmm, (input, batch1, batch2, *last), _FACTORS, out=out)  # type: ignore[no-any-return]
     input, batch1, batch2 = lowered(_baddbmm, input, batch1, batch2)
     _batches(batch1, batch2)
     return into(out, _added(_baddbmm, input, batch1, batch2, beta, alpha))
@@ -214,11 +222,13 @@ def addmv(
     input: Tensor,
     mat: Tensor,
     vec: Tensor,
-    *,
+    *last: Tensor,
     beta: float = 1,
     alpha: float = 1,
     out: Tensor | None = None,
 ) -> Tensor:
+    if last:
+        return in_older_order(addmv, (input, mat, vec, *last), _FACTORS, out=out)  # type: ignore[no-any-return]
     input, mat, vec = lowered(_addmv, input, mat, vec)
     _ranks("mv", mat, vec, 2, 1)
     return into(out, _added(_addmv, input, mat, vec, beta, alpha))
@@ -500,12 +510,14 @@ def addr(
     input: Tensor,
     vec1: Tensor,
     vec2: Tensor,
-    *,
+    *last: Tensor,
     beta: float = 1,
     alpha: float = 1,
     out: Tensor | None = None,
 ) -> Tensor:
     """beta * input + alpha * vec1 vec2^T."""
+    if last:
+        return in_older_order(addr, (input, vec1, vec2, *last), _FACTORS, out=out)  # type: ignore[no-any-return]
     input, vec1, vec2 = lowered(_addr, input, vec1, vec2)
     _ranks("outer", vec1, vec2, 1, 1)
     return into(out, _added(_addr, input, vec1, vec2, beta, alpha))
@@ -516,12 +528,14 @@ def addbmm(
     input: Tensor,
     batch1: Tensor,
     batch2: Tensor,
-    *,
+    *last: Tensor,
     beta: float = 1,
     alpha: float = 1,
     out: Tensor | None = None,
 ) -> Tensor:
     """beta * input + alpha * (the sum of a batch of products)."""
+    if last:
+        return in_older_order(addbmm, (input, batch1, batch2, *last), _FACTORS, out=out)  # type: ignore[no-any-return]
     input, batch1, batch2 = lowered(_addbmm, input, batch1, batch2)
     _batches(batch1, batch2)
     return into(out, _added(_addbmm, input, batch1, batch2, beta, alpha))

@@ -393,11 +393,9 @@ def _logsumexp(x: Node, dim: Dim, keepdim: bool) -> Node:
 
 @public("logsumexp", _logsumexp, casts=ON_A_GPU)
 def logsumexp(
-    input: Tensor, dim: Dim, keepdim: bool = False, *, out: Tensor | None = None, **named: Any
+    input: Tensor, dim: Dim, keepdim: bool = False, *, out: Tensor | None = None
 ) -> Tensor:
     """log(sum(exp(input))) over `dim`, without overflow."""
-    if named:
-        dim, keepdim = numpys(named, dim, keepdim)
     return into(out, record(_logsumexp, input, hashable(dim), bool(keepdim)))
 
 

@@ -20,6 +20,7 @@ from ..recording.builders import builder
 from . import creation
 from .arguments import sizes
 from .call import public
+from .spellings import by_numpys_names
 
 if TYPE_CHECKING:
     from tilewright.ir.dtype import DType
@@ -74,6 +75,7 @@ def becoming(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
 
 @public("reshape")
 @cached_view
+@by_numpys_names
 def reshape(
     input: Tensor, *args: int | Sequence[int], shape: int | Sequence[int] | None = None
 ) -> Tensor:
@@ -86,6 +88,7 @@ def reshape(
 
 @public("view", function=False)
 @cached_view
+@by_numpys_names
 def view_(
     input: Tensor,
     *args: int | Sequence[int],
@@ -170,6 +173,7 @@ def reshape_as(input: Tensor, other: Tensor) -> Tensor:
 
 @public("flatten")
 @cached_view
+@by_numpys_names
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Dimensions start_dim … end_dim as one. A single dimension gives the tensor itself."""
     rank = input.dim()
@@ -202,6 +206,7 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
 
 @public("permute")
 @cached_view
+@by_numpys_names
 def permute(
     input: Tensor, *args: int | Sequence[int], dims: int | Sequence[int] | None = None
 ) -> Tensor:
@@ -222,6 +227,7 @@ def permute(
 
 @public("transpose", in_place=becoming, aliases=("swapdims",))
 @cached_view
+@by_numpys_names
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Two dimensions swapped."""
     rank = input.dim()
@@ -270,6 +276,7 @@ def movedim(input: Tensor, source: int | Sequence[int], destination: int | Seque
 
 @public("squeeze", in_place=becoming)
 @cached_view
+@by_numpys_names
 def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Dimensions of size 1 dropped: all of them, or those in `dim`."""
     rank = input.dim()
@@ -284,6 +291,7 @@ def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
 
 @public("unsqueeze", in_place=becoming)
 @cached_view
+@by_numpys_names
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """A dimension of size 1 put in at `dim`."""
     axis = normalize_axis(dim, input.dim() + 1)
@@ -292,6 +300,7 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
 
 @public("expand", function=False)
 @cached_view
+@by_numpys_names
 def expand(
     input: Tensor, *args: int | Sequence[int], size: int | Sequence[int] | None = None
 ) -> Tensor:
@@ -337,6 +346,7 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 @public("unfold", function=False)
 @cached_view
+@by_numpys_names
 def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """All windows of `size` elements, `step` apart, along `dimension`; their contents come last."""
     rank = input.dim()
@@ -358,6 +368,7 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
 
 @public("diagonal")
 @cached_view
+@by_numpys_names
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """A view of the elements [i, i + offset] of dimensions (`dim1`, `dim2`), as the last
     dimension."""
@@ -371,6 +382,7 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
 
 @public("as_strided", in_place=becoming, in_place_function=True)
 @cached_view
+@by_numpys_names
 def as_strided(
     input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Tensor:

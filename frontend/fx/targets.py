@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
+from ..overriding import SPACES
+
 _PACKAGE = __package__.partition(".")[0]
-_SPACES = ("", "nn.functional", "linalg", "fft", "special", "signal.windows", "nn.init")
 
 
 def namespaces() -> Iterator[tuple[str, ModuleType]]:
     """The modules whose functions take tensors: (PyTorch's path, module)."""
-    for path in _SPACES:
-        name = f"{_PACKAGE}.{path}" if path else _PACKAGE
-        yield (f"torch.{path}" if path else "torch"), importlib.import_module(name)
+    for path, home in SPACES.items():
+        yield path, importlib.import_module(f"{_PACKAGE}.{home}" if home else _PACKAGE)
 
 
 @functools.cache

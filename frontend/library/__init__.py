@@ -15,16 +15,31 @@ writes to.
 from .custom import (
     CustomOpDef,
     custom_op,
+    impl_abstract,
     register_autograd,
     register_fake,
     register_kernel,
     triton_op,
 )
 from .launching import wrap_triton
+from .libraries import (
+    Library,
+    _scoped_library,  # noqa: F401
+    define,
+    fallthrough_kernel,
+    impl,
+    infer_schema,
+)
 
 __all__ = [
     "CustomOpDef",
+    "Library",
     "custom_op",
+    "define",
+    "fallthrough_kernel",
+    "impl",
+    "impl_abstract",
+    "infer_schema",
     "register_autograd",
     "register_fake",
     "register_kernel",

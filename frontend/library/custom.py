@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -18,6 +19,11 @@ _defined: dict[str, CustomOpDef] = {}
 def defined(name: str) -> CustomOpDef | None:
     """The op of a full name, `namespace::name`, if it is defined."""
     return _defined.get(name)
+
+
+def forget(name: str) -> None:
+    """Take the definition of an op away."""
+    _defined.pop(name, None)
 
 
 class CustomOpDef:
@@ -49,6 +55,8 @@ class CustomOpDef:
         self._kernels: dict[str | None, Callable[..., Any]] = {}
         self.register_kernel(device_types, function)
         self._fake: Callable[..., Any] | None = None
+        self._whole: Callable[..., Any] | None = None  # differentiated through its own ops
+        self._schema = ""
         self._backward: Callable[..., Any] | None = None
         self._setup_context: Callable[..., Any] | None = None
         self._autograd: type[Function] = type(self.__name__, (_CustomFunction,), {})
@@ -119,6 +127,8 @@ class CustomOpDef:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         inputs, keywords = self._bound(args, kwargs)
+        if self._whole is not None:
+            return self._whole(*inputs, **keywords)
         call = _Call(self, inputs, keywords)
         result = self._autograd.apply(call, *call.tensors)
         return list(result) if call.gives_list else result
@@ -140,7 +150,7 @@ class CustomOpDef:
         kind = tensors[0].device.type if tensors else None
         function = self._kernels.get(kind) or self._kernels.get(None)
         if function is None:
-            kinds = ", ".join(str(k) for k in self._kernels)
+            kinds = ", ".join(str(k) for k in self._kernels) or "no device"
             raise NotImplementedError(
                 f"{self._qualname} has a kernel for {kinds}, and none for {kind}{at_user_line()}"
             )
@@ -345,8 +355,11 @@ def register_autograd(
     _named(op).register_autograd(backward, setup_context=setup_context)
 
 
-def register_fake(op: str | CustomOpDef, func: Callable[..., Any] | None = None, /) -> Any:
-    """See `CustomOpDef.register_fake`; a decorator without `func`. An op may be defined later."""
+def register_fake(
+    op: str | CustomOpDef, func: Callable[..., Any] | None = None, /, **options: Any
+) -> Any:
+    """See `CustomOpDef.register_fake`; a decorator without `func`. An op may be defined later.
+    options: PyTorch's `lib`, `allow_override`; they change nothing."""
     if isinstance(op, str) and op not in _defined:
         return func if func is not None else lambda function: function
     found = _named(op)
@@ -361,3 +374,14 @@ def register_kernel(
 ) -> Any:
     """See `CustomOpDef.register_kernel`."""
     return _named(op).register_kernel(device_types, func)
+
+
+def impl_abstract(qualname: str, func: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """Deprecated: `register_fake`."""
+    warnings.warn(
+        "torch.library.impl_abstract was renamed to torch.library.register_fake. Please use that "
+        "instead; we will remove torch.library.impl_abstract in a future version of PyTorch.",
+        FutureWarning,
+        stacklevel=2,
+    )
+    return register_fake(qualname, func)

@@ -12,9 +12,15 @@ from typing import Any
 
 
 class ProcessException(Exception):
+    """An end of a process that went wrong. error_index: the number of the process."""
+
+    error_index: int
+    error_pid: int
+
     def __init__(self, msg: str, error_index: int, pid: int):
         super().__init__(msg)
         self.msg, self.error_index, self.pid = msg, error_index, pid
+        self.error_pid = pid
 
 
 class ProcessRaisedException(ProcessException):
@@ -23,6 +29,8 @@ class ProcessRaisedException(ProcessException):
 
 class ProcessExitedException(ProcessException):
     """A process ended with a status other than 0, or by a signal."""
+
+    exit_code: int
 
     def __init__(
         self, msg: str, error_index: int, pid: int, exit_code: int, signal_name: str | None = None

@@ -3,6 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING
 
+from .. import paths
 from . import attention, functional, init, utils
 from .activation import (
     CELU,
@@ -219,6 +220,7 @@ __all__ = [
 # What few programs use is loaded when it is asked for.
 _LATER = {
     "adaptive": "AdaptiveLogSoftmaxWithLoss",
+    "factories": "factory_kwargs",
     "lazy": "LazyBatchNorm1d LazyBatchNorm2d LazyBatchNorm3d LazyConv1d LazyConv2d LazyConv3d "
     "LazyConvTranspose1d LazyConvTranspose2d LazyConvTranspose3d LazyInstanceNorm1d "
     "LazyInstanceNorm2d LazyInstanceNorm3d LazyLinear",
@@ -237,6 +239,4 @@ if not TYPE_CHECKING:
             value = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
             globals()[name] = value
             return value
-        raise AttributeError(
-            f"tilewright.nn has no {name!r}: it is not a name of PyTorch's, or not implemented yet"
-        )
+        return paths.found(__name__, name)

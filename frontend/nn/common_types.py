@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from .._tensor import Tensor
+
+T = TypeVar("T")
 
 _size_any_t = int | tuple[int, ...]
 _size_1_t = int | tuple[int]

@@ -334,6 +334,55 @@ class ParameterDict(Module):
     def items(self) -> Iterable[tuple[str, Any]]:
         return [(key, self[key]) for key in self._keys]
 
+    def copy(self) -> ParameterDict:
+        """Another dict of the same parameters."""
+        return ParameterDict(dict(self.items()))
+
+    def __or__(self, other: Any) -> ParameterDict:
+        made = self.copy()
+        made.update(other)
+        return made
+
+    def __ror__(self, other: Any) -> ParameterDict:
+        made = ParameterDict(other)
+        made.update(self)
+        return made
+
+    def __ior__(self, other: Any) -> ParameterDict:
+        self.update(other)
+        return self
+
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(list(self._keys))
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        """The parameter of a name, which becomes `default` if there is none."""
+        if key not in self._keys:
+            self[key] = default
+        return self[key]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self[key] if key in self._keys else default
+
+    def pop(self, key: str) -> Any:
+        """Take a parameter out, and return it."""
+        found = self[key]
+        del self[key]
+        return found
+
+    def popitem(self) -> tuple[str, Any]:
+        """Take the last parameter out, and return its name and it."""
+        key = next(reversed(self))
+        return key, self.pop(key)
+
+    def clear(self) -> None:
+        for key in list(self._keys):
+            del self[key]
+
+    def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
+        """A dict with the same value under each of `keys`."""
+        return ParameterDict((key, default) for key in keys)
+
     def update(self, parameters: Any) -> None:
         for name, value in parameters.items() if hasattr(parameters, "items") else parameters:
             self[name] = value

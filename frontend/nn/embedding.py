@@ -98,6 +98,21 @@ class EmbeddingBag(Module):
     """Sums, means or maxima of rows of weight[num_embeddings, embedding_dim]; see
     functional.embedding_bag."""
 
+    @classmethod
+    def from_pretrained(
+        cls, embeddings: Tensor, freeze: bool = True, *args: Any, **options: Any
+    ) -> EmbeddingBag:
+        """Bags of the given rows; by default they are not trained. The further arguments are those
+        of EmbeddingBag from `max_norm` on."""
+        if embeddings.dim() != 2:
+            raise AssertionError("Embeddings parameter is expected to be 2-dimensional")
+        names = "max_norm norm_type scale_grad_by_freq mode sparse include_last_offset padding_idx"
+        options |= dict(zip(names.split(), args))
+        rows, columns = embeddings.shape
+        made = cls(rows, columns, _weight=embeddings, **options)
+        made.weight.requires_grad = not freeze
+        return made
+
     def __init__(
         self,
         num_embeddings: int,

@@ -40,7 +40,8 @@ class Hooks(dict[str, OrderedDict[int, Any]]):
     def of(self, kind: str) -> list[tuple[Callable[..., Any], bool]]:
         """Each hook of a kind, and whether it takes keyword arguments."""
         with_kwargs: Any = self[WITH_KWARGS[kind]] if kind in WITH_KWARGS else ()
-        return [(hook, number in with_kwargs) for number, hook in self[kind].items()]
+        common = [] if self is EVERYWHERE else EVERYWHERE.of(kind)
+        return common + [(hook, number in with_kwargs) for number, hook in self[kind].items()]
 
     @threads.gives_way
     def call(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -53,7 +54,7 @@ class Hooks(dict[str, OrderedDict[int, Any]]):
                 replaced = hook(module, args)
                 if replaced is not None:
                     args = replaced if isinstance(replaced, tuple) else (replaced,)
-        watched = is_grad_enabled() and (self[BACKWARD] or self[BACKWARD_PRE])
+        watched = is_grad_enabled() and (self.of(BACKWARD) or self.of(BACKWARD_PRE))
         state = None
         if watched:
             state = _Passing(module, self)
@@ -84,6 +85,24 @@ class Hooks(dict[str, OrderedDict[int, Any]]):
                         f"was silenced as another error was raised in forward: {error}",
                         stacklevel=2,
                     )
+
+
+EVERYWHERE = Hooks()
+"""The hooks of all modules."""
+
+REGISTRATIONS: dict[str, OrderedDict[int, Any]] = {
+    kind: OrderedDict() for kind in ("parameter", "buffer", "module")
+}
+"""The hooks that see what modules are given, by its kind."""
+
+
+def registered(module: Any, kind: str, name: str, value: Any) -> Any:
+    """What a module keeps of a parameter, buffer or module that it is given: what the hooks make of
+    it."""
+    for hook in REGISTRATIONS[kind].values():
+        replaced = hook(module, name, value)
+        value = value if replaced is None else replaced
+    return value
 
 
 class _Passing:
@@ -125,7 +144,7 @@ class _Passing:
         whole: list[Any] = [None] * self.out_count
         for i, g in zip(self.out_places, grads, strict=True):
             whole[i] = g
-        for hook in list(self.hooks[BACKWARD_PRE].values()):
+        for hook, _ in self.hooks.of(BACKWARD_PRE):
             replaced = hook(self.module, tuple(whole))
             if replaced is not None:
                 whole = list(replaced) if isinstance(replaced, tuple) else [replaced]
@@ -142,7 +161,7 @@ class _Passing:
         return tuple(replaced[i] for i in self.places)
 
     def call_hooks(self, grad_input: tuple[Any, ...]) -> tuple[Any, ...]:
-        for hook in list(self.hooks[BACKWARD].values()):
+        for hook, _ in self.hooks.of(BACKWARD):
             replaced = hook(self.module, grad_input, self.grad_output)
             if replaced is not None:
                 grad_input = replaced if isinstance(replaced, tuple) else (replaced,)

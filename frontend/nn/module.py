@@ -14,7 +14,7 @@ from ..autograd.hooks import RemovableHandle
 from ..devices import device as Device
 from ..recording import threads
 from .entries import Entries
-from .hooks import BACKWARD, BACKWARD_PRE, FORWARD, FORWARD_PRE, NAMES, Hooks
+from .hooks import BACKWARD, BACKWARD_PRE, FORWARD, FORWARD_PRE, NAMES, Hooks, registered
 from .parameter import Buffer, Parameter
 from .state import HOOKS, State
 
@@ -47,6 +47,10 @@ class Module(State):
 
     Subclasses call `super().__init__()`, assign their parts as attributes and define `forward`.
     """
+
+    dump_patches = False  # PyTorch's older mark of modules with versions
+    call_super_init = False
+    T_destination = TypeVar("T_destination", bound="dict[str, Any]")
 
     training: bool
     _parameters: Entries
@@ -91,7 +95,7 @@ class Module(State):
         elif isinstance(value, Module):
             modules = self._entries("_modules", "module")
             self._forget(name, "_modules")
-            modules[name] = value
+            modules[name] = registered(self, "module", name, value)
         elif name in own.get("_parameters", ()):
             if value is not None:
                 raise TypeError(
@@ -195,7 +199,7 @@ class Module(State):
                 f"cannot assign '{type(param).__name__}' object to parameter '{name}' "
                 "(torch.nn.Parameter or None required)"
             )
-        entries[name] = param
+        entries[name] = registered(self, "parameter", name, param)
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Add a tensor that belongs to the module's state but is not trained."""
@@ -208,7 +212,7 @@ class Module(State):
                 f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' "
                 "(torch Tensor or None required)"
             )
-        entries[name] = tensor
+        entries[name] = registered(self, "buffer", name, tensor)
         if persistent:
             self._non_persistent_buffers_set.discard(name)
         else:
@@ -222,7 +226,7 @@ class Module(State):
         self._check_name(name, "module")
         if hasattr(self, name) and name not in entries:
             raise KeyError(f"attribute '{name}' already exists")
-        entries[name] = module
+        entries[name] = registered(self, "module", name, module)
 
     register_module = add_module
 
@@ -447,16 +451,46 @@ class Module(State):
         """Move parameters and buffers to memory that processes share which are forked from this."""
         return self._apply(lambda t: t.share_memory_())
 
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
+        """Put `module` at the path `target`. strict: only where a module is already."""
+        if not target:
+            raise ValueError("Cannot set the submodule without a target name!")
+        path, _, name = target.rpartition(".")
+        if not isinstance(module, Module):
+            raise ValueError(f"`module` is not an nn.Module, found {type(module)}")
+        parent = self.get_submodule(path)
+        if strict and not hasattr(parent, name):
+            raise AttributeError(f"{parent._get_name()} has no attribute `{name}`")
+        if hasattr(parent, name) and not isinstance(getattr(parent, name), Module):
+            raise AttributeError(f"`{name}` is not an nn.Module")
+        setattr(parent, name, module)
+
+    def _on(self, kind: str, device: DeviceLike | None) -> Any:
+        return self.to(f"{kind}:{device}" if isinstance(device, int) else device or kind)
+
+    def xpu(self, device: DeviceLike | None = None) -> Any:
+        """Refused as any move to a device that isn't there."""
+        return self._on("xpu", device)
+
+    def mtia(self, device: DeviceLike | None = None) -> Any:
+        """Refused as any move to a device that isn't there."""
+        return self._on("mtia", device)
+
+    def ipu(self, device: DeviceLike | None = None) -> Any:
+        """Refused as any move to a device that isn't there."""
+        return self._on("ipu", device)
+
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Nothing to do: every step is compiled."""
 
     # ---- hooks -------------------------------------------------------------------------------
 
     def _hook_registry(self) -> Hooks:
-        if self._hooks is None:
-            self.__dict__["_hooks"] = Hooks()
-        assert self._hooks is not None
-        return self._hooks
+        own = self.__dict__
+        if "_hooks" not in own:
+            own["_hooks"] = Hooks()
+        hooks: Hooks = own["_hooks"]
+        return hooks
 
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
@@ -504,7 +538,7 @@ class Module(State):
 
     @property
     def _is_full_backward_hook(self) -> bool | None:
-        return True if self._hooks is not None and self._hooks[BACKWARD] else None
+        return True if self._hooks is not None and self._hooks.of(BACKWARD) else None
 
     # ---- repr --------------------------------------------------------------------------------
 

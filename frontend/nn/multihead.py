@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tilewright.ir.dtype import bool_
+
 from ..functions.creation import empty
 from . import functional as F
 from . import init
@@ -99,6 +101,26 @@ class MultiheadAttention(Module):
         if self.bias_k is not None:
             init.xavier_normal_(self.bias_k)
             init.xavier_normal_(self.bias_v)
+
+    def merge_masks(
+        self, attn_mask: Tensor | None, key_padding_mask: Tensor | None, query: Tensor
+    ) -> tuple[Tensor | None, int | None]:
+        """One mask of both, and its kind: 0 for attn_mask alone, 1 for key_padding_mask alone, 2
+        for both, of shape (batch, heads, queries, keys); None for none."""
+        if key_padding_mask is not None and attn_mask is None:
+            return key_padding_mask, 1
+        if attn_mask is None:
+            return None, None
+        if key_padding_mask is None:
+            return attn_mask, 0
+        batch, length = query.shape[:2]
+        if attn_mask.dim() == 3:
+            wide = attn_mask.view(batch, -1, length, length)
+        else:
+            wide = attn_mask.view(1, 1, length, length).expand(batch, self.num_heads, -1, -1)
+        padding = key_padding_mask.view(batch, 1, 1, length).expand(-1, self.num_heads, -1, -1)
+        both = wide | padding if wide.dtype is bool_ else wide + padding
+        return both, 2
 
     def forward(
         self,

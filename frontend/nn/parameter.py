@@ -14,6 +14,7 @@ from .. import recording
 from .._tensor import Tensor, _copied
 from ..devices import device as Device
 from ..functions import creation
+from ..overriding import disabled, has_override
 from ..recording.epoch import Failed
 
 if TYPE_CHECKING:
@@ -26,11 +27,25 @@ if TYPE_CHECKING:
     from ..types import DeviceLike
 
 
-class Parameter(Tensor):
+class _ParameterMeta(type(Tensor)):  # type: ignore[misc]
+    def __instancecheck__(cls, instance: Any) -> bool:
+        """A tensor of another subclass, of which a parameter was made, is a parameter too."""
+        return super().__instancecheck__(instance) or (
+            cls is Parameter
+            and isinstance(instance, Tensor)
+            and getattr(instance, "_is_param", False)
+        )
+
+
+class Parameter(Tensor, metaclass=_ParameterMeta):
     """A tensor that becomes a parameter of the module it is assigned to.
 
     data: the value; the parameter shares its memory. requires_grad: whether it collects gradients.
+    Of a tensor of a subclass that has a say in calls (`__torch_function__`), the parameter is of
+    this subclass.
     """
+
+    __torch_function__: Any = disabled
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Self:
         if data is None:
@@ -39,6 +54,10 @@ class Parameter(Tensor):
             raise TypeError(
                 f"Parameter data has to be a Tensor, got {type(data).__name__}{at_user_line()}"
             )
+        if cls is Parameter and has_override(data) and not isinstance(data, Parameter):
+            own: Any = data.detach().requires_grad_(requires_grad)
+            own._is_param = True
+            return own
         count = getrefcount(data)  # on a line of its own: a pending call would hold it too
         return _taken(cls, data, count).requires_grad_(requires_grad)
 
@@ -99,6 +118,7 @@ _TEMPORARY: int = _Probe(creation.from_buffer(np.zeros(0, np.float32), recording
 class Buffer(Tensor):
     """A tensor that becomes a buffer of the module it is assigned to."""
 
+    __torch_function__: Any = disabled
     persistent: bool
 
     def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Self:
@@ -129,6 +149,7 @@ class UninitializedTensorMixin(Tensor):
     """
 
     cls_to_become: Any = Tensor
+    __torch_function__: Any = disabled
 
     @classmethod
     def _blank(cls, dtype: DType, device: str) -> Any:

@@ -197,6 +197,66 @@ class RNNBase(Module):
         y = y.reshape(-1, y.shape[-1]).index_select(0, places)
         return packed._with(y), self._as_given(last)
 
+    def check_input(self, input: Tensor, batch_sizes: Tensor | None) -> None:
+        """RuntimeError for an input of the wrong rank or size, ValueError for integers."""
+        if not input.is_floating_point():
+            raise ValueError(
+                f"RNN input dtype ({input.dtype}) must be floating point{at_user_line()}"
+            )
+        rank = 3 if batch_sizes is None else 2
+        if input.dim() != rank:
+            raise RuntimeError(
+                f"input must have {rank} dimensions, got {input.dim()}{at_user_line()}"
+            )
+        if input.shape[-1] != self.input_size:
+            raise RuntimeError(
+                f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got "
+                f"{input.shape[-1]}{at_user_line()}"
+            )
+
+    def get_expected_hidden_size(
+        self, input: Tensor, batch_sizes: Tensor | None
+    ) -> tuple[int, int, int]:
+        """The shape of an initial state for an input."""
+        batch = input.shape[0 if self.batch_first else 1]
+        if batch_sizes is not None:
+            batch = int(batch_sizes[0])
+        return len(self._names), batch, self.proj_size or self.hidden_size
+
+    def get_expected_cell_size(
+        self, input: Tensor, batch_sizes: Tensor | None
+    ) -> tuple[int, int, int]:
+        """The shape of the initial cell of an LSTM for an input."""
+        return (*self.get_expected_hidden_size(input, batch_sizes)[:2], self.hidden_size)
+
+    def check_hidden_size(
+        self, hx: Tensor, expected_hidden_size: tuple[int, ...],
+        msg: str = "Expected hidden size {}, got {}",
+    ) -> None:  # fmt: skip
+        """RuntimeError unless a state has the shape."""
+        if tuple(hx.shape) != tuple(expected_hidden_size):
+            raise RuntimeError(msg.format(expected_hidden_size, list(hx.shape)) + at_user_line())
+
+    def check_forward_args(self, input: Tensor, hidden: Any, batch_sizes: Tensor | None) -> None:
+        """RuntimeError for an input or states of the wrong shape."""
+        self.check_input(input, batch_sizes)
+        states = list(hidden) if self.mode == "LSTM" else [hidden]
+        shapes = [
+            self.get_expected_hidden_size(input, batch_sizes),
+            self.get_expected_cell_size(input, batch_sizes),
+        ]
+        for i, (state, shape) in enumerate(zip(states, shapes, strict=False)):
+            which = f"hidden[{i}]" if self.mode == "LSTM" else "hidden"
+            self.check_hidden_size(state, shape, f"Expected {which} size {{}}, got {{}}")
+
+    def permute_hidden(self, hx: Any, permutation: Tensor | None) -> Any:
+        """The states in another order of the batch; in the same without a permutation."""
+        if permutation is None:
+            return hx
+        if self.mode == "LSTM":
+            return tuple(apply_permutation(state, permutation) for state in hx)
+        return apply_permutation(hx, permutation)
+
     def _as_given(self, states: list[Any]) -> Any:
         return tuple(states) if self.mode == "LSTM" else states[0]
 

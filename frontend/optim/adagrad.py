@@ -57,6 +57,11 @@ class Adagrad(Optimizer):
             for p in group["params"]:
                 self._new_state(group, p)
 
+    def share_memory(self) -> None:
+        """Move the sums to memory that processes share which are forked from this one."""
+        for state in self.state.values():
+            state["sum"].share_memory_()
+
     def _new_state(self, group: dict[str, Any], p: Any) -> dict[str, Any]:
         state = self.state[p]
         state["step"] = 0

@@ -73,21 +73,37 @@ class Hooked:
         return self._registered(LOAD_POST, hook, prepend)
 
 
+COMMON: dict[str, OrderedDict[int, Any]] = {STEP_PRE: OrderedDict(), STEP_POST: OrderedDict()}
+"""The hooks of all optimizers."""
+
+
+def register_optimizer_step_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call hook(optimizer, args, kwargs) before each step of each optimizer; it may return new
+    (args, kwargs)."""
+    return add_hook(hook, COMMON[STEP_PRE])
+
+
+def register_optimizer_step_post_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call hook(optimizer, args, kwargs) after each step of each optimizer."""
+    return add_hook(hook, COMMON[STEP_POST])
+
+
 def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
     """`step` with the hooks around it. They are called once, even if it calls its base's step."""
 
     @functools.wraps(step)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         own = self.__dict__
-        if self._stepping or not (own.get(STEP_PRE) or own.get(STEP_POST)):
+        hooked = own.get(STEP_PRE) or own.get(STEP_POST) or any(COMMON.values())
+        if self._stepping or not hooked:
             return step(self, *args, **kwargs)
         own["_stepping"] = True
         try:
             args = (self, *args)
-            for hook in self._hooks_of(STEP_PRE):
+            for hook in (*COMMON[STEP_PRE].values(), *self._hooks_of(STEP_PRE)):
                 args, kwargs = arguments_of(hook(self, args, kwargs), args, kwargs, "step")
             result = step(*args, **kwargs)
-            for hook in self._hooks_of(STEP_POST):
+            for hook in (*self._hooks_of(STEP_POST), *COMMON[STEP_POST].values()):
                 hook(self, args, kwargs)
             return result
         finally:

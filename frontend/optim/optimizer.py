@@ -21,6 +21,8 @@ from ..functions import creation
 from ..functions.promotion import to
 from ..recording import epoch, threads
 from .hooks import LOAD_POST, LOAD_PRE, SAVE_POST, SAVE_PRE, Hooked, with_hooks
+from .hooks import register_optimizer_step_post_hook as register_optimizer_step_post_hook
+from .hooks import register_optimizer_step_pre_hook as register_optimizer_step_pre_hook
 
 ParamsT = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 Loss = TypeVar("Loss")

@@ -26,8 +26,24 @@ from ..functions import generator
 from ..nn import Module
 from ..recording import Handle, resolve
 from . import _pytree
+from .selective import (
+    CheckpointPolicy,
+    DefaultDeviceType,
+    SelectiveCheckpointContext,
+    check_backward_validity,
+    create_selective_checkpoint_contexts,
+    set_checkpoint_debug_enabled,
+    set_checkpoint_early_stop,
+)
 
 __all__ = [
+    "CheckpointPolicy",
+    "DefaultDeviceType",
+    "SelectiveCheckpointContext",
+    "check_backward_validity",
+    "create_selective_checkpoint_contexts",
+    "set_checkpoint_debug_enabled",
+    "set_checkpoint_early_stop",
     "CheckpointError",
     "checkpoint",
     "checkpoint_sequential",

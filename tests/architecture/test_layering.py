@@ -247,14 +247,16 @@ ROOMS = {
     """,
     "frontend": """
         devices layouts paths recording return_types torch_version
+        overriding
         distributed foreign functions futures multiprocessing settings types version
         __config__ _utils autograd backends exchange inspection linalg random replay signal testing
         _tensor aot library mps mtia naming profiler storage xpu
-        _custom_ops amp nn ops overrides
+        _custom_ops amp nn overrides
         _C compiler cpu fft masked optim publish serialization special tuning
-        __init__ _dynamo cuda hub short_time
+        __init__ _dynamo cuda hub operators short_time
+        ops
         utils
-        accelerator ao distributions func fx onnx
+        accelerator ao distributions func fx onnx quasirandom
         jit
         export
         as_torch

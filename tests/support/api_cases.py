@@ -537,6 +537,7 @@ LAYERS: tuple[Case, ...] = (
     ("softmax dtype", lambda m, x: x.softmax(-1, m.float64), ((2, 3),)),
     ("log_softmax", lambda m, x: m.log_softmax(x, -1), ((2, 3),)),
     ("prelu", lambda m, x, y: m.prelu(x, y), ((2, 3), (3,))),
+    ("hardshrink", lambda m, x: m.hardshrink(x, 0.3), ((2, 3),)),
     ("celu", lambda m, x: m.celu(x, 2.0), ((2, 3),)),
     ("selu", lambda m, x: m.selu(x), ((2, 3),)),
     ("threshold", lambda m, x: m.threshold(x, 0.5, 7.0), ((2, 3),)),

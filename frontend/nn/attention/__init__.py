@@ -56,3 +56,35 @@ def sdpa_kernel(
         yield {}
     finally:
         _sdp_enabled.update(before)
+
+
+# Implementations of flash attention that PyTorch may be given: a device has its own here.
+
+
+def list_flash_attention_impls() -> list[str]:
+    """None can be chosen."""
+    return []
+
+
+def current_flash_attention_impl() -> str | None:
+    """None: the device's own."""
+    return None
+
+
+def register_flash_attention_impl(impl: str, *, register_fn: object) -> None:
+    """Refused: kernels of attention are written by the framework."""
+    raise NotImplementedError(
+        f"register_flash_attention_impl({impl!r}): tilewright writes its own kernels of attention"
+    )
+
+
+def activate_flash_attention_impl(impl: str) -> None:
+    """ValueError: none is registered."""
+    raise ValueError(f"Unknown flash attention impl {impl!r}; available: none")
+
+
+def restore_flash_attention_impl() -> None:
+    """The device's own is in use."""
+
+
+WARN_FOR_UNFUSED_KERNELS = False

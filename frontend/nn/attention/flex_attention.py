@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from tilewright.ir import dtype as dtypes
 from tilewright.ir.location import at_user_line
 
@@ -103,11 +105,20 @@ def create_mask(
     return found
 
 
+def _ordered(blocks: Any, device: Any) -> tuple[Any, Any]:
+    """For each row of blocks the number of those that are marked, and all places, marked first."""
+    order = np.argsort(~blocks, axis=-1, kind="stable").astype(np.int32)
+    counts = blocks.sum(-1).astype(np.int32)
+    return creation.tensor(counts, device=device), creation.tensor(order, device=device)
+
+
 class BlockMask:
     """A mask_mod with its sizes, and the blocks in which it shows anything.
 
     shape: (B, H, Q_LEN, KV_LEN). BLOCK_SIZE: the sides of a block.
     """
+
+    shape: tuple[int, int, int, int]
 
     def __init__(
         self, mask_mod: _Mod, shape: tuple[int, int, int, int], block: tuple[int, int], device: Any
@@ -120,8 +131,6 @@ class BlockMask:
 
     def _full_and_shown(self) -> tuple[Any, Any]:
         """(whole blocks, blocks with anything), bool of shape (B, H, rows, columns)."""
-        import numpy as np
-
         shown = create_mask(self.mask_mod, *self.shape, device=self._device).cpu().numpy()
         (rows, columns), (q, kv) = self.BLOCK_SIZE, self.seq_lengths
         pad = [(0, 0), (0, 0), (0, -q % rows), (0, -kv % columns)]
@@ -129,6 +138,30 @@ class BlockMask:
         some = np.pad(shown, pad).reshape(blocks).any((3, 5))
         every = np.pad(shown, pad).reshape(blocks).all((3, 5))
         return every, some
+
+    def as_tuple(self, flatten: bool = True) -> tuple[Any, ...]:
+        """The lengths, the numbers and places of partial and of full blocks, the sides of a block
+        and the mask_mod: what PyTorch's BlockMask holds."""
+        every, some = self._full_and_shown()
+        partial = [*_ordered(some & ~every, self._device), *_ordered(every, self._device)]
+        turned = [
+            *_ordered((some & ~every).swapaxes(2, 3), self._device),
+            *_ordered(every.swapaxes(2, 3), self._device),
+        ]
+        lengths: tuple[Any, ...] = self.seq_lengths if flatten else (self.seq_lengths,)
+        sides: tuple[Any, ...] = self.BLOCK_SIZE if flatten else (self.BLOCK_SIZE,)
+        return (*lengths, *partial, *turned, *sides, self.mask_mod)
+
+    def to_string(self, grid_size: Any = (20, 20), limit: int = 4) -> str:
+        """A picture of the first `limit` masks: full blocks, partial ones, and spaces."""
+        every, some = self._full_and_shown()
+        lines = []
+        for batch, head in list(np.ndindex(every.shape[:2]))[:limit]:
+            lines.append(f"({batch}, {head})")
+            for full, part in zip(every[batch, head], some[batch, head], strict=True):
+                cells = ("\u2588" if f else "\u2591" if p else " " for f, p in zip(full, part))
+                lines.append("".join(cell * 2 for cell in cells))
+        return "\n".join(lines)
 
     def to_dense(self) -> Tensor:
         """1 for each block with anything, int32 of shape (B, H, rows, columns)."""

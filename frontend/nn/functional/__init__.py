@@ -1,5 +1,6 @@
 """torch.nn.functional: the layers as functions, each one record."""
 
+import importlib
 from typing import TYPE_CHECKING
 
 from ...functions.elementwise import sigmoid, tanh
@@ -65,6 +66,8 @@ from .dropout import (
     feature_alpha_dropout,
 )
 from .grids import (
+    GRID_SAMPLE_INTERPOLATION_MODES,  # noqa: F401
+    GRID_SAMPLE_PADDING_MODES,  # noqa: F401
     affine_grid,
     grid_sample,
 )
@@ -188,6 +191,8 @@ __all__ = [
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
+        if name == "_Reduction":
+            return importlib.import_module(".reductions", __name__)
         raise AttributeError(
             f"tilewright.nn.functional has no {name!r}: it is not a name of PyTorch's, or not "
             "implemented yet"

@@ -136,6 +136,7 @@ def softplus(
     return into(out, record(_softplus, input, float(beta), float(threshold)))
 
 
+@public("hardshrink")
 def hardshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
     """0 in [-lambd, lambd], x elsewhere."""
     return into(out, record(ops.hardshrink, input, float(lambd)))

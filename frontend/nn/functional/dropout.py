@@ -45,6 +45,18 @@ def _feature_dropout(x: Node, seed: Node, offset: Node, p: float, lead: int) -> 
     return x * keep_scale(seed, offset, mask, x.dtype, p)
 
 
+def of_channels(input: Tensor, p: float, training: bool, inplace: bool = False) -> Tensor:
+    """Dropout of whole channels of input[n, c, …]."""
+    p = _check(p)
+    if input.dim() < 2:
+        raise RuntimeError(
+            f"Feature dropout requires at least 2 dimensions in the input{at_user_line()}"
+        )
+    if not training or p == 0.0:
+        return input
+    return record_into(inplace, _feature_dropout, input, *draw(), p, 2)
+
+
 def _features(dims: int) -> Dropout:
     def function(
         input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False

@@ -50,6 +50,7 @@ _PATHS: dict[str, dict[str, str]] = {
         "lazy": "LazyInstanceNorm1d LazyInstanceNorm2d LazyInstanceNorm3d",
     },
     "lazy": {"lazy": "LazyModuleMixin"},
+    "linear_cross_entropy_options": {"chunking": "LinearCrossEntropyOptions"},
     "linear": {
         "linear": "Bilinear Identity Linear",
         "multihead": "NonDynamicallyQuantizableLinear",
@@ -62,7 +63,14 @@ _PATHS: dict[str, dict[str, str]] = {
         "MultiLabelSoftMarginLoss MultiMarginLoss NLLLoss NLLLoss2d PoissonNLLLoss SmoothL1Loss "
         "SoftMarginLoss TripletMarginLoss TripletMarginWithDistanceLoss",
     },
-    "module": {"module": "Module", "state": "_EXTRA_STATE_KEY_SUFFIX _IncompatibleKeys"},
+    "module": {
+        "module": "Module",
+        "state": "_EXTRA_STATE_KEY_SUFFIX _IncompatibleKeys",
+        "global_hooks": "register_module_backward_hook register_module_buffer_registration_hook "
+        "register_module_forward_hook register_module_forward_pre_hook "
+        "register_module_full_backward_hook register_module_full_backward_pre_hook "
+        "register_module_module_registration_hook register_module_parameter_registration_hook",
+    },
     "normalization": {
         "normalization": "CrossMapLRN2d GroupNorm LayerNorm LocalResponseNorm RMSNorm"
     },

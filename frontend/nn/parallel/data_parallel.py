@@ -47,6 +47,14 @@ def scatter(inputs: Any, target_gpus: Sequence[DeviceLike], dim: int = 0) -> lis
     return [_moved(inputs, lambda t: t.to(device))]
 
 
+def scatter_kwargs(
+    inputs: Any, kwargs: dict[str, Any] | None, target_gpus: Sequence[DeviceLike], dim: int = 0
+) -> tuple[tuple[Any, ...], tuple[dict[str, Any], ...]]:
+    """The parts of positional and keyword arguments for each device: there is one."""
+    parts = scatter((inputs, kwargs or {}), target_gpus, dim)
+    return tuple(a for a, _ in parts), tuple(k for _, k in parts)
+
+
 def gather(outputs: Sequence[Any], target_device: DeviceLike, dim: int = 0) -> Any:
     """The outputs of all devices, of which there is one, on `target_device`."""
     (only,) = outputs
@@ -79,6 +87,16 @@ def parallel_apply(
     ]
 
 
+def get_a_var(obj: Any) -> Tensor | None:
+    """The first tensor in an object of tuples, lists and dicts."""
+    if isinstance(obj, Tensor):
+        return obj
+    parts = obj.values() if isinstance(obj, Mapping) else obj
+    if isinstance(parts, (list, tuple)) or isinstance(obj, Mapping):
+        return next((found for each in parts if (found := get_a_var(each)) is not None), None)
+    return None
+
+
 class DataParallel(Module):
     """A model on the one device there is: inputs go there, and the model is called once.
 
@@ -104,6 +122,22 @@ class DataParallel(Module):
         if self.device_ids:
             self.output_device = self.device_ids[0] if output_device is None else output_device
             module.to(self.device_ids[0])
+
+    def replicate(self, module: T, device_ids: Sequence[DeviceLike]) -> list[T]:
+        return replicate(module, device_ids)
+
+    def scatter(
+        self, inputs: Any, kwargs: dict[str, Any] | None, device_ids: Sequence[DeviceLike]
+    ) -> tuple[Any, Any]:
+        return scatter_kwargs(inputs, kwargs, device_ids, self.dim)
+
+    def parallel_apply(
+        self, replicas: Sequence[Module], inputs: Sequence[Any], kwargs: Any
+    ) -> list[Any]:
+        return parallel_apply(replicas, inputs, kwargs, self.device_ids[: len(replicas)])
+
+    def gather(self, outputs: Sequence[Any], output_device: DeviceLike) -> Any:
+        return gather(outputs, output_device, self.dim)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         if not self.device_ids:

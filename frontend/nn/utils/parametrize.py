@@ -22,6 +22,7 @@ __all__ = [
     "is_parametrized",
     "register_parametrization",
     "remove_parametrizations",
+    "transfer_parametrizations_and_params",
     "type_before_parametrizations",
 ]
 
@@ -180,6 +181,25 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
     if not isinstance(found, ModuleDict):
         return False
     return bool(len(found)) if tensor_name is None else tensor_name in found
+
+
+def transfer_parametrizations_and_params(
+    from_module: Module, to_module: Module, tensor_name: str | None = None
+) -> Module:
+    """Give a module the parametrizations of another one, or those of one tensor, and the tensors
+    that are trained. Returns it."""
+    for name, found in from_module.parametrizations.items():
+        if tensor_name is not None and name != tensor_name:
+            continue
+        if not hasattr(to_module, name):
+            setattr(to_module, name, Parameter(getattr(from_module, name).detach().clone()))
+        for each in found:
+            register_parametrization(to_module, name, each)
+        made = to_module.parametrizations[name]
+        for own, theirs in zip(made._originals(), found._originals(), strict=True):
+            with recording.grad_mode(False):
+                own.copy_(theirs)
+    return to_module
 
 
 def remove_parametrizations(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tilewright.ir import dtype as dtypes
 from tilewright.ir.dtype import int64
 from tilewright.ir.location import at_user_line
 
@@ -73,6 +74,31 @@ class PackedSequence(_Fields):
 
     def half(self) -> PackedSequence:
         return self._with(self.data.half())
+
+    def long(self) -> PackedSequence:
+        return self._with(self.data.long())
+
+    def int(self) -> PackedSequence:
+        return self._with(self.data.int())
+
+    def short(self) -> PackedSequence:
+        return self._with(self.data.short())
+
+    def char(self) -> PackedSequence:
+        return self._with(self.data.to(dtypes.int8))
+
+    def byte(self) -> PackedSequence:
+        return self._with(self.data.to(dtypes.uint8))
+
+    def cuda(self, *args: Any, **kwargs: Any) -> PackedSequence:
+        return self.to(*(args or ("cuda",)), **kwargs)
+
+    def pin_memory(self) -> PackedSequence:
+        """The same sequences with pinned data."""
+        return self._with(self.data.pin_memory())
+
+    def is_pinned(self) -> bool:
+        return bool(self.data.is_pinned())
 
     @property
     def is_cuda(self) -> bool:

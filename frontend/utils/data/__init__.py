@@ -1,5 +1,8 @@
 """torch.utils.data: datasets, samplers, and the loader that makes batches of them."""
 
+from typing import TYPE_CHECKING
+
+from ... import paths
 from . import dataloader as dataloader
 from .collate import default_collate, default_convert
 from .dataset import (
@@ -46,3 +49,8 @@ __all__ = [
     "get_worker_info",
     "random_split",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        return paths.found(__name__, name)

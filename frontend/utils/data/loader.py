@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -41,6 +43,23 @@ class DataLoader(Generic[T]):
     multiprocessing_context: the way workers start, as a name (fork, spawn, forkserver) or a
     context. pin_memory: whether batches come in pinned memory, which a GPU copies from by itself.
     """
+
+    multiprocessing_context: Any  # None without workers
+
+    def check_worker_number_rationality(self) -> None:
+        """Warn if there are more workers than processors."""
+        count = os.cpu_count()
+        if hasattr(os, "sched_getaffinity"):
+            count = len(os.sched_getaffinity(0))
+        if count is not None and self.num_workers > count:
+            warnings.warn(
+                f"This DataLoader will create {self.num_workers} worker processes in total. Our "
+                f"suggested max number of worker in current system is {count}, which is smaller "
+                "than what this DataLoader is going to create. Please be aware that excessive "
+                "worker creation might get DataLoader running slow or even freeze, lower the "
+                "worker number to avoid potential slowness/freeze if necessary.",
+                stacklevel=2,
+            )
 
     def __init__(
         self,

@@ -1,0 +1,37 @@
+"""torch.hash_tensor: the bits of a tensor in one number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright.ir.dtype import uint64
+from tilewright.ir.location import at_user_line
+from tilewright.ir.shape import normalize_axis
+
+from . import creation
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+
+
+def hash_tensor(
+    input: Tensor, dim: int | Sequence[int] = (), *, keepdim: bool = False, mode: int = 0
+) -> Tensor:
+    """The exclusive or of the elements' bits, by dimensions or over all: uint64.
+
+    Floating-point numbers count as float64, others as int64. The host computes it.
+    """
+    if mode != 0:
+        raise RuntimeError(f"hash_tensor: the only mode is 0, got {mode}{at_user_line()}")
+    values = input.detach().cpu()._array()
+    wide = np.float64 if input.is_floating_point() else np.int64
+    bits = values.astype(wide).view(np.uint64).reshape(input.shape)
+    dims = (dim,) if isinstance(dim, int) else tuple(dim)
+    axes = tuple(normalize_axis(d, input.dim()) for d in dims) or tuple(range(input.dim()))
+    made: Any = bits
+    for axis in sorted(axes, reverse=True):
+        made = np.bitwise_xor.reduce(made, axis=axis, keepdims=keepdim)
+    return creation.tensor(np.asarray(made), dtype=uint64, device=input.device)

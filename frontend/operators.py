@@ -1,0 +1,122 @@
+"""The operators of PyTorch's namespace `aten`, as programs call them: torch.ops.aten.mm.default.
+
+Most are functions or methods of the same name. `_OTHERS` has those that differ.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from . import _tensor, naming, publish
+from .functions.call import DECLARED
+
+Function = Callable[..., Any]
+
+FORMS = frozenset(
+    "Tensor Scalar Tensor_Scalar Scalar_Tensor Tensor_Tensor Tensor_mode Scalar_mode Tensor_out "
+    "Scalar_out out int dim self other dtype device dtype_layout complex start start_step low "
+    "low_out stable values two value src ScalarOpt_dim dim_IntList IntList_out correction "
+    "correction_out self_int self_Tensor dim_max dim_min unary_out dims names prev input_scalar "
+    "ScalarSelf ScalarOther sections indices Tensor_indices_or_sections int_Scalar float Int str "
+    "Dimname List vec reduce mode p prim_Device prim_dtype bool_ generator size_hint split msg "
+    "padding padding_size full memory_format source_Storage source_Tensor any all".split()
+)
+"""The names that PyTorch's operators give to their forms."""
+
+
+def _to_copy(x: Any, **options: Any) -> Any:
+    options.pop("layout", None), options.pop("pin_memory", None)
+    return x.to(copy=True, **{name: value for name, value in options.items() if value is not None})
+
+
+def _index(x: Any, indices: Sequence[Any]) -> Any:
+    return x[tuple(slice(None) if each is None else each for each in indices)]
+
+
+def _index_put(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
+    return x.clone().index_put_(_given(x, indices), values, accumulate)
+
+
+def _index_put_(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
+    return x.index_put_(_given(x, indices), values, accumulate)
+
+
+def _given(x: Any, indices: Sequence[Any]) -> tuple[Any, ...]:
+    if any(each is None for each in indices):
+        raise NotImplementedError(
+            "aten::index_put with None among the indices: write x[:, index] = values"
+        )
+    return tuple(indices)
+
+
+def _slice(x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+    place: list[Any] = [slice(None)] * x.dim()
+    place[dim] = slice(start, end, step)
+    return x[tuple(place)]
+
+
+def _softmax(x: Any, dim: int, half_to_float: bool) -> Any:
+    return x.softmax(dim, dtype=_float32() if half_to_float else None)
+
+
+def _log_softmax(x: Any, dim: int, half_to_float: bool) -> Any:
+    return x.log_softmax(dim, dtype=_float32() if half_to_float else None)
+
+
+def _float32() -> Any:
+    return importlib.import_module(__package__).float32
+
+
+_OTHERS: dict[str, Function] = {
+    "_to_copy": _to_copy,
+    "index": _index,
+    "index_put": _index_put,
+    "index_put_": _index_put_,
+    "slice": _slice,
+    "_softmax": _softmax,
+    "_log_softmax": _log_softmax,
+    "_assert_async": naming._assert_async,
+    "_unsafe_view": lambda x, size: x.reshape(size).clone(),
+    "_local_scalar_dense": lambda x: x.item(),
+    "alias": lambda x: x.view(x.shape),
+    "lift_fresh_copy": lambda x: x.clone(),
+    "lift_fresh": lambda x: x,
+    "sym_size": lambda x, dim=None: x.size(dim),
+    "sym_stride": lambda x, dim=None: x.stride(dim),
+    "sym_numel": lambda x: x.numel(),
+    "sym_storage_offset": lambda x: x.storage_offset(),
+    "_is_all_true": lambda x: x.all(),
+    "_is_any_true": lambda x: x.any(),
+    "rsub": lambda x, other, alpha=1: other - x * alpha,
+}
+
+
+def of_aten(name: str) -> Function | None:
+    """The function of an operator's name; None if there is none."""
+    if name in _OTHERS:
+        return _OTHERS[name]
+    top = importlib.import_module(__package__)
+    space, _, rest = name.partition("_")
+    spaces = {"fft": "fft", "linalg": "linalg", "special": "special"}
+    if space in spaces and rest and hasattr(top, space):
+        found = getattr(
+            getattr(top, space), name if hasattr(getattr(top, space), name) else rest, None
+        )
+        if found is not None:
+            return found  # type: ignore[no-any-return]
+    if (
+        name in DECLARED
+        or name in publish.LATE
+        or name in top.__all__
+        or name.startswith("_foreach")
+    ):
+        found = getattr(top, name, None)
+        if callable(found) and not isinstance(found, type):
+            return found  # type: ignore[no-any-return]
+    method = getattr(_tensor.Tensor, name, None)
+    if callable(method) and not name.startswith("__"):
+        return method  # type: ignore[no-any-return]
+    found = getattr(importlib.import_module(f"{__package__}.nn.functional"), name, None)
+    return found if callable(found) else None

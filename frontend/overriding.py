@@ -1,0 +1,348 @@
+"""The protocol `__torch_function__`: classes and modes that decide what a public function gives.
+
+A program that has neither pays nothing. The first tensor of a class with a `__torch_function__`, or
+the first mode, makes all public functions ask (`watch`): the code of each is replaced by that of
+`_asking`, so every reference to a function, wherever it was taken, is still that function.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import FunctionType
+from typing import Any
+
+from tilewright.ir.location import at_user_line
+
+from .recording import Handle
+
+_TOP = __package__
+Function = Callable[..., Any]
+
+SPACES = {
+    "torch": "",
+    "torch.nn.functional": "nn.functional",
+    "torch.linalg": "linalg",
+    "torch.fft": "fft",
+    "torch.special": "special",
+    "torch.signal.windows": "signal.windows",
+    "torch.nn.init": "nn.init",
+}
+"""PyTorch's modules whose functions take tensors, and ours."""
+
+SILENT = frozenset(
+    "as_subclass compile explain fork from_dlpack from_numpy frombuffer get_device_module "
+    "is_storage is_tensor load save seed tune typename vmap wait is_grad_enabled".split()
+)
+"""Functions that ask nobody."""
+
+MAKERS = frozenset(
+    "arange as_tensor asarray empty empty_permuted empty_strided eye full linspace logspace ones "
+    "rand randint randn randperm scalar_tensor tensor zeros".split()
+)
+"""Functions that ask modes alone."""
+
+
+class _State(threading.local):
+    modes: list[Any]
+    classes = True  # whether classes are asked
+    skips = False  # whether the next call asks nobody
+
+    def __init__(self) -> None:
+        self.modes = []
+
+
+state = _State()
+
+
+def disabled(func: Function, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """The `__torch_function__` of a class that wants none."""
+    return func(*args, **(kwargs or {}))
+
+
+class without_classes:
+    """A block in which no class is asked; modes still are."""
+
+    def __enter__(self) -> None:
+        self._before, state.classes = state.classes, False
+
+    def __exit__(self, *exc: object) -> None:
+        state.classes = self._before
+
+
+class without_any(without_classes):
+    """A block in which nobody is asked."""
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        self._modes, state.modes = state.modes, []
+
+    def __exit__(self, *exc: object) -> None:
+        super().__exit__(*exc)
+        state.modes = self._modes
+
+
+def has_override(value: Any) -> bool:
+    """Whether a value's class has a `__torch_function__` of its own, or one from a subclass of
+    Tensor."""
+    kind = type(value)
+    own = getattr(kind, "__torch_function__", None)
+    return own is not None and own is not disabled and kind.__module__ != _TENSOR
+
+
+_TENSOR = f"{_TOP}._tensor"
+_PLAIN: set[type] = {int, float, bool, str, type(None)}  # classes whose values have no say
+
+
+def overriding(values: Iterable[Any]) -> list[Any]:
+    """The values that have a say, one of each class: subclasses first, then from the left."""
+    found: list[Any] = []
+    for value in values:
+        if not has_override(value) or any(type(value) is type(other) for other in found):
+            continue
+        places = [i for i, other in enumerate(found) if issubclass(type(value), type(other))]
+        found.insert(places[0] if places else len(found), value)
+    return found
+
+
+def _arguments(args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[Any]:
+    """The arguments that may have a say, those in lists too."""
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        kind = value.__class__
+        if kind in _PLAIN:
+            continue
+        if kind is list or kind is tuple:
+            yield from (each for each in value if each.__class__ not in _PLAIN)
+        else:
+            yield value
+
+
+def ask(func: Function, found: Sequence[Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """What the innermost mode gives for a call, or the first of the values in `found`.
+
+    NotImplemented passes the question on. TypeError if nobody answers.
+    """
+    types = tuple(map(type, found))
+    modes = state.modes
+    if modes:
+        *state.modes, mode = modes
+        try:
+            result = mode.__torch_function__(func, types, args, kwargs)
+        finally:
+            state.modes = modes
+        if result is not NotImplemented:
+            return result
+    if state.classes:
+        for value in found:
+            result = value.__torch_function__(func, types, args, kwargs)
+            if result is not NotImplemented:
+                return result
+    name = f"{getattr(func, '__module__', None) or 'torch'}.{getattr(func, '__name__', func)}"
+    asked = [f"mode object {modes[-1]!r}"] if modes else []
+    asked += [f"class {kind}" for kind in types]
+    raise TypeError(
+        f"Multiple dispatch failed for '{name}'; all __torch_function__ handlers returned "
+        f"NotImplemented: {', '.join(asked)}{at_user_line()}"
+    )
+
+
+def _dispatch(func: Function, own: Function, makes: bool) -> Function:
+    """The call of `func` with whoever has a say. own: what computes it."""
+
+    def dispatch(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        modes, classes = state.modes, state.classes
+        if state.skips:
+            state.skips = False
+            return own(*args, **kwargs)
+        if not modes and (not classes or (not kwargs and _PLAIN.issuperset(map(type, args)))):
+            return own(*args, **kwargs)
+        if makes and not modes:
+            with without_classes():
+                return own(*args, **kwargs)
+        found = overriding(_arguments(args, kwargs)) if classes and not makes else []
+        if not modes and not found:
+            return own(*args, **kwargs)
+        return ask(func, found, args, kwargs)
+
+    return dispatch
+
+
+def _asking(*args: Any, _dispatch: Any, **kwargs: Any) -> Any:
+    return _dispatch(args, kwargs)
+
+
+def _watch_function(function: FunctionType, func: Function, makes: bool = False) -> None:
+    """Make a function ask first. func: the one that is named in the question."""
+    signature = inspect.signature(function)
+    own = FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    own.__kwdefaults__ = function.__kwdefaults__
+    own.__annotations__ = function.__annotations__
+    code = _asking.__code__.replace(
+        co_name=function.__name__, co_freevars=function.__code__.co_freevars
+    )
+    function.__code__, function.__defaults__ = code, None
+    function.__kwdefaults__ = {"_dispatch": _dispatch(func, own, makes)}
+    _plain[function] = own
+    function.__signature__ = signature  # type: ignore[attr-defined]
+
+
+_plain: dict[FunctionType, Function] = {}  # what computes the functions that ask
+
+
+def plain(function: Any) -> Any:
+    """What computes a function, without the question."""
+    return _plain.get(function, function)
+
+
+_watching = False
+
+
+def watch() -> None:
+    """Make all public functions and methods ask."""
+    global _watching
+    if _watching:
+        return
+    _watching = True
+    top = importlib.import_module(_TOP)
+    tensor = top.Tensor
+    parameter = importlib.import_module(f"{_TOP}.nn").Parameter
+    _PLAIN.update({tensor, parameter, top.dtype, top.device, top.Size})
+    functions: dict[FunctionType, list[str]] = {}  # with the names that they have
+    for full, each in public_functions():
+        functions.setdefault(each, []).append(full.rpartition(".")[2])
+    for name, each in list(vars(tensor).items()):
+        if isinstance(each, FunctionType) and _is_public(name) and name not in SILENT:
+            functions.setdefault(each, []).append(name)
+    operators = _operators()
+    for each, names in functions.items():
+        if each.__name__ not in names:
+            each.__name__ = names[0]
+        _watch_function(each, operators.get(id(each), each), each.__name__ in MAKERS)
+
+
+def _is_public(name: str) -> bool:
+    return not name.startswith("_") or (name.endswith("__") and name not in _UNASKED)
+
+
+# Methods that Python itself calls, and that PyTorch's protocol leaves alone.
+_UNASKED = frozenset({"__new__", "__hash__", "__init_subclass__", "__iter__", "__dlpack_device__"})
+
+
+def public_functions() -> Iterator[tuple[str, FunctionType]]:
+    """The functions of PyTorch's modules that ask: (full name, function)."""
+    declared = importlib.import_module(f"{_TOP}.functions.call").DECLARED
+    top = importlib.import_module(_TOP)
+    later = [getattr(top, name) for name in top.__all__]  # those of modules that load later
+    ours = {
+        id(function)
+        for op in declared.values()
+        for function in (op.function, op.in_place_function)
+        if function is not None
+    }
+    for path, home in SPACES.items():
+        module = importlib.import_module(f"{_TOP}.{home}" if home else _TOP)
+        for name in getattr(module, "__all__", None) or dir(module):
+            each = getattr(module, name, None)
+            if not isinstance(each, FunctionType) or name.startswith("_") or name in SILENT:
+                continue
+            at_root = path == "torch" and id(each) not in ours
+            if at_root and name not in MAKERS and not name.endswith(("_like", "_")):
+                continue
+            yield f"{path}.{name}", each
+    del later
+
+
+def _operators() -> dict[int, Function]:
+    """The methods that PyTorch names when an operator is used, by our operator's id."""
+    declared = importlib.import_module(f"{_TOP}.functions.call").DECLARED
+    named: dict[int, Function] = {}
+    for op in declared.values():
+        for operator, method in (op.operators or {}).items():
+            reflected = operator.startswith("__r") and operator.removeprefix("__r") in _COMMUTES
+            forward = operator.strip("_") in _FORWARD
+            if op.method is not None and (forward or reflected):
+                named[id(method)] = op.method
+            elif (
+                op.in_place is not None and operator.startswith("__i") and operator != "__invert__"
+            ):
+                named[id(method)] = op.in_place
+    return named
+
+
+_FORWARD = frozenset("add sub mul truediv mod pow matmul neg gt lt ge le ne".split())
+_COMMUTES = frozenset({"add__", "mul__"})
+
+# ---- classes of tensors ------------------------------------------------------------------------
+
+
+def default(cls: type, func: Function, types: Any, args: Any, kwargs: Any) -> Any:
+    """The `__torch_function__` of Tensor: results are of the subclass that was given."""
+    if not all(issubclass(cls, each) for each in types):
+        return NotImplemented
+    with without_classes():
+        result = func(*args, **(kwargs or {}))
+    return result if func in unwrapped() else _converted(result, cls)
+
+
+def unwrapped() -> set[Function]:
+    """The functions whose results keep their class."""
+    tensor = importlib.import_module(_TENSOR).Tensor
+    return {vars(tensor)[name].__get__ for name in ("_base", "grad")}
+
+
+def _converted(result: Any, cls: type) -> Any:
+    if isinstance(result, Handle):
+        return result if isinstance(result, cls) else result.as_subclass(cls)  # type: ignore[attr-defined]
+    if isinstance(result, (tuple, list)):
+        parts = [_converted(each, cls) for each in result]
+        return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
+    return result
+
+
+_adopted: set[type] = set()
+
+
+def adopt(cls: type) -> None:
+    """Prepare for tensors of a subclass: functions ask from now on, and so do its properties."""
+    if cls in _adopted or getattr(cls, "__torch_function__", disabled) is disabled:
+        return
+    _adopted.add(cls)
+    watch()
+    tensor = importlib.import_module(_TENSOR).Tensor
+    for name, value in list(vars(tensor).items()):
+        if not isinstance(value, property) or name == "__dict__":
+            continue
+        if inspect.getattr_static(cls, name, None) is value:
+            setattr(cls, name, _asking_property(value))
+
+
+def _asking_property(plain: property) -> property:
+    """A property of a subclass that asks before it is read, written or deleted."""
+
+    def asking(name: str, own: Function | None) -> Any:
+        if own is None:
+            return None
+        func = getattr(plain, name)
+
+        def call(*args: Any) -> Any:
+            if not state.classes and not state.modes:
+                return own(*args)
+            found = overriding(args) if state.classes else []
+            return ask(func, found, args, {}) if found or state.modes else own(*args)
+
+        return call
+
+    return property(
+        asking("__get__", plain.fget),
+        asking("__set__", plain.fset),
+        asking("__delete__", plain.fdel),
+        plain.__doc__,
+    )

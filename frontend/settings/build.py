@@ -1,0 +1,37 @@
+"""What PyTorch tells of its build, and switches of its processor: torch.has_lapack, …"""
+
+from __future__ import annotations
+
+from ..devices import device
+
+has_lapack = has_openmp = has_spectral = True
+"""Whether there are factorizations, threads in kernels, and Fourier transforms."""
+
+has_mkl = False
+DeviceObjType = device
+
+_warn_always = False
+
+
+def is_vulkan_available() -> bool:
+    return False
+
+
+def set_warn_always(b: bool, /) -> None:
+    """Choose whether warnings that come once come each time. Python's filters choose here."""
+    global _warn_always
+    _warn_always = b
+
+
+def is_warn_always_enabled() -> bool:
+    return _warn_always
+
+
+def set_flush_denormal(mode: bool) -> bool:
+    """Whether tiny numbers are taken for 0 from now on: never, as kernels keep them. Returns
+    whether the mode could be set."""
+    return not mode
+
+
+def init_num_threads() -> None:
+    """The workers are there when they are needed."""

@@ -1,0 +1,90 @@
+"""Spellings of calls that PyTorch takes beside the usual: NumPy's names, Python's types, and
+numbers between tensors."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+
+NUMPYS = (
+    """
+sum(a, axis=1, keepdims=True)|mean(a, axis=0)|stack([a, a], axis=1)|cat([a, a], axis=1)
+squeeze(a[:1], axis=0)|unsqueeze(a, axis=0)|sort(a, axis=0).values|cumsum(a, axis=1)
+cumprod(a, axis=0)|softmax(a, axis=1)|log_softmax(a, axis=0)|gather(a, axis=0, index=i)
+index_select(a, axis=0, index=i[0])|logsumexp(a, axis=1)|median(a, axis=1).values
+kthvalue(a, k=1, axis=1).values|topk(a, k=2, axis=0).values|nansum(a, axis=1)
+count_nonzero(a, axis=1)|diff(a, axis=0)|argmax(a, axis=1)|max(a, axis=1).values
+amax(a, axis=1, keepdims=True)|std(a, axis=1)|var(a, axis=1, keepdims=True)|prod(a, axis=1)
+any(a > 0, axis=1)|all(a > 0, axis=1, keepdims=True)|abs(x=a)|sin(a=a)|exp(x1=a)
+maximum(x1=a, x2=a * 2)|mul(x=a, x2=a)|split(a, 1, dim=0)[1]|chunk(a, 2, axis=0)[1]
+unbind(a, axis=1)[0]|roll(a, 1, dims=0)|norm(a, p=2, dim=0)|swapaxes(a, axis0=0, axis1=1)
+unflatten(a, dim=1, sizes=(1, 3))|narrow(a, dim=1, start=0, length=2)|select(a, dim=1, index=0)
+nanmean(a, axis=1)|logcumsumexp(a, axis=1)|cummax(a, axis=1).values|mode(a, axis=1).values
+aminmax(a, dim=1).max|renorm(a, p=2, axis=0, maxnorm=1)|take_along_dim(a, i, axis=0)
+zeros(2, dtype=int)|ones(2, dtype=float)|arange(3, dtype=float)|sum(a, dtype=int)
+full((2,), 1, dtype=bool)|ones(2).to(int)|ones(2).to("cpu", float)|ones(2).to(dtype=bool)
+iinfo(int).max
+""".strip()
+    .replace("\n", "|")
+    .split("|")
+)
+
+
+@pytest.mark.parametrize("call", NUMPYS)
+def test_names_of_numpy_and_types_of_python(torch: Any, call: str) -> None:
+    def run(T: Any) -> Any:
+        a = T.tensor(np.random.RandomState(0).randn(3, 3))
+        i = T.tensor([[0, 2, 1]])
+        found = eval(
+            f"T.{call}", {"T": T, "a": a, "i": i, "int": int, "float": float, "bool": bool}
+        )
+        return found.numpy() if isinstance(found, T.Tensor) else np.asarray(found)
+
+    ours, theirs = run(tilewright), run(torch)
+    assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+OLDER = (
+    """
+add(a, 2, a)|add(a[0], 2, a)|a.clone().add_(-0.5, a)|sub(a, 2, a)|addcmul(a, 3, a, a)
+a.clone().addcmul_(0.1, a, a)|a.clone().addcdiv_(-0.1, a, a)|addmm(2, a, 3, a, a)
+addmm(2, a, a, a)|a.clone().addmm_(2, 3, a, a)|addmv(2, a[0], 3, a, a[0])|baddbmm(2, b, 3, b, b)
+addbmm(2, a, 3, b, b)|addr(2, a, 3, a[0], a[0])
+""".strip()
+    .replace("\n", "|")
+    .split("|")
+)
+
+
+@pytest.mark.parametrize("call", OLDER)
+def test_numbers_between_tensors(torch: Any, call: str) -> None:
+    def run(T: Any) -> Any:
+        a = T.tensor(np.random.RandomState(0).randn(3, 3))
+        written = call if call.startswith("a.") else f"T.{call}"
+        return eval(written, {"T": T, "a": a, "b": a[None]}).numpy()
+
+    with pytest.warns(UserWarning, match="This overload of"):
+        ours = run(tilewright)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch warns once in a process
+        theirs = run(torch)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+def test_unknown_names_are_errors() -> None:
+    a = tilewright.ones(2, 2)
+    for call in (
+        lambda: tilewright.softmax(a, dims=1),
+        lambda: tilewright.sin(a, x=a),
+        lambda: tilewright.mul(a, a, axis=1),
+        lambda: tilewright.stack([a], dim=0, axis=0),
+        lambda: a.unsqueeze(dim=0, keepdims=True),
+    ):
+        with pytest.raises(TypeError):
+            call()
