@@ -1,4 +1,4 @@
-"""torch.fx.operator_schemas: the arguments of calls in the order, or by the names, of signatures."""
+"""torch.fx.operator_schemas: the arguments of calls in the order of signatures, or by name."""
 
 from __future__ import annotations
 
