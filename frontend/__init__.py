@@ -314,13 +314,15 @@ if not TYPE_CHECKING:  # tools/stubs.py tells a checker every name
 
 
 def get_device_module(device: DeviceLike | None = None) -> Any:  # noqa: F811  (its argument's name is PyTorch's)
-    """The module for a device's kind: always `torch.cuda`."""
+    """The module for a device's kind, such as `torch.cuda`, which it is for None."""
     from .devices import device as Device
 
     kind = Device("cuda" if device is None else device).type
-    if kind != "cuda":
-        raise RuntimeError(f"Invalid device_type of {kind!r}: only cuda has a module of its own")
-    return _importlib.import_module(".cuda", __name__)
+    if kind not in ("cpu", "cuda", "mps", "mtia", "xpu"):
+        raise RuntimeError(
+            f"Device '{kind}' does not have a corresponding module registered as 'torch.{kind}'."
+        )
+    return _importlib.import_module(f".{kind}", __name__)
 
 
 _install()

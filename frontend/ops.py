@@ -7,10 +7,12 @@ function of torch of that name.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 from tilewright.ir.location import at_user_line
 
@@ -117,12 +119,26 @@ class _Ops(ModuleType):
         return found
 
 
-def load_library(path: str) -> NoReturn:
-    """Refused: libraries of operators are built on PyTorch's own compiled part."""
-    raise OSError(
-        f"torch.ops.load_library: {path} is made for PyTorch's own binaries, which tilewright "
-        f"doesn't have{at_user_line()}"
-    )
+_OURS = {
+    ("torchvision", "_C"): "tilewright.vision.operators",
+    ("torchvision", "image"): "tilewright.vision.images",
+}
+"""Libraries of packages whose operators we have: (folder, file without its endings)."""
+
+
+def load_library(path: str | os.PathLike[str]) -> None:
+    """Define the operators of torchvision's compiled part, with our own kernels.
+
+    Other libraries are refused with an OSError: they are built on PyTorch's compiled part.
+    """
+    place = Path(path)
+    ours = _OURS.get((place.parent.name, place.name.partition(".")[0]))
+    if ours is None:
+        raise OSError(
+            f"torch.ops.load_library: {path} is made for PyTorch's own binaries, which tilewright "
+            f"doesn't have{at_user_line()}"
+        )
+    importlib.import_module(ours)
 
 
 def import_module(module: str) -> None:

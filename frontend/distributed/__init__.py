@@ -7,6 +7,7 @@ annotate their functions are here.
 from __future__ import annotations
 
 import enum
+import importlib
 import os
 from datetime import timedelta
 from typing import Any, NoReturn
@@ -137,9 +138,14 @@ _COLLECTIVES = frozenset(
 )
 
 
+_MODULES = frozenset("device_mesh distributed_c10d optim tensor".split())
+
+
 def __getattr__(name: str) -> Any:
     if name in _COLLECTIVES:
         return _uninitialized(name)
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(
         f"torch.distributed has no {name!r}: tilewright has no distributed package yet"
     )

@@ -361,6 +361,7 @@ def _like(value: Any) -> Any:
         input: Any,
         *,
         dtype: Any = None,
+        layout: Any = None,
         device: Any = None,
         requires_grad: bool = False,
         memory_format: Any = None,
@@ -386,6 +387,7 @@ def empty_like(
     input: Tensor,
     *,
     dtype: DType | None = None,
+    layout: Any = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
     memory_format: str | None = None,
@@ -406,8 +408,10 @@ def full_like(
     fill_value: Number | Tensor,
     *,
     dtype: DType | None = None,
+    layout: Any = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
+    memory_format: Any = None,
     pin_memory: bool = False,
 ) -> Tensor:
     if isinstance(fill_value, Handle):

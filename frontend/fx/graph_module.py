@@ -64,6 +64,17 @@ def _assign_attr(value: Any, to_module: Module, target: str) -> None:
         setattr(to_module, name, value)
 
 
+_USER_PRESERVED_ATTRIBUTES_KEY = "_user_preserved_attributes"
+
+
+class _CodeOnlyModule(Module):
+    """A module with the attributes of another one, without its class."""
+
+    def __init__(self, body: dict[str, Any]):
+        super().__init__()
+        self.__dict__ = body
+
+
 class GraphModule(Module):
     """A module whose forward is a Graph. Assign `graph`, or change it and call `recompile`.
 

@@ -26,7 +26,11 @@ from .unpickling import (
 )
 from .writing import save
 
+DEFAULT_PROTOCOL = 2
+"""The protocol of the pickles that `save` writes unless it is told another one."""
+
 __all__ = [
+    "DEFAULT_PROTOCOL",
     "LoadEndianness",
     "SourceChangeWarning",
     "UnpicklingError",

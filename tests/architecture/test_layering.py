@@ -256,7 +256,8 @@ ROOMS = {
         __init__ _dynamo cuda hub operators short_time
         ops
         utils
-        accelerator ao distributions func fx onnx quasirandom
+        _subclasses accelerator ao distributions func fx onnx quasirandom vision
+        _higher_order_ops
         jit
         export
         as_torch

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import accumulator, float32, int64
+from tilewright.ir.dtype import accumulator, float32, int64, uint8
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
@@ -16,6 +16,7 @@ from ...functions.elementwise import ON_A_GPU
 from ...functions.promotion import to
 from ...recording import record
 from ...recording.builders import builder
+from .byte_resampling import resized_bytes
 from .pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 
 if TYPE_CHECKING:
@@ -208,6 +209,10 @@ def interpolate(
         scales = tuple(n / m for n, m in zip(spatial, sizes, strict=True))
     else:
         scales = tuple(1 / f for f in factors)
+    if input.dtype is uint8 and mode in ("bilinear", "bicubic"):
+        return resized_bytes(
+            input, sizes, scales, mode == "bicubic", bool(align_corners), antialias
+        )
     build = _interpolate_smoothly if antialias else _interpolate
     return record(build, input, sizes, scales, mode, bool(align_corners))
 
