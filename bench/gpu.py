@@ -215,7 +215,7 @@ def card_of(tw: Any, device: str) -> Any:
     """The runtime's device."""
     from tilewright.runtime import devices
 
-    return devices.get(tw.zeros((), device=device)._meta()[2])
+    return devices.get(tw.zeros((), device=device)._typed()[2])
 
 
 def about(tw: Any, device: str) -> Iterator[tuple[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 from ._tensor import Tensor as _Tensor
@@ -33,11 +33,15 @@ def DispatchKeySet(key: DispatchKey) -> DispatchKey:
     return key
 
 
-class _ExcludeDispatchKeyGuard(nullcontext[None]):
-    """A block without some layers: they aren't there anyway."""
+def _ExcludeDispatchKeyGuard(keys: DispatchKey) -> AbstractContextManager[Any]:
+    """A block without some layers. Of them only autocast is there, for each kind of device."""
+    from .amp import autocast
 
-    def __init__(self, keys: DispatchKey):
-        super().__init__()
+    block = ExitStack()
+    for key, kind in ((DispatchKey.AutocastCPU, "cpu"), (DispatchKey.AutocastCUDA, "cuda")):
+        if key in keys:
+            block.enter_context(autocast(kind, enabled=False))
+    return block
 
 
 def _is_torch_function_enabled() -> bool:

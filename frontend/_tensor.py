@@ -60,7 +60,18 @@ else:
     Methods = Handle
 
 
-class Tensor(Methods):
+class _TensorMeta(type(Handle)):  # type: ignore[misc]
+    """The class of Tensor and its subclasses. Each has Tensor's `__dict__` as its own, or a second
+    base class would show a tensor's state among its attributes."""
+
+    def __new__(mcs, name: str, bases: Any, body: dict[str, Any], **options: Any) -> Any:
+        tensors = [base for base in bases if isinstance(base, _TensorMeta)]
+        if tensors:
+            body.setdefault("__dict__", vars(tensors[0])["__dict__"])
+        return super().__new__(mcs, name, bases, body, **options)
+
+
+class Tensor(Methods, metaclass=_TensorMeta):
     """A multi-dimensional array on a device, recorded when called, computed when read.
 
     torch.tensor and the other creation functions make tensors. Tensor(data) makes a float32 copy of
@@ -79,7 +90,7 @@ class Tensor(Methods):
         """This tensor as an instance of a subclass of Tensor, sharing its memory."""
         out: Any = object.__new__(cls)
         storage = recording.storage_of(self)
-        out._storage, out._chain, out._aval = storage, self._chain, self._meta()
+        out._storage, out._chain, out._aval = storage, self._chain, self._typed()
         out._root, out._leaf, out._writes = self._root, self._leaf, self._writes
         overriding.adopt(cls)
         return out
@@ -119,7 +130,7 @@ class Tensor(Methods):
 
     # ---- properties --------------------------------------------------------------------------
 
-    def _meta(self) -> tuple[Size, DType, str]:
+    def _typed(self) -> tuple[Size, DType, str]:
         node = self._node
         if node is not None:
             return node.shape, node.dtype, node.device or "cpu"
@@ -139,7 +150,7 @@ class Tensor(Methods):
 
     @property
     def device(self) -> Device:
-        return device_module.named(self._meta()[2])
+        return device_module.named(self._typed()[2])
 
     @property
     def ndim(self) -> int:
@@ -361,7 +372,7 @@ class Tensor(Methods):
 
     @property
     def is_meta(self) -> bool:
-        return self._meta()[2] == "meta"
+        return self._typed()[2] == "meta"
 
     @property
     def layout(self) -> layouts.layout:
@@ -406,7 +417,7 @@ class Tensor(Methods):
         """An array that shares the tensor's memory: each sees what the other writes."""
         if force:
             return arrays.export(self.detach().cpu())
-        if self.requires_grad:
+        if self.requires_grad and recording.is_grad_enabled():
             raise RuntimeError(
                 "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() "
                 f"instead.{at_user_line()}"
@@ -606,7 +617,7 @@ class Tensor(Methods):
         result = self
         if where is not None:
             name = device_module.resolve(where)
-            if name != result._meta()[2]:
+            if name != result._typed()[2]:
                 if self.is_meta:
                     raise NotImplementedError(
                         "Cannot copy out of meta tensor; no data! Please use "
@@ -715,7 +726,7 @@ class Tensor(Methods):
         """A tensor of this tensor's type, made from data or of a size."""
         from .functions import typed
 
-        _, dtype, device = self._meta()
+        _, dtype, device = self._typed()
         return typed.constructed(dtype, device, data, **options)
 
     def type_as(self, other: Tensor) -> Tensor:
@@ -802,10 +813,10 @@ class Tensor(Methods):
         return self.copy_(value)
 
     def zero_(self) -> Self:
-        key = (Tensor.zero_, *self._meta())
+        key = (Tensor.zero_, *self._typed())
         node = recording.lookup(key)
         if node is None:
-            shape, dtype, device = self._meta()
+            shape, dtype, device = self._typed()
             zeros = ops.expand(ops.constant(0, dtype, device), shape)
             node = recording.remember(key, zeros)
         return recording.assign(self, node)
@@ -840,7 +851,7 @@ class Tensor(Methods):
         array = np.zeros(views.numel(shape), dtype=self.dtype.np)
         old = np.asarray(self._array()).reshape(-1)[: array.size]
         array[: old.size] = old
-        _, dtype, name = self._meta()
+        _, dtype, name = self._typed()
         array = array.reshape(shape)
         self._buffer = array if name == "cpu" else devices.get(name).from_numpy(array)
         self._aval = (Size(shape), dtype, name)
@@ -859,7 +870,7 @@ def _check_grad(t: Any, value: Any) -> None:
         )
     if value is t:
         raise RuntimeError(f"can't assign Variable as its own grad{at_user_line()}")
-    (shape, dtype, device), (own, kind, where) = value._meta(), t._meta()
+    (shape, dtype, device), (own, kind, where) = value._typed(), t._typed()
     if tuple(shape) != tuple(own):
         raise RuntimeError(
             f"attempting to assign a gradient of size '{list(shape)}' to a tensor of size "

@@ -141,7 +141,7 @@ class CompiledModel:
     def _buffer(self, t: Any) -> Any:
         device = self._loaded.device
         if t.device.type == "cuda":
-            name = t._meta()[2]
+            name = t._typed()[2]
             buffer = flushing.value_of(recording.resolve(t))
             return (
                 device.copied(buffer, runtime_devices.get(name)) if name != device.name else buffer

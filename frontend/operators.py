@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from . import _tensor, naming, publish
 from .functions.call import DECLARED
@@ -69,7 +69,16 @@ def _float32() -> Any:
     return importlib.import_module(__package__).float32
 
 
+def _without(name: str) -> Function:
+    def refuse(*args: Any, **options: Any) -> NoReturn:
+        raise NotImplementedError(f"there is no aten.{name} here: call torch's public functions")
+
+    return refuse
+
+
 _OTHERS: dict[str, Function] = {
+    # Packages name these when they are imported, to tell what their own tensors do there.
+    **{name: _without(name) for name in ("_sparse_addmm", "_sparse_mm_reduce_impl")},
     "_to_copy": _to_copy,
     "index": _index,
     "index_put": _index_put,
@@ -89,6 +98,7 @@ _OTHERS: dict[str, Function] = {
     "sym_storage_offset": lambda x: x.storage_offset(),
     "_is_all_true": lambda x: x.all(),
     "_is_any_true": lambda x: x.any(),
+    "_pin_memory": lambda x, device=None: x.pin_memory(),
     "rsub": lambda x, other, alpha=1: other - x * alpha,
 }
 

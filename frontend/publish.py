@@ -82,10 +82,10 @@ LATER = {
 
 # Modules of torch that a program may name. Other modules beside them are private.
 MODULES = frozenset(
-    "_C __config__ _custom_ops _dynamo _higher_order_ops _subclasses _tensor _utils accelerator "
-    "amp aot autograd backends compiler cpu cuda distributed distributions export fft func "
-    "functional futures fx hub inspection jit library linalg masked mps mtia multiprocessing nn "
-    "onnx ops optim overrides profiler quasirandom random return_types serialization signal "
+    "_C __config__ _custom_ops _dynamo _higher_order_ops _subclasses _tensor _tensor_str _utils "
+    "accelerator amp aot autograd backends compiler cpu cuda distributed distributions export fft "
+    "func functional futures fx hub inspection jit library linalg masked mps mtia multiprocessing "
+    "nn onnx ops optim overrides profiler quasirandom random return_types serialization signal "
     "special storage testing torch_version types utils version xpu ao".split()
 )
 

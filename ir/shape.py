@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from .location import at_user_line
 
@@ -13,13 +14,28 @@ Pairs = Sequence[tuple[int, int]]
 """(front, back): two numbers for each dimension."""
 
 
+_item = tuple.__getitem__
+
+
 class Size(tuple[int, ...]):
-    """A shape: a tuple of ints with PyTorch's name and repr."""
+    """A shape: a tuple of ints with PyTorch's name and repr. So are its parts and sums."""
 
     __slots__ = ()
 
     def numel(self) -> int:
         return math.prod(self)
+
+    def __getitem__(self, place: Any) -> Any:
+        part = _item(self, place)
+        return Size(part) if type(part) is tuple else part
+
+    def __add__(self, other: Any) -> Any:
+        return Size(tuple.__add__(self, other))
+
+    def __mul__(self, times: Any) -> Any:
+        return Size(tuple.__mul__(self, times))
+
+    __rmul__ = __mul__
 
     def __repr__(self) -> str:
         return f"torch.Size([{', '.join(map(str, self))}])"

@@ -158,7 +158,7 @@ def _backward_of(
     """The call's `backward` over nodes: takes the cotangents of the outputs, returns the cotangents
     of `inputs`."""
     metas = [
-        (tuple(o.shape), o.dtype, o._meta()[2]) if isinstance(o, Handle) else None for o in outputs
+        (tuple(o.shape), o.dtype, o._typed()[2]) if isinstance(o, Handle) else None for o in outputs
     ]
 
     def run(cotangents: dict[int, Node], token: Node) -> list[Node | None]:

@@ -138,7 +138,7 @@ _COLLECTIVES = frozenset(
 )
 
 
-_MODULES = frozenset("device_mesh distributed_c10d optim tensor".split())
+_MODULES = frozenset("device_mesh distributed_c10d optim rpc tensor".split())
 
 
 def __getattr__(name: str) -> Any:

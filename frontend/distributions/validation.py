@@ -59,7 +59,7 @@ def require(constraint: Constraint, value: Any, claim: str, shown: Callable[[], 
 def at_hand(t: Any) -> np.ndarray | None:
     """The values of a tensor on the host, if nothing has to be computed for them."""
     node = t._node
-    if t._meta()[2] != "cpu":
+    if t._typed()[2] != "cpu":
         return None
     if node is not None and (value := _constant(node)) is not None:
         return np.broadcast_to(value, t.shape)

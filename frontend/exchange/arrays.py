@@ -28,7 +28,7 @@ def array_of(t: Any) -> np.ndarray:
     if t._node is not None:
         recording.end_step()
     if t._node is not None:  # the epoch is held: compute this value alone
-        name = t._meta()[2]
+        name = t._typed()[2]
         return devices.get(name).to_numpy(value_of(t._node))
     state = t if t._storage is None else t._storage
     if state._node is not None or state._buffer is None:
@@ -36,7 +36,7 @@ def array_of(t: Any) -> np.ndarray:
     if clock.capturing and state._node is None:  # unreadable only if it is a GPU's
         recording.resolve(t)
     if state._node is not None:
-        name = t._meta()[2]
+        name = t._typed()[2]
         return devices.get(name).to_numpy(value_of(recording.resolve(t)))
     if type(state._buffer) is Failed:
         raise state._buffer.error()

@@ -19,7 +19,7 @@ from .arrays import array_of
 
 def copied(t: Any) -> tuple[Any, DType, str]:
     """(buffer, dtype, device) of a copy."""
-    name = t._meta()[2]
+    name = t._typed()[2]
     array = np.array(np.asarray(t.detach().cpu()._array()).reshape(t.shape), order="C")
     buffer = array if name == "cpu" else devices.get(name).from_numpy(array)
     return buffer, t.dtype, name
@@ -36,7 +36,7 @@ def deep_copied(t: Any, memo: dict[int, Any]) -> Any:
     if storage is None:
         array_of(t)
         storage = memo[id(t._storage)] = rebuild_storage(*_contents(t._storage))
-    return _looking(storage, t._chain, t._meta())
+    return _looking(storage, t._chain, t._typed())
 
 
 def _contents(storage: Storage) -> tuple[Any, ...]:
@@ -67,7 +67,7 @@ def reduced(t: Any) -> tuple[Any, ...]:
         array = np.array(t.detach().cpu()._array(), order="C")
         return rebuild, (array, t.dtype, str(t.device), wants, type(t)), t.__dict__ or None
     array_of(t)
-    arguments = (t._storage, t._chain, t._meta(), wants, type(t))
+    arguments = (t._storage, t._chain, t._typed(), wants, type(t))
     return rebuild_view, arguments, t.__dict__ or None
 
 

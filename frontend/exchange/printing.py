@@ -154,21 +154,30 @@ def text(t: Any) -> str:
     else:
         if not default:
             suffixes.append(f"dtype={t.dtype!r}")
-        if t.dtype in dtypes.NARROW:
-            values = values.astype(np.float32)
-        elif t.dtype is dtypes.complex32:
-            values = cast(values, np.complex64)
-        summarize = values.size > OPTIONS.threshold
-        kind = _ComplexFormatter if t.dtype.is_complex else _Formatter
-        format = kind(_summary(values) if summarize else values)
-        body = _rows(values, format, len(prefix), summarize)
+        body = values_text(t, len(prefix))
     if t.requires_grad:
         suffixes.append("requires_grad=True" if t.is_leaf else f"grad_fn={t.grad_fn!r}")
-    out = prefix + body
+    return with_suffixes(prefix + body, suffixes, len(prefix), False)
+
+
+def values_text(t: Any, indent: int) -> str:
+    """The elements of a tensor in brackets; further lines begin with `indent` blanks."""
+    values = t.detach()._array()
+    if t.dtype in dtypes.NARROW:
+        values = values.astype(np.float32)
+    elif t.dtype is dtypes.complex32:
+        values = cast(values, np.complex64)
+    summarize = values.size > OPTIONS.threshold
+    kind = _ComplexFormatter if t.dtype.is_complex else _Formatter
+    return _rows(values, kind(_summary(values) if summarize else values), indent, summarize)
+
+
+def with_suffixes(text: str, suffixes: list[str], indent: int, force_newline: bool) -> str:
+    """A text and what follows it, in the same line where it fits."""
     for i, suffix in enumerate(suffixes):
-        last = out.rpartition("\n")[2]
-        if i == 0 and len(last) + len(suffix) + 2 > OPTIONS.linewidth:
-            out += ",\n" + " " * len(prefix) + suffix
+        last = text.rpartition("\n")[2]
+        if i == 0 and (force_newline or len(last) + len(suffix) + 2 > OPTIONS.linewidth):
+            text += ",\n" + " " * indent + suffix
         else:
-            out += ", " + suffix
-    return out + ")"
+            text += ", " + suffix
+    return text + ")"

@@ -188,7 +188,7 @@ class UntypedStorage:
 
     @property
     def device(self) -> Any:
-        return named(self._tensor._meta()[2])
+        return named(self._tensor._typed()[2])
 
     @property
     def is_cuda(self) -> bool:

@@ -46,7 +46,7 @@ def _upload(array: np.ndarray, dtype: DType, device: str) -> Any:
 
 def beside(array: np.ndarray, like: Tensor) -> Tensor:
     """A tensor on the device of `like` that takes over `array`, which nobody else may hold."""
-    device = like._meta()[2]
+    device = like._typed()[2]
     array = np.ascontiguousarray(array).reshape(array.shape)
     return _upload(array, dtypes.from_numpy(array.dtype), device)
 

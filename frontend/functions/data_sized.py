@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def _is_read(t: Any) -> bool:
     """Whether NumPy computes results whose size depends on the values of `t`."""
-    return t._meta()[2] == "cpu"
+    return t._typed()[2] == "cpu"
 
 
 # ---- places ----------------------------------------------------------------------------------

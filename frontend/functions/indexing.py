@@ -269,7 +269,7 @@ def _check_mask(t: Any, axis: int, mask: Any) -> None:
 
 def _near(index: Any, t: Any) -> Any:
     """Move an index on the host to the device of the tensor `t` that it indexes."""
-    here = index._meta()[2] == "cpu" and t._meta()[2] != "cpu"
+    here = index._typed()[2] == "cpu" and t._typed()[2] != "cpu"
     return index.to(t.device) if here else index
 
 

@@ -278,7 +278,7 @@ def bernoulli(
     out: Tensor | None = None,
 ) -> Tensor:
     """1 with the probability in each element of `input` (or `p` everywhere), else 0."""
-    shape, dtype, where = input._meta()
+    shape, dtype, where = input._typed()
     seed_, offset = draw(generator, where)
     if p is None:
         if not dtype.is_floating_point:
@@ -323,7 +323,7 @@ def normal(
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}{at_user_line()}")
     if tensors:
         shape = tuple(broadcast(*(v.shape for v in tensors)))
-        dtype, where = tensors[0].dtype, tensors[0]._meta()[2]
+        dtype, where = tensors[0].dtype, tensors[0]._typed()[2]
     else:
         if size is None:
             raise TypeError(f"normal() of two numbers needs a size{at_user_line()}")
@@ -403,7 +403,7 @@ def multinomial(
             "cannot sample n_sample > prob_dist.size(-1) samples without replacement"
             f"{at_user_line()}"
         )
-    drawn = draw(generator, input._meta()[2])
+    drawn = draw(generator, input._typed()[2])
     recording.fallible_node_of(_are_weights, input, "multinomial")
     recording.fallible_node_of(_have_sum, input, "multinomial sum")
     found = record(_multinomial, *drawn, input, int(num_samples), bool(replacement))
@@ -414,7 +414,7 @@ def multinomial(
 
 
 def _fill(t: Any, build: Callable[..., Node], generator: Generator | None, *attrs: Any) -> Any:
-    shape, _, where = t._meta()
+    shape, _, where = t._typed()
     drawn = draw(generator, where)
     return recording.assign(t, recording.node_of(build, *drawn, tuple(shape), t.dtype, *attrs))
 
@@ -466,7 +466,7 @@ def normal_(
     _require_float("normal_", self)
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}{at_user_line()}")
-    shape, dtype, where = self._meta()
+    shape, dtype, where = self._typed()
     drawn = two_draws(generator, where)
     node = recording.node_of(_normal, *drawn, float(mean), float(std), tuple(shape), dtype)
     return recording.assign(self, node)
@@ -504,7 +504,7 @@ def bernoulli_(
     self: Tensor, p: float | Tensor = 0.5, *, generator: Generator | None = None
 ) -> Tensor:
     """Fill with 1 with probability `p` (a number, or a tensor that broadcasts), else 0."""
-    shape, dtype, where = self._meta()
+    shape, dtype, where = self._typed()
     drawn = draw(generator, where)
     if isinstance(p, Handle):
         recording.fallible_node_of(ops.within_unit, p, "bernoulli")

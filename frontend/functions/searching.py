@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """The number of times each of 0, 1, … appears in a 1-d tensor; or the sum of its weights."""
     is_integral = input.dtype.category in (dtypes.SIGNED, dtypes.UNSIGNED)
-    is_read, least, most = input._meta()[2] == "cpu", 0, -1
+    is_read, least, most = input._typed()[2] == "cpu", 0, -1
     if input.dim() == 1 and is_integral and input.numel():
         if is_read:
             array = input.detach()._array()

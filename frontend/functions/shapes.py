@@ -56,7 +56,7 @@ def become(t: Any, seen: Any) -> Any:
             "a leaf Variable that requires grad is being used in an in-place operation."
             f"{at_user_line()}"
         )
-    t._storage, t._chain, t._node, t._aval = seen._storage, seen._chain, seen._node, seen._meta()
+    t._storage, t._chain, t._node, t._aval = seen._storage, seen._chain, seen._node, seen._typed()
     t._root, t._leaf, t._writes = seen._root, seen._leaf, seen._writes
     if t._node is not None:
         t._storage._views.append(t)
@@ -421,7 +421,7 @@ def _whole(t: Any) -> Any:
     if chain.multiple is not None:
         recording.resolve(t)  # an error if it is out of date
     whole = recording.blank()
-    whole._storage, whole._aval = t._storage, (chain.base, *t._meta()[1:])
+    whole._storage, whole._aval = t._storage, (chain.base, *t._typed()[1:])
     if chain.detaches:
         whole = whole.detach()
     if t.requires_grad and not whole.requires_grad:

@@ -36,7 +36,7 @@ def _gamma(seed: Node, offset: Node, alpha: Node) -> Node:
 
 def _standard_gamma(input: Tensor, generator: Generator | None = None) -> Tensor:
     """Gamma numbers of the shapes in `input` and of rate 1, differentiable by the shape."""
-    return record(_gamma, *draw(generator, input._meta()[2]), input)
+    return record(_gamma, *draw(generator, input._typed()[2]), input)
 
 
 @builder("_sample_dirichlet")
@@ -48,7 +48,7 @@ def _dirichlet(seed: Node, offset: Node, alpha: Node) -> Node:
 def _sample_dirichlet(input: Tensor, generator: Generator | None = None) -> Tensor:
     """Vectors of the Dirichlet distributions whose concentrations are the rows of `input`,
     differentiable by them."""
-    return record(_dirichlet, *draw(generator, input._meta()[2]), input)
+    return record(_dirichlet, *draw(generator, input._typed()[2]), input)
 
 
 # ---- counts ----------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def _float(name: str, t: Any) -> None:
 def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     """Poisson numbers of the rates in `input`, of its dtype. RuntimeError for a negative rate."""
     _float("poisson_cpu", input)
-    drawn = draw(generator, input._meta()[2])
+    drawn = draw(generator, input._typed()[2])
     recording.fallible_node_of(_nonnegative, input, "poisson")
     return record(_poisson, *drawn, input)
 
@@ -187,7 +187,7 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
     Both are float tensors that broadcast."""
     _float("binomial_cpu", count)
     _float("binomial_cpu", prob)
-    drawn = draw(generator, prob._meta()[2])
+    drawn = draw(generator, prob._typed()[2])
     recording.fallible_node_of(_nonnegative, count, "binomial count")
     recording.fallible_node_of(ops.within_unit, prob, "binomial prob")
     return record(_binomial, *drawn, count, prob)
@@ -224,4 +224,4 @@ def _von_mises(seed: Node, offset: Node, k: Node) -> Node:
 
 def von_mises(concentration: Tensor) -> Tensor:
     """Angles around 0 of the von Mises distributions of these concentrations."""
-    return record(_von_mises, *draw(None, concentration._meta()[2]), concentration)
+    return record(_von_mises, *draw(None, concentration._typed()[2]), concentration)

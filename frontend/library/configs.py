@@ -39,7 +39,7 @@ def decide(tuned: Any, named: Mapping[str, Any], given: Mapping[str, Any]) -> De
     values = [everything[name] for name in tuned.keys if name in everything]
     tensors = [a for a in everything.values() if isinstance(a, Handle)]
     key = (*values, *[str(a.dtype) for a in everything.values() if hasattr(a, "dtype")])
-    device = tensors[0]._meta()[2] if tensors else "cpu"
+    device = tensors[0]._typed()[2] if tensors else "cpu"
     site = _site(tuned, key, tensors) if device.startswith("cuda") else None
     config, origin = choose(tuned, key, candidates, site, device)
     return Decision(config, origin, site, tuple(candidates))

@@ -56,6 +56,7 @@ class CustomOpDef:
         self.register_kernel(device_types, function)
         self._fake: Callable[..., Any] | None = None
         self._whole: Callable[..., Any] | None = None  # differentiated through its own ops
+        self._casting: dict[str, Callable[..., Any]] = {}  # by device, where autocast is on
         self._schema = ""
         self._backward: Callable[..., Any] | None = None
         self._setup_context: Callable[..., Any] | None = None
@@ -127,6 +128,10 @@ class CustomOpDef:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         inputs, keywords = self._bound(args, kwargs)
+        if self._casting and recording.clock.casts is not None:
+            kernel = self._kernel_that_casts((*inputs, *keywords.values()))
+            if kernel is not None:
+                return kernel(*inputs, **keywords)
         if self._whole is not None:
             return self._whole(*inputs, **keywords)
         call = _Call(self, inputs, keywords)
@@ -145,6 +150,12 @@ class CustomOpDef:
             raise TypeError(f"{self._qualname}(): {error}{at_user_line()}") from None
         bound.apply_defaults()
         return bound.args, bound.kwargs
+
+    def _kernel_that_casts(self, values: Iterable[Any]) -> Callable[..., Any] | None:
+        """What an op with tensors of these is replaced by where autocast is on."""
+        kind = next((t.device.type for t in _tensors(values)), "cpu")
+        casts = recording.clock.casts
+        return self._casting.get(kind) if casts is not None and casts.dtype(kind) else None
 
     def _kernel_for(self, tensors: Sequence[Any]) -> Callable[..., Any]:
         kind = tensors[0].device.type if tensors else None

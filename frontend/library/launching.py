@@ -194,7 +194,7 @@ class _Recorder:
             ]
 
     def _check_devices(self, tensors: dict[str, Any]) -> None:
-        if len({t._meta()[2] for t in tensors.values()}) > 1:
+        if len({t._typed()[2] for t in tensors.values()}) > 1:
             found = ", ".join(f"{n} on {t.device}" for n, t in tensors.items())
             raise RuntimeError(
                 f"{self.kernel.name}: Expected all tensors to be on the same device, got "

@@ -69,8 +69,8 @@ class Library:
         which its derivative goes. A decorator without `fn`."""
         if fn is None:
             return lambda function: self.impl(op_name, function, dispatch_key) or function
-        name = op_name if isinstance(op_name, str) else op_name._qualified_op_name
-        name = name.rpartition("::")[2]
+        name = op_name if isinstance(op_name, str) else op_name._qualname
+        name = name.rpartition("::")[2].removesuffix(".default")
         if self.ns in _RESERVED:
             raise NotImplementedError(
                 f"{self.ns}::{name}: PyTorch's own operators can't be given other kernels, as "
@@ -144,6 +144,8 @@ def given(op: CustomOpDef, key: str, function: Callable[..., Any]) -> None:
         op._whole = function
     elif key == "Meta":
         op.register_fake(function)
+    elif key.startswith("Autocast"):
+        op._casting[key.removeprefix("Autocast").lower()] = function
     else:
         raise NotImplementedError(
             f"impl(): a kernel for {key!r}: tilewright knows {', '.join(sorted(_KERNELS))}, Meta, "

@@ -165,7 +165,7 @@ class UninitializedTensorMixin(Tensor):
         dtype: DType | None = None,
     ) -> None:
         """Become a tensor of `shape`, whose elements aren't set. It is still the same object."""
-        own = self._meta()
+        own = self._typed()
         value = creation.empty(
             tuple(shape), dtype=dtype or own[1], device=own[2] if device is None else device
         )
@@ -179,7 +179,7 @@ class UninitializedTensorMixin(Tensor):
         return self._like(like.to(*args, **options))
 
     def _like(self, converted: Any) -> Any:
-        return self._blank(*converted._meta()[1:])
+        return self._blank(*converted._typed()[1:])
 
     def type(self, dtype: Any = None, non_blocking: bool = False, **_: Any) -> Any:
         like: Any = creation.empty(0, dtype=self.dtype, device=str(self.device))
@@ -211,7 +211,7 @@ class UninitializedTensorMixin(Tensor):
         return made
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        _, dtype, device = self._meta()
+        _, dtype, device = self._typed()
         return type(self), (self._requires_grad, device, dtype)
 
 
@@ -268,7 +268,7 @@ class UninitializedBuffer(UninitializedTensorMixin):
 
 def _placed(device: DeviceLike | None, dtype: DType | None) -> tuple[Any, str]:
     like: Any = creation.empty(0, dtype=dtype, device=None if device is None else Device(device))
-    return like._meta()[1:]
+    return like._typed()[1:]
 
 
 def is_lazy(param: Any) -> bool:

@@ -68,7 +68,7 @@ class Adafactor(Optimizer):
         })  # fmt: skip
 
     def _new_state(self, group: dict[str, Any], p: Any) -> dict[str, Any]:
-        shape, dtype, device = p._meta()
+        shape, dtype, device = p._typed()
         check_real("Adafactor", dtype)
 
         def zeros(size: tuple[int, ...]) -> Any:

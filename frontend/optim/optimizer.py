@@ -202,7 +202,7 @@ class Optimizer(Hooked):
         """Group parameters that share scalars: the same step count, kind of float and device."""
         keys = []
         for p, s in zip(params, states):
-            _, dtype, device = p._aval or p._meta()  # a tensor made in this epoch has no _aval
+            _, dtype, device = p._aval or p._typed()  # a tensor made in this epoch has no _aval
             keys.append((s.get("step"), dtype.to_real() is dtypes.float64, device))
         if keys.count(keys[0]) == len(keys):
             return [(params, states)]
@@ -357,7 +357,7 @@ def zeros_for(p: Tensor, value: complex = 0.0) -> Tensor:
     """
     if p.is_meta:
         return creation.zeros_like(p, requires_grad=False)
-    shape, dtype, device = p._meta()
+    shape, dtype, device = p._typed()
     array = np.zeros(tuple(shape), dtype=dtype.np)
     if value:
         array += dtype.np.type(value)

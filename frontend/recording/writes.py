@@ -309,7 +309,7 @@ def set_data(t: Any, source: Any) -> None:
 def _look_at(t: Any, source: Any) -> None:
     """Move `t` to the memory of `source`. A leaf still collects the gradients of its views."""
     t._node = t._buffer = t._history = t._shared = t._root = t._leaf = None
-    t._storage, t._chain, t._aval = source._storage, source._chain, source._meta()
+    t._storage, t._chain, t._aval = source._storage, source._chain, source._typed()
     if t._chain is not None:
         t._root = Root(len(t._chain.links))
         t._root.leaf = weakref.ref(t) if t._requires_grad else None
@@ -324,6 +324,6 @@ def _layout(t: Any) -> views.Layout:
 def _alias(t: Any) -> Any:
     """Another handle for the same tensor."""
     alias = object.__new__(epoch.tensor_type)
-    alias._storage, alias._chain, alias._aval = epoch.storage_of(t), t._chain, t._meta()
+    alias._storage, alias._chain, alias._aval = epoch.storage_of(t), t._chain, t._typed()
     alias._root, alias._leaf, alias._writes = t._root, t._leaf, t._writes
     return alias

@@ -158,7 +158,7 @@ def _look(t: Any) -> tuple[Any, ...]:
     """The state of a tensor that a call must not change: all but the value."""
     objects = (t._grad, t._hooks, t._post_hooks, t._history, source_of(t), t._chain)
     buffer = (t._storage or t)._buffer
-    return (t._meta(), t._requires_grad, id(buffer), *map(id, objects))
+    return (t._typed(), t._requires_grad, id(buffer), *map(id, objects))
 
 
 def _counts() -> tuple[int, ...]:

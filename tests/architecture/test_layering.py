@@ -250,7 +250,7 @@ ROOMS = {
         overriding
         distributed foreign functions futures multiprocessing settings types version
         __config__ _utils autograd backends exchange inspection linalg random replay signal testing
-        _tensor aot library mps mtia naming profiler storage xpu
+        _tensor _tensor_str aot library mps mtia naming profiler storage xpu
         _custom_ops amp nn overrides
         _C compiler cpu fft masked optim publish serialization special tuning
         __init__ _dynamo cuda hub operators short_time

@@ -118,7 +118,7 @@ def _stacked(batch: Sequence[Any]) -> Any:
     """torch.stack, computed at once if the values are at hand. Recorded, every batch would be a new
     graph, because of the indices by which samples were taken."""
     first = batch[0]
-    if any(t.requires_grad or t._meta()[2] != "cpu" or t.dtype is not first.dtype for t in batch):
+    if any(t.requires_grad or t._typed()[2] != "cpu" or t.dtype is not first.dtype for t in batch):
         return joining.stack(list(batch))
     _check_shapes([tuple(t.shape) for t in batch])
     out = np.empty((len(batch), *first.shape), dtype=first.dtype.np)

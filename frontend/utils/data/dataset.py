@@ -48,7 +48,7 @@ def rows(tensor: Tensor, index: Any) -> Tensor:
 
     A recorded tensor[index] would hold the index in its graph, so each index would be a new graph.
     """
-    if tensor.requires_grad or tensor._meta()[2] != "cpu" or tensor.dim() == 0:
+    if tensor.requires_grad or tensor._typed()[2] != "cpu" or tensor.dim() == 0:
         return tensor[index]
     array = tensor._array()
     picked = array[index]

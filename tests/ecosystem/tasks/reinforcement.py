@@ -71,7 +71,7 @@ def off_policy():
                  buffer_size=500, batch_size=16)
         )  # fmt: skip
         yield f"{make.__name__} acts", agent.predict(seen, deterministic=True)[0]
-        agent.learn(60)
+        agent.learn(40)
         yield f"{make.__name__} updates", agent._n_updates > 0
         yield (
             f"{make.__name__} finite",
