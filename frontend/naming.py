@@ -24,11 +24,6 @@ def _assert(condition: Any, message: str) -> None:
     assert condition, message
 
 
-def _shape_as_tensor(self: Any) -> Any:
-    """The sizes of a tensor as a tensor."""
-    return creation.tensor(self.shape, dtype=int64)
-
-
 def _check(cond: Any, message: Callable[[], str] | None = None) -> None:
     """Raise a RuntimeError unless the condition holds."""
     if not cond:

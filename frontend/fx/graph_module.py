@@ -240,14 +240,6 @@ def take_tensors(module: GraphModule, root: Module) -> None:
     module._non_persistent_buffers_set |= root._non_persistent_buffers_set
 
 
-class _CodeOnlyModule(Module):
-    """A module with the attributes of a graph module, of which its code makes it again."""
-
-    def __init__(self, body: dict[str, Any]):
-        super().__init__()
-        self.__setstate__(body)
-
-
 def reduce_graph_module(
     body: dict[str, Any], name: str = "GraphModule", known: dict[str, Any] | None = None
 ) -> GraphModule:

@@ -361,8 +361,8 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
     nodes = (other, node) if swapped else (node, other)
     is_input = other.op is ops.scalar
     if is_input and wide is dtype:
-        key, exact = (build, *nodes), True
-        found = _table.get(key)
+        of_nodes = (build, *nodes)
+        found = _table.get(of_nodes)
         if found is not None:
             return found
     if wide is dtype:
@@ -370,7 +370,9 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
     else:
         result = ops.cast(build(*map(widen, nodes)), dtype)
     result = _own(result, build, nodes)
-    if exact and (not is_input or wide is dtype):
+    if is_input and wide is dtype:
+        _table[of_nodes] = result
+    elif exact and not is_input:
         _table[key] = result
     return result
 
