@@ -15,6 +15,7 @@ import os
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -49,7 +50,12 @@ def compare(row: Row, ours: Any, theirs: Any) -> None:
 
 
 def measure(
-    row: Row, tw: Any, torch: Any, compiled: bool, rounds: int, clock: Callable[[], float]
+    row: Row,
+    tw: Any,
+    torch: Any,
+    compiled: bool = False,
+    rounds: int = 0,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Any]:
     """One row of the table: milliseconds of each, our speedup, and the goal.
 
