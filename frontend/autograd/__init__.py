@@ -20,6 +20,7 @@ from .modes import (
     set_grad_enabled,
     set_multithreading_enabled,
 )
+from .profiler import _profiler_enabled  # noqa: F401
 from .variable import Variable
 
 __all__ = [

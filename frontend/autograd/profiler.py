@@ -64,6 +64,11 @@ class EventList(list[FunctionEvent]):
                 found[e.name] = FunctionEvent(e.name, e.start, e.cpu_time_total)
         return EventList(found.values())
 
+    @property
+    def self_cpu_time_total(self) -> float:
+        """The time of all events, in microseconds."""
+        return sum(e.cpu_time_total for e in self)
+
     def total_average(self) -> FunctionEvent:
         total = sum(e.cpu_time_total for e in self)
         return FunctionEvent("Total", 0.0, total, max(len(self), 1))
@@ -106,6 +111,8 @@ class profile:
     """Collects the blocks of `record_function`. The options choose among PyTorch's collectors, of
     which there is this one."""
 
+    function_events: EventList
+
     def __init__(self, enabled: bool = True, **options: Any):
         self.enabled = enabled
         self.function_events = EventList()
@@ -127,6 +134,11 @@ class profile:
         if self in _running:
             _running.remove(self)
 
+    @property
+    def self_cpu_time_total(self) -> float:
+        """The time of all blocks, in microseconds."""
+        return self.function_events.self_cpu_time_total
+
     def key_averages(self, *args: Any, **options: Any) -> EventList:
         return self.function_events.key_averages()
 
@@ -141,6 +153,11 @@ class profile:
 
     def total_average(self) -> FunctionEvent:
         return self.function_events.total_average()
+
+
+def _profiler_enabled() -> bool:
+    """Whether blocks are collected now."""
+    return bool(_running)
 
 
 @contextlib.contextmanager

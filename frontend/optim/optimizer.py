@@ -23,6 +23,18 @@ from ..recording import epoch, threads
 from .hooks import LOAD_POST, LOAD_PRE, SAVE_POST, SAVE_PRE, Hooked, with_hooks
 from .hooks import register_optimizer_step_post_hook as register_optimizer_step_post_hook
 from .hooks import register_optimizer_step_pre_hook as register_optimizer_step_pre_hook
+from .writing import (  # noqa: F401
+    _default_to_fused_or_foreach,
+    _disable_dynamo_if_unsupported,
+    _dispatch_sqrt,
+    _get_capturable_supported_devices,
+    _get_scalar_dtype,
+    _get_value,
+    _group_tensors_by_device_and_dtype,
+    _stack_if_compiling,
+    _use_grad_for_differentiable,
+    _view_as_real,
+)
 
 ParamsT = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 Loss = TypeVar("Loss")
@@ -44,6 +56,8 @@ class Optimizer(Hooked):
 
     A subclass defines `_update`, which records the step of a whole group as one record.
     """
+
+    _group_tensors_by_device_and_dtype = staticmethod(_group_tensors_by_device_and_dtype)
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):

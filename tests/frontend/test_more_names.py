@@ -139,3 +139,34 @@ def test_parametrizations_are_transferred(torch: Any) -> None:
         return [other.weight.tolist(), tools.is_parametrized(other, "weight")]
 
     assert run(tilewright) == run(torch)
+
+
+def test_optimizers_of_others_find_their_tools(torch: Any) -> None:
+    def run(T: Any) -> list[Any]:
+        tools = importlib.import_module(f"{T.__name__}.optim.optimizer")
+
+        class Plain(T.optim.Optimizer):
+            def __init__(self, params: Any, lr: float):
+                super().__init__(params, {"lr": lr, "differentiable": False})
+
+            @tools._use_grad_for_differentiable
+            def step(self, closure: Any = None) -> None:
+                for group in self.param_groups:
+                    params = [p for p in group["params"] if p.grad is not None]
+                    grads = [p.grad for p in params]
+                    grouped = T.optim.Optimizer._group_tensors_by_device_and_dtype(
+                        [params, grads], with_indices=True
+                    )
+                    for (_, dtype), ((ps, gs), places) in grouped.items():
+                        seen.append((str(dtype), places))
+                        for p, g in zip(ps, gs):
+                            p.add_(g, alpha=-tools._get_value(T.tensor(group["lr"])))
+
+        seen: list[Any] = []
+        params = [T.nn.Parameter(T.ones(2, dtype=d)) for d in (T.float32, T.float64, T.float32)]
+        sum((p * 2).sum() for p in params).backward()
+        Plain(params, 0.25).step()
+        found = tools._default_to_fused_or_foreach(params, False), tools._get_scalar_dtype()
+        return [sorted(seen), [p.tolist() for p in params], found[0], str(found[1])]
+
+    assert run(tilewright) == run(torch)
