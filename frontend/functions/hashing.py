@@ -32,6 +32,7 @@ def hash_tensor(
     dims = (dim,) if isinstance(dim, int) else tuple(dim)
     axes = tuple(normalize_axis(d, input.dim()) for d in dims) or tuple(range(input.dim()))
     made: Any = bits
+    fold: Any = np.bitwise_xor.reduce
     for axis in sorted(axes, reverse=True):
-        made = np.bitwise_xor.reduce(made, axis=axis, keepdims=keepdim)
+        made = fold(made, axis=axis, keepdims=keepdim)
     return creation.tensor(np.asarray(made), dtype=uint64, device=input.device)
