@@ -1,4 +1,4 @@
-"""torch.fx.operator_schemas: the arguments of calls in the order of signatures, or by name."""
+"""torch.fx.operator_schemas: arguments in the order, or by the names, of signatures."""
 
 from __future__ import annotations
 

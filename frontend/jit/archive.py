@@ -45,7 +45,7 @@ class _Pickler(Pickler):
     """Writes foreign classes and functions as the keys of their units."""
 
     def __init__(self, file: Any, sources: Sources, storages: Any):
-        super().__init__(file, 2)
+        super().__init__(file, 4)
         self.sources, self.storages = sources, storages
         self._named: dict[str, Name] = {}
         self._tuples: dict[int, _TupleClass] = {}
@@ -184,10 +184,15 @@ class _Program:
             found = self.archive.unpickle(data, False, self)
         finally:
             self.open -= 1
-        while not self.open and self.late:
+        if not self.open:
+            self.settle()
+        return found
+
+    def settle(self) -> None:
+        """Give the units that were made the rest of their names."""
+        while self.late:
             space, names = self.late.pop()
             space.update({name: self.read(value) for name, value in names.items()})
-        return found
 
     def __call__(self, module: str, name: str) -> Any:
         """The class or function of a key, or None for another module's."""
@@ -199,6 +204,7 @@ class _Program:
             space: dict[str, Any] = {"__name__": f"{_UNITS}.{name}"}
             early = {n: unit["names"][n] for n in unit["early"]}
             space.update({n: self.read(data) for n, data in early.items()})
+            self.settle()  # decorators are called now
             if name not in self.made:  # what it needs may need it
                 _run(source, name, space)
                 self.made[name] = space[unit["name"]]

@@ -64,10 +64,12 @@ class Import:
 
 @dataclass
 class Unit:
-    """A class or function. early: the names that its definition needs, before it is called."""
+    """A class or function. is_wrapped: whether decorators made another function of it. early: the
+    names that its definition needs, before it is called."""
 
     object: Any
     key: str
+    is_wrapped: bool
     source: str = ""
     name: str = ""
     early: set[str] = field(default_factory=set)
@@ -92,11 +94,14 @@ class Sources:
 
     def key(self, obj: Any) -> str:
         """The key of a class or function, which becomes a unit."""
+        wrapped = obj
         if isinstance(obj, types.FunctionType):
             obj = inspect.unwrap(obj)
         known = self.units.get(id(obj))
         if known is None:
-            known = self.units[id(obj)] = Unit(obj, f"u{len(self.units)}_{obj.__name__}")
+            known = self.units[id(obj)] = Unit(
+                obj, f"u{len(self.units)}_{obj.__name__}", wrapped is not obj
+            )
             if not known.key.isidentifier():
                 raise NotSaved(
                     f"torch.jit.save: the program uses {_shown(obj)}, a function without a name of "
@@ -134,7 +139,7 @@ class _Analysis:
         if isinstance(tree, ast.ClassDef):
             self._class(tree)
         else:
-            tree = self._function(tree, self.object)
+            tree = self._function(tree, self.object, self.unit.is_wrapped)
         module = ast.fix_missing_locations(ast.Module([tree], []))
         self.unit.name, self.unit.source = tree.name, ast.unparse(module) + "\n"
         self._names(tree)
@@ -203,7 +208,14 @@ class _Analysis:
         originals = getattr(self.object, "__orig_bases__", None)
         plain = [b for b in (originals or self.object.__bases__) if b is not object]
         tree.bases = [self._bind(f"_base{i}", base) for i, base in enumerate(plain)]
+        tree.decorator_list = [d for d in tree.decorator_list if not self._only_registers(d)]
         tree.keywords = [k for k in tree.keywords if k.arg == "metaclass"]
+
+    def _only_registers(self, tree: ast.expr) -> bool:
+        """Whether a decorator of a class is the program's own: it gave the class back, so what it
+        did was to note it somewhere. Python's, as dataclass, change the class."""
+        found = self._meaning(tree.func if isinstance(tree, ast.Call) else tree)
+        return found is None or is_foreign(found)
 
     def _method(self, tree: Any, function: Any) -> Any:
         mark = mark_of(function) if function is not None else None
@@ -217,12 +229,17 @@ class _Analysis:
                 f"{_shown(self.object)}. Remove calls to Python functions before export: it is "
                 "marked @torch.jit.ignore, so its source isn't part of the program"
             )
-        return self._function(tree, function)
+        inner = getattr(found, "fget", None) or getattr(found, "__func__", found)
+        return self._function(tree, function, inner is not function)
 
-    def _function(self, tree: Any, function: Any) -> Any:
+    def _function(self, tree: Any, function: Any, is_wrapped: bool) -> Any:
         if mark_of(function) == UNUSED:
             return _unused(tree)
-        tree.decorator_list = [d for d in tree.decorator_list if not self._is_mark(d)]
+        tree.decorator_list = [
+            d
+            for d in tree.decorator_list
+            if not self._is_mark(d) and (is_wrapped or _makes_method(d))
+        ]
         tree.returns = None
         args = tree.args
         for each in (*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg):
@@ -309,20 +326,20 @@ def _functions_of(kind: type) -> Iterator[tuple[str, Any]]:
             yield name, inner
 
 
+def _makes_method(tree: ast.expr) -> bool:
+    """Whether a decorator makes a method or property of a function."""
+    name = getattr(tree, "id", getattr(tree, "attr", ""))
+    return name in ("staticmethod", "classmethod", "property", "setter", "getter", "deleter")
+
+
 def _unused(tree: Any) -> Any:
     tree.body = [
         ast.parse(
             f"raise RuntimeError({tree.name + ' is marked @torch.jit.unused, and was called'!r})"
         ).body[0]
     ]
-    tree.decorator_list, tree.returns = (
-        [
-            d
-            for d in tree.decorator_list
-            if isinstance(d, ast.Name) and d.id in ("staticmethod", "classmethod", "property")
-        ],
-        None,
-    )
+    tree.decorator_list = [d for d in tree.decorator_list if _makes_method(d)]
+    tree.returns = None
     nothing = ast.arg("args"), ast.arg("kwargs")
     tree.args = ast.arguments([], [], nothing[0], [], [], nothing[1], [])
     return tree

@@ -165,8 +165,8 @@ class Unpickler(_BaseUnpickler):
         if self.classes is not None and (found := self.classes(module, name)) is not None:
             self.given.add(found)
             return found
-        # Protocol 2 calls the module `__builtin__`.
-        module = "builtins" if module == "__builtin__" else module
+        if module == "__builtin__":  # Python 2's names, which protocol 2 keeps
+            module, name = "builtins", {"unicode": "str", "long": "int"}.get(name, name)
         for table in (_SAFE, _allowed):
             if (module, name) in table:
                 return table[module, name]

@@ -120,6 +120,36 @@ def test_what_is_saved(tmp_path: Path) -> None:
     assert tw.equal(saved(found)(x)[0].second, x)  # saved again, from the source in the file
 
 
+registered: set[Any] = set()
+
+
+def register(kind: Any) -> Any:
+    registered.add(kind)
+    return kind
+
+
+@register
+def shifted(x: tw.Tensor) -> tw.Tensor:
+    return x + len(registered)
+
+
+@register
+class Registered(nn.Module):
+    kinds = (str, int)
+
+    @tw.no_grad()
+    def forward(self, x: tw.Tensor) -> tw.Tensor:
+        assert isinstance(len(x), self.kinds)
+        return shifted(x)
+
+
+def test_decorators() -> None:
+    """Those that only note what they decorate hold it in turn, so they needn't run again."""
+    x = tw.ones(2, requires_grad=True)
+    found = saved(tw.jit.script(Registered()))(x)
+    assert found.tolist() == [3.0, 3.0] and not found.requires_grad
+
+
 def test_a_scripted_function() -> None:
     steps = [0.5, 2.0]
 
