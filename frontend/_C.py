@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 from ._tensor import Tensor as _Tensor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, SupportsIndex, overload
 
 from .location import at_user_line
 
@@ -14,7 +14,7 @@ Pairs = Sequence[tuple[int, int]]
 """(front, back): two numbers for each dimension."""
 
 
-_item = tuple.__getitem__
+_item: Any = tuple.__getitem__
 
 
 class Size(tuple[int, ...]):
@@ -25,7 +25,11 @@ class Size(tuple[int, ...]):
     def numel(self) -> int:
         return math.prod(self)
 
-    def __getitem__(self, place: Any) -> Any:
+    @overload
+    def __getitem__(self, place: SupportsIndex) -> int: ...
+    @overload
+    def __getitem__(self, place: slice) -> Size: ...
+    def __getitem__(self, place: SupportsIndex | slice) -> int | Size:
         part = _item(self, place)
         return Size(part) if type(part) is tuple else part
 

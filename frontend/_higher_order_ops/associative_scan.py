@@ -1,4 +1,4 @@
-"""torch._higher_order_ops.associative_scan: all prefixes of a chain, in a logarithm of its length."""
+"""torch._higher_order_ops.associative_scan: all prefixes of a chain, in log(length) rounds."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def _taken(cls: type, data: Any, count: int) -> Any:
     return t
 
 
-class _Probe(Parameter):
+class _Probe(Parameter):  # type: ignore[metaclass]
     """Measures the reference count of a temporary inside Parameter.__new__."""
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Any:
@@ -228,7 +228,7 @@ for _name in ("half", "float", "double", "bfloat16", "short", "int", "long", "ch
     setattr(UninitializedTensorMixin, _name, _conversion(_name))
 
 
-class UninitializedParameter(UninitializedTensorMixin, Parameter):  # type: ignore[misc]
+class UninitializedParameter(UninitializedTensorMixin, Parameter):  # type: ignore[misc,metaclass]
     """A parameter whose shape is known later; `materialize` makes it a Parameter."""
 
     cls_to_become = Parameter

@@ -60,8 +60,8 @@ def deform_conv2d(
 
 
 def _sampled(input: Any, y: Any, x: Any, parts: int) -> Any:
-    """Bilinear means at y, x [n, parts, places], for each part of the channels: [n, parts, c / parts,
-    places]."""
+    """Bilinear means at y, x [n, parts, places], for each part of the channels:
+    [n, parts, c / parts, places]."""
     n, c, h, w = input.shape
     flat = input.view(n, parts, c // parts, h * w)
     top, left = y.detach().floor(), x.detach().floor()

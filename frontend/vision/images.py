@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,7 @@ def write_file(filename: str, data: Any) -> None:
 
 
 _READ = "Tensor data, int mode=0, bool apply_exif_orientation=False"
-_OPERATORS = {
+_OPERATORS: dict[str, Callable[..., Any]] = {
     "read_file(str filename) -> Tensor": read_file,
     "write_file(str filename, Tensor data) -> ()": write_file,
     "decode_gif(Tensor data) -> Tensor": decode_gif,

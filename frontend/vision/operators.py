@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from ..library import Library
 from .boxes import nms
 from .deformable import deform_conv2d
 from .regions import ps_roi_align, ps_roi_pool, roi_align, roi_pool
 
 _REGIONS = "Tensor input, Tensor rois, float spatial_scale, int pooled_height, int pooled_width"
-_OPERATORS = {
+_OPERATORS: dict[str, Callable[..., Any]] = {
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor": nms,
     f"roi_align({_REGIONS}, int sampling_ratio, bool aligned) -> Tensor": roi_align,
     f"roi_pool({_REGIONS}) -> (Tensor, Tensor)": roi_pool,

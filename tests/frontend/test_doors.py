@@ -81,7 +81,7 @@ def test_scripted_functions_run_in_python() -> None:
     assert not tw.jit.is_scripting() and not tw.jit.is_tracing()
     assert tw.jit.isinstance([1, 2], list[int]) and not tw.jit.isinstance([1, "a"], list[int])
     assert tw.jit.wait(tw.jit.fork(lambda x: x + 1, 2)) == 3
-    with pytest.raises(RuntimeError, match="expected what torch.jit.script"):
+    with pytest.raises(RuntimeError, match=r"expected what torch\.jit\.script"):
         tw.jit.save(module, "file")
 
 

@@ -59,7 +59,8 @@ def others():
     for made in (
         gnn.GINConv(layer, train_eps=True), gnn.GATv2Conv(8, 4, heads=2), gnn.ChebConv(8, 6, K=3),
         gnn.TransformerConv(8, 4, heads=2), gnn.GraphConv(8, 6), gnn.SGConv(8, 6, K=2),
-        gnn.APPNP(3, 0.1), gnn.TAGConv(8, 4), gnn.ARMAConv(8, 4), gnn.EdgeConv(torch.nn.Linear(16, 5)),
+        gnn.APPNP(3, 0.1), gnn.TAGConv(8, 4), gnn.ARMAConv(8, 4),
+        gnn.EdgeConv(torch.nn.Linear(16, 5)),
     ):  # fmt: skip
         settle(made)
         yield type(made).__name__, made(X, EDGES)

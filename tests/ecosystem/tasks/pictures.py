@@ -62,7 +62,8 @@ def segmentation():
         yield name, made
     truth = choose(3, 1, 64, 64)
     for loss in (smp.losses.DiceLoss("multiclass"), smp.losses.FocalLoss("multiclass"),
-                 smp.losses.LovaszLoss("multiclass"), smp.losses.TverskyLoss("multiclass")):  # fmt: skip
+                 smp.losses.LovaszLoss("multiclass"),
+                 smp.losses.TverskyLoss("multiclass")):  # fmt: skip
         yield type(loss).__name__, loss(made.detach(), truth)
     loss = smp.losses.JaccardLoss("multiclass")(made, truth)
     loss.backward()

@@ -22,7 +22,8 @@ def einops_functions():
     yield "packed", packed
     yield "unpacked", einops.unpack(packed, shapes, "b c *")[1]
     net = torch.nn.Sequential(
-        Rearrange("b c h w -> b (h w) c"), EinMix("b t c -> b t d", "c d", c=3, d=5, bias_shape="d"),
+        Rearrange("b c h w -> b (h w) c"),
+        EinMix("b t c -> b t d", "c d", c=3, d=5, bias_shape="d"),
         Reduce("b t d -> b d", "mean"),
     )  # fmt: skip
     yield "layers", settle(net)(x)
