@@ -18,7 +18,7 @@ from ..node import Node
 from ..op import Aval, Kind, Op
 from ..shape import Size, broadcast
 from .binary import bitwise_and, le, maximum, minimum, shift_right
-from .composite import as_dtype, require_float, widen
+from .composite import as_dtype, require_float
 from .contraction import matmul, matmul_wide
 from .generate import constant
 from .movement import cat, expand, reshape, slice_axis, transpose, unsqueeze
@@ -85,7 +85,7 @@ def _rows(x: Node) -> Node:
 def _finished(y: Node, x: Node, bias: tuple[Node, ...]) -> Node:
     """The rows of a layer's result, plus its bias, in the shape and dtype of its input."""
     for each in bias:
-        y = y + widen(each)
+        y = y + as_dtype(each, y.dtype)
     return as_dtype(reshape(y, (*x.shape[:-1], y.shape[-1])), x.dtype)
 
 
@@ -119,7 +119,7 @@ def _linear_int8(x: Node, weight: Node, scale: Node, *bias: Node) -> Node:
     # Half types hold a byte exactly, so tensor cores take the weight as a half.
     product = matmul if x.dtype.itemsize >= 4 else matmul_wide
     y = product(_rows(x), transpose(cast(weight, x.dtype)))
-    return _finished(y * widen(scale), x, bias)
+    return _finished(y * as_dtype(scale, y.dtype), x, bias)
 
 
 def _input_grad(g: Node, x: Node, weight: Node) -> Node:

@@ -165,6 +165,11 @@ def test_quantize_in_place(model: Any, config: Any, error: float) -> None:
     np.testing.assert_array_equal(answer(again), found)
     assert np.abs(answer(made, X[0]) - want[0]).max() <= error * np.abs(want).max()
     assert answer(made, X[:0]).shape == (0, 8)
+    for dtype in (tw.float64, tw.bfloat16):
+        other = copy.deepcopy(made).to(dtype)(tw.tensor(X).to(dtype))
+        assert other.dtype is dtype
+        moved = np.abs(other.detach().double().numpy() - found).max()
+        assert moved <= 2 * error * np.abs(want).max()
 
 
 def test_quantize_dynamic(torch: Any, model: Any) -> None:
