@@ -6,7 +6,6 @@ No other op takes them: its error says to call `dequantize()`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -249,10 +248,12 @@ def _round(
     return record(ops.quantize, input.detach(), scale, zero_point, axis, dtype.stored, *dtype.range)
 
 
-def quantize_per_tensor(
-    input: Tensor, scale: float | Tensor, zero_point: int | Tensor, dtype: QuantizedDType
-) -> QuantizedTensor:
-    """`input` (float32) as round(x / scale) + zero_point, cut off at the ends of `dtype`."""
+def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: QuantizedDType) -> Any:
+    """`input` (float32) as round(x / scale) + zero_point, cut off at the ends of `dtype`. Of a list
+    of tensors, each with the scale and the zero point at its place in two tensors."""
+    if isinstance(input, (list, tuple)):
+        each = zip(input, scale.tolist(), zero_point.tolist(), strict=True)
+        return [quantize_per_tensor(*one, dtype) for one in each]
     scale, zero_point = float(scale), int(zero_point)
     codes = _round("quantize_per_tensor", input, tensor(scale), tensor(zero_point), dtype)
     low, high = dtype.range
@@ -371,13 +372,3 @@ def _fake(
     return record(
         ops.fake_quantize, input, scale.detach(), zero_point.detach(), axis, int(low), int(high)
     )
-
-
-def quantize_tensors(
-    tensors: Sequence[Tensor], scales: Tensor, zero_points: Tensor, dtype: QuantizedDType
-) -> list[QuantizedTensor]:
-    """Each tensor with its own scale and zero point."""
-    return [
-        quantize_per_tensor(x, s, z, dtype)
-        for x, s, z in zip(tensors, scales.tolist(), zero_points.tolist(), strict=True)
-    ]

@@ -66,6 +66,12 @@ def test_channels(torch: Any) -> None:
     assert found.q_per_channel_axis() == want.q_per_channel_axis() == 1
     np.testing.assert_allclose(found.q_per_channel_scales().numpy(), scales)
     assert found.q_per_channel_zero_points().tolist() == zeros
+    several = tw.quantize_per_tensor(
+        [tw.tensor(x), tw.tensor(x[0])], tw.tensor([0.1, 0.2]), tw.tensor([3, 5]), tw.qint8
+    )
+    scale = float(np.float32(0.2))
+    assert several[1].equal(tw.quantize_per_tensor(tw.tensor(x[0]), scale, 5, tw.qint8))
+    assert several[1].shape == (4, 10) and several[1].q_zero_point() == 5
     assert found.equal(found.clone()) and not found.equal(found.int_repr())
     for dtype, less in (("qint8", True), ("quint8", False), ("quint8", True)):
         a, b = (
