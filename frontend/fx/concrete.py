@@ -234,6 +234,18 @@ class Watcher(TracerBase):
             self._note(node, result)
         return result
 
+    def path_of(self, module: Module) -> str:
+        """The name of a module in the root, which gets it if it isn't there."""
+        for path, found in self.root.named_modules(remove_duplicate=False):
+            if found is module:
+                return path
+        count = 0
+        while hasattr(self.root, f"_module{count}"):
+            count += 1
+        self.root.add_module(f"_module{count}", module)
+        self._names.update(tensors_of(self.root))
+        return f"_module{count}"
+
     def _note(self, node: Node, result: Any) -> None:
         if isinstance(result, Handle):
             self._known[id(result)] = result, node

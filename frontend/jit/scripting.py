@@ -128,8 +128,9 @@ class RecursiveScriptModule(ScriptModule):
         if is_scripting():
             return super().__call__(*args, **kwargs)
         watch = watcher()
-        if watch is not None and not getattr(type(self), "is_traced", False):
-            return watch.called("call_function", self, self._run_scripted, args, kwargs)
+        if watch is not None and not watch.strict:  # traces keep the whole module
+            path = watch.path_of(self)
+            return watch.called("call_module", path, self._run_scripted, args, kwargs)
         return self._run_scripted(*args, **kwargs)
 
     def _run_scripted(self, *args: Any, **kwargs: Any) -> Any:

@@ -127,6 +127,8 @@ def skeleton(module: Module) -> Module:
     memo: dict[int, Module] = {}
 
     def bones(m: Module) -> Module:
+        if isinstance(m, ScriptModule) and m is not module:
+            return m  # it stays whole
         if id(m) not in memo:
             made = memo[id(m)] = Module()
             made.training = m.training

@@ -244,6 +244,30 @@ def test_a_trace_keeps_one_course_and_scripted_calls() -> None:
             assert found[1:] == (other.numel(), True) and found[0].abs().max() <= 1
 
 
+class Halving(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(3, 3)
+
+    def forward(self, x: tw.Tensor) -> tw.Tensor:
+        while x.abs().max() > 1:
+            x = self.fc(x) / 8
+        return x
+
+
+def test_a_trace_keeps_scripted_modules_whole() -> None:
+    net = nn.Sequential(nn.Linear(3, 3), tw.jit.script(Halving()))
+    left = tw.jit.script(Halving())
+    program = tw.jit.trace(lambda x: left(net(x)), (tw.ones(2, 3),))
+    module = tw.jit.trace(net, (tw.ones(2, 3),))
+    assert list(module.state_dict()) == list(net.state_dict())
+    for x in (tw.full((1, 3), 100.0), tw.zeros(4, 3)):
+        for each in (module, saved(module)):
+            assert tw.equal(each(x), net(x))
+        for each in (program, saved(program)):
+            assert tw.equal(each(x), left(net(x)))
+
+
 def test_traced_modules_and_methods() -> None:
     net, x = Base(), tw.randn(4, 3)
     net.register_buffer("left", tw.ones(1), persistent=False)
