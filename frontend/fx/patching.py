@@ -14,6 +14,11 @@ from ..nn import Module
 _OURS = __package__.partition(".")[0]
 
 
+# "torch" is another name of tilewright's modules, or PyTorch itself.
+_WITHOUT = sys.stdlib_module_names | {"torch", "functorch", "numpy", "scipy", "sympy", "triton"}
+_WITHOUT -= {"__main__"}
+
+
 class Patches:
     """New values of names in modules, classes and dicts, which `undo` takes back."""
 
@@ -82,7 +87,8 @@ def _classes(kind: type) -> Iterator[type]:
 
 def spaces(function: Any, root: Any, watched: Sequence[ModuleType]) -> Iterator[dict[str, Any]]:
     """The dicts in which traced code finds functions: all modules, closures' globals, and what the
-    modules of the root keep as attributes."""
+    modules of the root keep as attributes. Python's modules, and packages that never import torch,
+    are left out."""
     inside = (f"{_OURS}.ir", f"{_OURS}.codegen", f"{_OURS}.runtime", f"{_OURS}.recording")
     seen: set[int] = set()
     found: list[Any] = [getattr(inspect.unwrap(function), "__globals__", {})]
@@ -91,7 +97,7 @@ def spaces(function: Any, root: Any, watched: Sequence[ModuleType]) -> Iterator[
         for name, module in list(sys.modules.items())
         if isinstance(module, ModuleType)
         and not name.startswith((*inside, __package__))
-        and (module in watched or name.partition(".")[0] not in sys.stdlib_module_names)
+        and (module in watched or name.partition(".")[0] not in _WITHOUT)
     ]
     if isinstance(root, Module):
         found += [vars(m) for m in root.modules()]
