@@ -131,6 +131,12 @@ class Archive:
             self.zip = zipfile.ZipFile(file)
         self.names = set(self.zip.namelist())
         names = [n for n in self.names if n.endswith("/data.pkl") and n.count("/") == 1]
+        if any(n.endswith("/archive_format") for n in self.names):
+            raise RuntimeError(
+                f"load: {path!s} is an archive of PyTorch's torch.export, whose graphs call ATen's "
+                "operators: torch.save the state_dict there, or export to ONNX"
+                f"{at_user_line()}"
+            )
         if len(names) != 1:
             raise RuntimeError(
                 f"load: {path!s} is a zip file, but not one of torch.save: it holds no data.pkl"

@@ -192,6 +192,16 @@ def test_what_is_refused() -> None:
         program.module()((x, x))
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_archives_of_pytorch_are_named(torch: Any) -> None:
+    file = io.BytesIO()
+    export = importlib.import_module("torch.export")
+    export.save(export.export(torch.nn.ReLU(), (torch.ones(1),)), file)
+    file.seek(0)
+    with pytest.raises(RuntimeError, match=r"archive of PyTorch's torch\.export"):
+        tw.export.load(file)
+
+
 @dataclass
 class Batch:
     values: Any
