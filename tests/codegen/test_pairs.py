@@ -268,7 +268,7 @@ def test_gpus_move_both_parts_at_once() -> None:
     text = compile_offline(kernel, "sm_90").asm["ptx"]
     assert text.count("ld.global.v2.b32") == text.count("ld.global") > 0
     assert text.count("st.global.v2.b32") == text.count("st.global") > 0
-    a, b = (leaf(i, Size((256, 256)), complex64) for i in range(2))
+    a, b = (leaf(i, Size((1024, 1024)), complex64) for i in range(2))
     *_, product = launched(compile_graph(lower_graph([ops.matmul(a, b)]), gpu("sm_90")))
     assert isinstance(product, Kernel) and product.has_dot
     assert compile_offline(product, "sm_90").spills == 0
