@@ -257,7 +257,7 @@ _LAZY = {
     ),
     "from_file": "exchange.storages",
     "get_device": "functions.older",
-    "range": "functions.older",
+    "range": "functions.ranges",
     "hash_tensor": "functions.hashing",
     "lobpcg": "linalg.partial",
     "GradScaler": "amp",
