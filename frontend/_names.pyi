@@ -346,7 +346,6 @@ from .functions.older import empty_strided as empty_strided
 from .functions.older import get_device as get_device
 from .functions.older import is_distributed as is_distributed
 from .functions.older import is_inference as is_inference
-from .functions.older import range as range
 from .functions.parts import chunk as chunk
 from .functions.parts import narrow as narrow
 from .functions.parts import select as select
@@ -408,6 +407,7 @@ from .functions.queries import is_signed as is_signed
 from .functions.queries import is_tensor as is_tensor
 from .functions.queries import numel as numel
 from .functions.queries import result_type as result_type
+from .functions.ranges import range as range
 from .functions.reduction import all as all
 from .functions.reduction import amax as amax
 from .functions.reduction import amin as amin
