@@ -40,6 +40,7 @@ from .functions import (  # noqa: F401  (importing them declares their ops)
     statistics,
 )
 from .functions.call import DECLARED, Declaration
+from .recording import compounds
 
 
 class Later(NamedTuple):
@@ -64,6 +65,11 @@ LATER = {
         "matrix_power qr svd geqrf orgqr ormqr lu lu_solve triangular_solve norm",
     ),
     "functions.variates": Later("poisson binomial"),
+    "sparse.creating": Later(
+        "",
+        "to_sparse to_sparse_coo to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc "
+        "sparse_mask",
+    ),
     "signal.root": Later(
         "bartlett_window blackman_window hamming_window hann_window kaiser_window"
     ),
@@ -84,7 +90,7 @@ MODULES = frozenset(
     "_C __config__ _custom_ops _dynamo _tensor _utils accelerator amp aot autograd backends "
     "compiler cpu cuda distributed distributions func functional futures fx hub fft inspection jit "
     "library linalg masked mps mtia multiprocessing nn onnx ops optim overrides profiler random "
-    "return_types serialization signal special storage testing torch_version types utils "
+    "return_types serialization signal sparse special storage testing torch_version types utils "
     "version xpu ao".split()
 )
 
@@ -131,6 +137,11 @@ def _publish() -> dict[str, Any]:
     return functions | {name: getattr(Tensor, name) for name in _OF_METHODS}
 
 
+def _sparse() -> Any:
+    return importlib.import_module(".sparse", __package__)
+
+
+compounds.sparse = _sparse
 _functions = _publish()
 globals().update(_functions)
 __all__ = sorted(_functions)

@@ -136,32 +136,39 @@ def _summary(values: np.ndarray) -> np.ndarray:
     return values
 
 
+def body(t: Any, indent: int) -> str:
+    """The elements of a tensor in brackets, as they are printed `indent` columns from the left."""
+    values = t.detach()._array()
+    if values.size == 0:
+        return "[]"
+    if t.dtype in dtypes.NARROW:
+        values = values.astype(np.float32)
+    summarize = values.size > OPTIONS.threshold
+    kind = _ComplexFormatter if t.dtype.is_complex else _Formatter
+    format = kind(_summary(values) if summarize else values)
+    return _rows(values, format, indent, summarize)
+
+
 def text(t: Any) -> str:
     """repr of a tensor."""
     prefix = "tensor("
-    values = np.empty(0) if t.is_meta else t.detach()._array()
     suffixes = []
     if str(t.device) != "cpu":
         suffixes.append(f"device='{t.device}'")
     default = t.dtype in (dtypes.float32, dtypes.int64, dtypes.bool_, dtypes.complex64)
-    if values.size == 0:
+    if t.is_meta or t.numel() == 0:
         if t.dim() != 1 or t.is_meta:
             suffixes.append(f"size={tuple(t.shape)}")
         if t.dtype is not dtypes.float32:
             suffixes.append(f"dtype={t.dtype!r}")
-        body = "..." if t.is_meta else "[]"
+        shown = "..." if t.is_meta else "[]"
     else:
         if not default:
             suffixes.append(f"dtype={t.dtype!r}")
-        if t.dtype in dtypes.NARROW:
-            values = values.astype(np.float32)
-        summarize = values.size > OPTIONS.threshold
-        kind = _ComplexFormatter if t.dtype.is_complex else _Formatter
-        format = kind(_summary(values) if summarize else values)
-        body = _rows(values, format, len(prefix), summarize)
+        shown = body(t, len(prefix))
     if t.requires_grad:
         suffixes.append("requires_grad=True" if t.is_leaf else f"grad_fn={t.grad_fn!r}")
-    out = prefix + body
+    out = prefix + shown
     for i, suffix in enumerate(suffixes):
         last = out.rpartition("\n")[2]
         if i == 0 and len(last) + len(suffix) + 2 > OPTIONS.linewidth:

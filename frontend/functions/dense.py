@@ -32,7 +32,7 @@ _OF_OTHERS = {
     "q_per_channel_axis qscheme int_repr",
     "nested": "to_padded_tensor _nested_tensor_size _nested_tensor_strides",
 }
-_MADE = "to_sparse to_sparse_coo to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc to_mkldnn"
+_MADE = "to_mkldnn"
 
 
 def _of_layout(name: str, expected: str) -> Callable[..., NoReturn]:

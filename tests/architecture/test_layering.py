@@ -249,7 +249,8 @@ ROOMS = {
         distributed foreign functions futures multiprocessing settings types version
         __config__ _utils autograd backends exchange inspection linalg random replay signal testing
         _tensor aot library mps mtia naming profiler storage xpu
-        _custom_ops amp nn ops overrides
+        _custom_ops amp compound nn ops overrides
+        nested sparse
         _C compiler cpu fft jit masked optim publish serialization special tuning
         __init__ _dynamo cuda hub short_time
         utils
