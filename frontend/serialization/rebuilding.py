@@ -12,6 +12,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import contiguous_strides
 
+from .. import layouts
 from ..functions import creation, shapes
 
 
@@ -118,3 +119,21 @@ def rebuild_parameter(data: Any, requires_grad: bool, hooks: Any, *state: Any) -
     from ..nn.parameter import Parameter
 
     return Parameter(data, requires_grad)
+
+
+def layout_named(name: str) -> Any:
+    """torch.sparse_coo and its like, by name."""
+    found = getattr(layouts, name.removeprefix("torch."), None)
+    if not isinstance(found, layouts.layout):
+        raise UnpicklingError(f"load: unknown layout {name!r:.40}{at_user_line()}")
+    return found
+
+
+def rebuild_sparse(layout: Any, parts: Any) -> Any:
+    """A sparse tensor of this layout. Its positions are checked."""
+    from ..sparse import creating
+
+    if layout is layouts.sparse_coo:
+        at, values, size, *merged = parts
+        return creating.sparse_coo_tensor(at, values, size, is_coalesced=bool(merged and merged[0]))
+    return creating.sparse_compressed_tensor(*parts, layout=layout)

@@ -14,7 +14,14 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import Size
 
 from ..devices import device as Device
-from .rebuilding import UnpicklingError, rebuild, rebuild_any, rebuild_parameter
+from .rebuilding import (
+    UnpicklingError,
+    layout_named,
+    rebuild,
+    rebuild_any,
+    rebuild_parameter,
+    rebuild_sparse,
+)
 from .storages import STORAGES
 
 _BaseUnpickler: Any = pickle._Unpickler  # type: ignore[attr-defined]  # in pure Python
@@ -33,6 +40,8 @@ _SAFE: dict[tuple[str, str], Any] = {
     ("torch._utils", "_rebuild_tensor_v3"): rebuild_any,
     ("torch._utils", "_rebuild_parameter"): rebuild_parameter,
     ("torch._utils", "_rebuild_parameter_with_state"): rebuild_parameter,
+    ("torch._utils", "_rebuild_sparse_tensor"): rebuild_sparse,
+    ("torch.serialization", "_get_layout"): layout_named,
     ("torch", "Size"): Size,
     ("torch", "device"): Device,
     ("collections", "OrderedDict"): OrderedDict,

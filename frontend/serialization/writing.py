@@ -20,6 +20,8 @@ from .. import recording
 from .._tensor import Tensor
 from ..devices import device as Device
 from ..functions import shapes
+from ..layouts import layout
+from ..recording.compounds import is_compound
 from .storages import STORAGE_OF
 
 if TYPE_CHECKING:
@@ -43,6 +45,8 @@ class _Name:
 _REBUILD = _Name("torch._utils", "_rebuild_tensor_v2")
 _REBUILD_ANY = _Name("torch._utils", "_rebuild_tensor_v3")
 _REBUILD_PARAMETER = _Name("torch._utils", "_rebuild_parameter")
+_REBUILD_SPARSE = _Name("torch._utils", "_rebuild_sparse_tensor")
+_LAYOUT = _Name("torch.serialization", "_get_layout")
 _SIZE = _Name("torch", "Size")
 _DEVICE = _Name("torch", "device")
 
@@ -79,7 +83,9 @@ class _Pickler(_BasePickler):
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, Tensor):
-            return self._reduce_tensor(obj)
+            return _compound(obj) if is_compound(obj) else self._reduce_tensor(obj)
+        if isinstance(obj, layout):
+            return _LAYOUT, (str(obj),)
         if isinstance(obj, Size):
             return _SIZE, (tuple(obj),)
         if isinstance(obj, Device):
@@ -123,6 +129,19 @@ class _Pickler(_BasePickler):
         if type(obj) is DType:  # a bare global, as PyTorch writes a dtype
             obj = _dtype_name(obj)
         return super().save(obj, save_persistent_id)
+
+
+def _compound(t: Any) -> Any:
+    """A sparse tensor as PyTorch writes it: its layout and its parts. As there, it is no leaf that
+    requires a gradient any more."""
+    from ..sparse.tensors import COO, Sparse
+
+    if not isinstance(t, Sparse):
+        return _jagged(t)
+    parts = (*t._structure(), t._elements.detach(), Size(t.shape))
+    if isinstance(t, COO):
+        parts = (*parts, t._is_merged)
+    return _REBUILD_SPARSE, (t.layout, parts)
 
 
 _dtype_names: dict[DType, _Name] = {}
