@@ -50,6 +50,12 @@ sparse: Callable[[], Any]
 _rules: dict[type, dict[Any, Callable[..., Any]]] = {}
 
 
+class _Several(tuple[Any, ...]):
+    """The results of a call, which are tensors already."""
+
+    __slots__ = ()
+
+
 def rule(kind: type, *calls: Any) -> Callable[[Rule], Rule]:
     """Declare the decorated function as what `calls` (builders, kinds of views) do where an operand
     is a compound of class `kind`. It gets the arguments of the call, and returns a tensor."""
@@ -75,7 +81,8 @@ def apply(call: Any, args: Sequence[Any]) -> Any:
     for kind in type(first).__mro__:
         found = _rules.get(kind, {}).get(call)
         if found is not None:
-            return found(*args)
+            result = found(*args)
+            return _Several(result) if type(result) is tuple else result
     _refuse(call, first)
 
 
