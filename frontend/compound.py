@@ -384,7 +384,7 @@ def _rebuilt(cls: type[Compound], parts: Any, rest: Any, requires_grad: bool) ->
     return made.requires_grad_() if requires_grad else made
 
 
-def blank(cls: type[Any], elements: Any, sizes: Any) -> Any:
+def blank(cls: Any, elements: Any, sizes: Any) -> Any:
     """A compound of class `cls` without a structure, for the caller to fill in."""
     made = object.__new__(cls)
     made._elements, made._sizes, made._is_own_leaf = elements, Size(sizes), False
@@ -406,9 +406,10 @@ for _op in DECLARED.values():
     if _op.in_place is not None and _op.method is not None:
         for _name in (_op.name, *_op.aliases):
             setattr(Compound, f"{_name}_", _writing(f"{_name}_", _op.method))
-    for _name, _method in (_op.operators or {}).items():
-        if _name.startswith("__i") and f"__{_name[3:]}" in (_op.operators or {}):
-            setattr(Compound, _name, _writing(_name, _op.operators[f"__{_name[3:]}"]))
+    _operators = _op.operators or {}
+    for _name in _operators:
+        if _name.startswith("__i") and f"__{_name[3:]}" in _operators:
+            setattr(Compound, _name, _writing(_name, _operators[f"__{_name[3:]}"]))
 
 
 @rule(Compound, conversions.cast)

@@ -41,16 +41,15 @@ def nested_tensor(
     """
     _need_jagged("nested_tensor", layout)
     parts = [
-        t.detach() if isinstance(t, Handle) else creation.tensor(t, dtype=dtype) for t in tensor_list
+        t.detach() if isinstance(t, Handle) else creation.tensor(t, dtype=dtype)
+        for t in tensor_list
     ]
     made = _joined(parts, dtype, device, True)
     made = made.pin_memory() if pin_memory else made
     return made.requires_grad_(requires_grad)
 
 
-def as_nested_tensor(
-    ts: Any, dtype: Any = None, device: Any = None, layout: Any = None
-) -> Any:
+def as_nested_tensor(ts: Any, dtype: Any = None, device: Any = None, layout: Any = None) -> Any:
     """A nested tensor of tensors in a list, or of the parts ts[i] of one tensor, differentiable."""
     if isinstance(ts, Nested) and layout in (None, layouts.jagged):
         return ts.to(device=device, dtype=dtype)
@@ -143,9 +142,8 @@ def narrow(tensor: Any, dim: int, start: Any, length: Any, layout: Any = None) -
         x.to(dtype=int64) if isinstance(x, Handle) else creation.full((count,), int(x), dtype=int64)
         for x in (start, length)
     )
-    rows = creation.beside(np.arange(count, dtype=np.int64) * size, tensor)
-    end = creation.beside(np.asarray([count * size], np.int64), tensor)
-    offsets = cat([rows + first, end])
+    begins = creation.beside(np.arange(count, dtype=np.int64) * size, tensor) + first
+    offsets = cat([begins, begins[-1:] + many[-1:]])
     return nested(tensor.flatten(0, 1), sequences(offsets, many))
 
 

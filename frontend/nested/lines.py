@@ -23,7 +23,9 @@ from .tensors import Nested, nested
 
 
 @builder("to_padded_tensor", gradient="NestedToPaddedTensorBackward0")
-def _padded(x: Node, offsets: Node, lengths: Node | None, axis: int, size: int, padding: Any) -> Node:
+def _padded(
+    x: Node, offsets: Node, lengths: Node | None, axis: int, size: int, padding: Any
+) -> Node:
     """Rows along `axis` as [sequences, ..., size, ...]."""
     count = offsets.shape[0] - 1
     offsets = ops.cast(offsets, dtypes.int64)
@@ -34,7 +36,9 @@ def _padded(x: Node, offsets: Node, lengths: Node | None, axis: int, size: int, 
         else ops.cast(lengths, dtypes.int64)
     )
     place = ops.iota(size)
-    exists = ops.lt(ops.expand(place, (count, size)), ops.expand(ops.unsqueeze(many, 1), (count, size)))
+    exists = ops.lt(
+        ops.expand(place, (count, size)), ops.expand(ops.unsqueeze(many, 1), (count, size))
+    )
     total = x.shape[axis]
     order = (axis, *range(axis), *range(axis + 1, x.rank))
     rows = ops.permute(x, order)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-
 from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import normalize_axis
 
@@ -37,7 +36,9 @@ def _viewed(t: Nested, shape: tuple[int, ...]) -> Nested:
     at = [i for i, n in enumerate(shape) if n == size]
     if len(at) != 1 or at[0] == 0 or shape[0] != t._rows.count:
         raise _refused(
-            "view", t, f"as {tuple(shape)}: the batch and the ragged dimension must stay as they are"
+            "view",
+            t,
+            f"as {tuple(shape)}: the batch and the ragged dimension must stay as they are",
         )
     (ragged,) = at
     inner = [total if i == ragged else n for i, n in enumerate(shape)][1:]
@@ -83,7 +84,9 @@ def _part(t: Nested, starts: Any, stops: Any, steps: Any, kept: Any = None) -> A
     if ragged in dropped and 0 not in dropped:
         raise _refused("select", t, "on its ragged dimension")
     if 0 in dropped:
-        return _one(t, starts[0])[tuple(_key(i, starts, stops, steps, dropped) for i in range(1, rank))]
+        return _one(t, starts[0])[
+            tuple(_key(i, starts, stops, steps, dropped) for i in range(1, rank))
+        ]
     if (int(starts[ragged]), int(stops[ragged]), steps[ragged]) != (0, int(t._rows.size), 1):
         raise _refused("slice", t, "on its ragged dimension")
     if (starts[0], stops[0], steps[0]) != (0, t._rows.count, 1):

@@ -30,8 +30,8 @@ _OPTIONED = (
 _ACTIVATIONS = (
     activation._silu, activation._softplus, ops.gelu, ops.elu, ops.celu, ops.leaky_relu,
     ops.relu, ops.relu6, ops.mish, ops.selu, ops.hardswish, ops.hardsigmoid, ops.softsign,
-    ops.tanhshrink, ops.hardtanh, ops.threshold, ops.hardshrink, ops.softshrink, ops.logsigmoid, ops.dropout,
-    _alpha_dropout,
+    ops.tanhshrink, ops.hardtanh, ops.threshold, ops.hardshrink, ops.softshrink, ops.logsigmoid,
+    ops.dropout, _alpha_dropout,
 )  # fmt: skip
 
 

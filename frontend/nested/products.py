@@ -20,7 +20,6 @@ from .lines import packed, padded
 from .tensors import Nested, is_nested, nested
 
 
-
 @rule(Nested, products._matmul)
 def _matmul(a: Any, b: Any) -> Any:
     """A product in which the ragged dimension is one of rows, or is summed over."""
@@ -137,7 +136,9 @@ def _padded_attention(
     seen = np.arange(size) < lengths[:, None, None, None]
     if causal:
         seen = seen & (np.arange(size) <= np.arange(longest)[:, None])
-    mask = beside(np.ascontiguousarray(np.broadcast_to(seen, (*seen.shape[:2], longest, size))), q._elements)
+    mask = beside(
+        np.ascontiguousarray(np.broadcast_to(seen, (*seen.shape[:2], longest, size))), q._elements
+    )
     # A query behind its sequence's end sees keys too, so that no row is without any.
     made = record(
         attention._attend, padded(q, 0), padded(k, 0), padded(v, 0), mask, seed, offset, dropout,

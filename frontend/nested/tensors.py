@@ -64,7 +64,9 @@ def _sequence_of(offsets: Node, lengths: Node | None, total: int) -> Node:
     found = ops.insertion(ends, row, True)
     none = ops.full_like(found, count)
     if lengths is None:
-        return ops.where(ops.ge(row, ops.expand(ops.slice_axis(offsets, 0, 0, 1), row.shape)), found, none)
+        return ops.where(
+            ops.ge(row, ops.expand(ops.slice_axis(offsets, 0, 0, 1), row.shape)), found, none
+        )
     begins = ops.slice_axis(offsets, 0, 0, count)
     found = ops.insertion(begins, row, True) - 1
     own = ops.maximum(found, ops.zeros_like(found))
@@ -113,10 +115,6 @@ class Sequences:
         """The length of each sequence, as a tensor."""
         return self.offsets[1:] - self.offsets[:-1] if self.lengths is None else self.lengths
 
-    def moved(self, device: str) -> Sequences:
-        lengths = None if self.lengths is None else self.lengths.to(device)
-        return Sequences(self.offsets.to(device), lengths)
-
 
 _by_offsets: weakref.WeakValueDictionary[Any, Sequences] = weakref.WeakValueDictionary()
 
@@ -130,7 +128,7 @@ def sequences(offsets: Any, lengths: Any = None) -> Sequences:
     return found
 
 
-def of_lengths(lengths: Sequence[int], like: Any) -> Sequences:
+def of_lengths(lengths: Sequence[int] | np.ndarray, like: Any) -> Sequences:
     """Sequences of these lengths, one after another, on the device of `like`."""
     offsets = np.concatenate(([0], np.cumsum(np.asarray(lengths, np.int64)))).astype(np.int64)
     made = sequences(creation.beside(offsets.copy(), like))
@@ -148,14 +146,11 @@ class Nested(Compound):
 
     _rows: Sequences
     _ragged_idx: int
+    is_nested = True
 
     @property
     def layout(self) -> layouts.layout:
         return layouts.jagged
-
-    @property
-    def is_nested(self) -> bool:
-        return True
 
     def _like(self, elements: Tensor, sizes: Any = None) -> Self:
         return nested(elements, self._rows, self._ragged_idx)  # type: ignore[return-value]
@@ -165,8 +160,9 @@ class Nested(Compound):
 
     def _restructured(self, structure: tuple[Any, ...], elements: Tensor) -> Self:
         offsets, lengths = structure
-        mine = self._structure()
-        rows = self._rows if (offsets, lengths) == mine else sequences(offsets, lengths)
+        mine = self._rows
+        kept = offsets is mine.offsets and lengths is mine.lengths
+        rows = mine if kept else sequences(offsets, lengths)
         return nested(elements, rows, self._ragged_idx)  # type: ignore[return-value]
 
     def _take(self, other: Any) -> None:
@@ -256,7 +252,7 @@ class Nested(Compound):
     def __len__(self) -> int:
         return self._rows.count
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         how = ""
         if self.requires_grad:
             how = ", requires_grad=True" if self.is_leaf else f", grad_fn={self.grad_fn!r}"
@@ -275,7 +271,9 @@ class Nested(Compound):
 def nested(elements: Any, rows: Sequences, ragged: int = 1) -> Nested:
     """A nested tensor of parts that are known to fit."""
     shape = elements.shape
-    made: Nested = blank(Nested, elements, (rows.count, *shape[: ragged - 1], rows.size, *shape[ragged:]))
+    made: Nested = blank(
+        Nested, elements, (rows.count, *shape[: ragged - 1], rows.size, *shape[ragged:])
+    )
     made._rows, made._ragged_idx = rows, ragged
     return made
 

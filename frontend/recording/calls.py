@@ -336,7 +336,7 @@ def is_exact(value: Any) -> bool:
     return not isinstance(value, float) or (value != 0 and value == value)
 
 
-def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool) -> Node:
+def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool) -> Any:
     """A binary op with a Python number. The number is a constant; if it keeps changing, it becomes
     an input of the run."""
     threads.claim()

@@ -15,10 +15,13 @@ from tilewright.ir.shape import Size
 
 from ..devices import device as Device
 from .rebuilding import (
+    Skipped,
     UnpicklingError,
     layout_named,
     rebuild,
     rebuild_any,
+    rebuild_from_type,
+    rebuild_nested,
     rebuild_parameter,
     rebuild_sparse,
 )
@@ -42,6 +45,11 @@ _SAFE: dict[tuple[str, str], Any] = {
     ("torch._utils", "_rebuild_parameter_with_state"): rebuild_parameter,
     ("torch._utils", "_rebuild_sparse_tensor"): rebuild_sparse,
     ("torch.serialization", "_get_layout"): layout_named,
+    ("torch._tensor", "_rebuild_from_type_v2"): rebuild_from_type,
+    ("torch.nested._internal.nested_tensor", "_rebuild_njt"): rebuild_nested,
+    ("torch.nested._internal.nested_tensor", "NestedTensor"): None,
+    ("torch", "Tensor"): None,
+    ("torch._dynamo.decorators", "_DimRange"): Skipped,
     ("torch", "Size"): Size,
     ("torch", "device"): Device,
     ("collections", "OrderedDict"): OrderedDict,
@@ -100,7 +108,7 @@ class Unpickler(_BaseUnpickler):
     def load_build(self) -> None:
         """Set attributes, except on classes and functions, which outlive the load."""
         kind = type(self.stack[-2])
-        if self.weights_only and kind not in (OrderedDict, Counter, *_allowed.values()):
+        if self.weights_only and kind not in (OrderedDict, Counter, Skipped, *_allowed.values()):
             raise UnpicklingError(
                 f"Weights only load failed: the file sets attributes of a {kind.__name__}"
                 f"{at_user_line()}"

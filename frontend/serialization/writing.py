@@ -46,6 +46,9 @@ _REBUILD = _Name("torch._utils", "_rebuild_tensor_v2")
 _REBUILD_ANY = _Name("torch._utils", "_rebuild_tensor_v3")
 _REBUILD_PARAMETER = _Name("torch._utils", "_rebuild_parameter")
 _REBUILD_SPARSE = _Name("torch._utils", "_rebuild_sparse_tensor")
+_REBUILD_TYPE = _Name("torch._tensor", "_rebuild_from_type_v2")
+_REBUILD_NESTED = _Name("torch.nested._internal.nested_tensor", "_rebuild_njt")
+_NESTED = _Name("torch.nested._internal.nested_tensor", "NestedTensor")
 _LAYOUT = _Name("torch.serialization", "_get_layout")
 _SIZE = _Name("torch", "Size")
 _DEVICE = _Name("torch", "device")
@@ -83,7 +86,7 @@ class _Pickler(_BasePickler):
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, Tensor):
-            return _compound(obj) if is_compound(obj) else self._reduce_tensor(obj)
+            return self._reduce_compound(obj) if is_compound(obj) else self._reduce_tensor(obj)
         if isinstance(obj, layout):
             return _LAYOUT, (str(obj),)
         if isinstance(obj, Size):
@@ -125,23 +128,30 @@ class _Pickler(_BasePickler):
             return _REBUILD_ANY, (*args, _dtype_name(t.dtype))
         return _REBUILD, args
 
+    def _reduce_compound(self, t: Any) -> Any:
+        """A sparse or nested tensor as PyTorch writes it. As there, a sparse one is no leaf that
+        requires a gradient any more."""
+        from ..nested.tensors import Nested
+        from ..sparse.tensors import COO
+
+        elements = t._elements.detach()
+        if isinstance(t, Nested):
+            offsets, lengths = t._structure()
+            state = {
+                "values": elements, "offsets": offsets, "lengths": lengths,
+                "_ragged_idx": t._ragged_idx, "_metadata_cache": {},
+                "requires_grad": t.requires_grad and t.is_leaf,
+            }  # fmt: skip
+            self.kept.append(state)
+            return _REBUILD_TYPE, (_REBUILD_NESTED, _NESTED, (state,), {})
+        parts = (*t._structure(), elements, Size(t.shape))
+        self.kept.append(parts)
+        return _REBUILD_SPARSE, (t.layout, (*parts, t._is_merged) if isinstance(t, COO) else parts)
+
     def save(self, obj: Any, save_persistent_id: bool = True) -> Any:
         if type(obj) is DType:  # a bare global, as PyTorch writes a dtype
             obj = _dtype_name(obj)
         return super().save(obj, save_persistent_id)
-
-
-def _compound(t: Any) -> Any:
-    """A sparse tensor as PyTorch writes it: its layout and its parts. As there, it is no leaf that
-    requires a gradient any more."""
-    from ..sparse.tensors import COO, Sparse
-
-    if not isinstance(t, Sparse):
-        return _jagged(t)
-    parts = (*t._structure(), t._elements.detach(), Size(t.shape))
-    if isinstance(t, COO):
-        parts = (*parts, t._is_merged)
-    return _REBUILD_SPARSE, (t.layout, parts)
 
 
 _dtype_names: dict[DType, _Name] = {}

@@ -9,7 +9,8 @@ differentiated and fused as any other program.
 from __future__ import annotations
 
 from . import elementwise, moves, products, reductions  # noqa: F401  (their rules)
-from .creating import check_sparse_tensor_invariants, empty as empty
+from .creating import check_sparse_tensor_invariants
+from .creating import empty as empty
 from .moves import spdiags
 from .products import addmm, mm, sampled_addmm
 from .reductions import log_softmax, softmax, sum

@@ -206,10 +206,11 @@ def _checked(by_rows: bool, pointers: Any, minor: Any, elements: Any, size: Any)
     _need(where[-1] == nnz, f"`{outer}_indices[..., -1] == nnz`")
     count = where.size - 1
     steps = np.diff(where)
+    sizes: tuple[int, ...]
     if size is None:
         inner_size = int(other.max(initial=-1)) + 1
-        sizes = (count, inner_size) if by_rows else (inner_size, count)
-        sizes = (*sizes, *elements.shape[1:])
+        pair = (count, inner_size) if by_rows else (inner_size, count)
+        sizes = (*pair, *elements.shape[1:])
     else:
         sizes = tuple(map(int, size))
         _need(len(sizes) == 1 + elements.dim(), "`len(size) == 2 + dense_dim`")
@@ -408,7 +409,7 @@ def sparse_mask(self: Tensor, mask: Any) -> Any:
     return mask._like(zeros.index_add(0, creation.beside(here, zeros), kept))
 
 
-class check_sparse_tensor_invariants:  # noqa: N801  (PyTorch's name)
+class check_sparse_tensor_invariants:
     """A switch of PyTorch's, as a context or a decorator. Positions are always checked here."""
 
     _enabled = False

@@ -7,13 +7,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tilewright.ir import dtype as dtypes
 from tilewright.ir.location import at_user_line
 
 from ..functions import complexes, composed, creation, elementwise, special
 from ..functions.call import DECLARED
 from ..functions.joining import cat
-from ..functions.promotion import result_dtype
 from ..recording import Handle, record
 from ..recording.compounds import rule
 from . import structure

@@ -13,7 +13,7 @@ from tilewright.ir.shape import normalize_axis
 
 from ..functions import gathering, joining
 from ..functions.creation import beside
-from ..recording import Handle, record, views
+from ..recording import Handle, views
 from ..recording.compounds import rule
 from . import structure
 from .tensors import COO, Compressed, Sparse, as_coo, compressed, coo, coo_at, rows_at
@@ -75,7 +75,7 @@ def _narrowed(t: COO, axis: int, start: int, stop: int, step: int) -> COO:
     dims, size = t.sparse_dim(), len(range(start, stop, step))
     sizes = [*t._sizes[:axis], size, *t._sizes[axis + 1 :]]
     if axis >= dims:
-        part = tuple(slice(None) for _ in range(axis - dims + 1)) + (slice(start, stop, step),)
+        part = (*[slice(None)] * (axis - dims + 1), slice(start, stop, step))
         return coo(t._at, t._elements[part], sizes, t._is_merged)
     own = t._positions()
     line = own[axis]

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
@@ -40,7 +39,7 @@ def sum(input: Any, dim: int | Sequence[int] | None = None, dtype: Any = None) -
 def _sum(t: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
     if dtype is None and not t.dtype.is_differentiable:
         dtype = dtypes.int64
-    by = as_coo(t)
+    by: Any = as_coo(t)
     if dtype is not None:
         by = by.to(dtype)
     axes = normalize_axes(dim if dim is None or isinstance(dim, int) else tuple(dim), t.dim())

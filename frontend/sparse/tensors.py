@@ -87,14 +87,6 @@ class Sparse(Compound):
         """This tensor by coordinates, with the same elements in the same order."""
         raise NotImplementedError
 
-    @property
-    def is_sparse(self) -> bool:
-        return False
-
-    @property
-    def is_sparse_csr(self) -> bool:
-        return False
-
     def _nnz(self) -> int:
         """The number of positions with an element."""
         return int(self._elements.shape[0])
@@ -105,10 +97,10 @@ class Sparse(Compound):
     def dense_dim(self) -> int:
         return self._elements.dim() - 1
 
-    _dimV = dense_dim  # noqa: N815  (PyTorch's name)
+    _dimV = dense_dim
 
     @property
-    def _dimI(self) -> Callable[[], int]:  # noqa: N802
+    def _dimI(self) -> Callable[[], int]:
         return self.sparse_dim
 
     def to_dense(self, dtype: Any = None, *, masked_grad: bool | None = None) -> Tensor:
@@ -120,7 +112,7 @@ class Sparse(Compound):
         by = self._coordinates()
         return record(_spread, by._elements, by._at, tuple(self._sizes))
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         from .printing import text
 
         return text(self)
@@ -144,14 +136,11 @@ class COO(Sparse):
 
     _at: Any
     _is_merged: bool
+    is_sparse = True
 
     @property
     def layout(self) -> layouts.layout:
         return layouts.sparse_coo
-
-    @property
-    def is_sparse(self) -> bool:
-        return True
 
     def _positions(self) -> np.ndarray:
         return self._on_host("at", self._at)
@@ -171,7 +160,7 @@ class COO(Sparse):
         return (self._at,)
 
     def _restructured(self, structure: tuple[Any, ...], elements: Tensor) -> Self:
-        return coo(*structure, elements, self._sizes, self._is_merged)  # type: ignore[return-value]
+        return coo(structure[0], elements, self._sizes, self._is_merged)  # type: ignore[return-value]
 
     def _take(self, other: Any) -> None:
         self._at, self._elements, self._sizes = other._at, other._elements, other._sizes
@@ -322,7 +311,7 @@ class Compressed(Sparse):
         return layouts.sparse_csr if self._by_rows else layouts.sparse_csc
 
     @property
-    def is_sparse_csr(self) -> bool:
+    def is_sparse_csr(self) -> bool:  # type: ignore[override]
         return self._by_rows
 
     def _coordinates(self) -> COO:
@@ -349,7 +338,7 @@ class Compressed(Sparse):
         return self._pointers, self._minor
 
     def _restructured(self, structure: tuple[Any, ...], elements: Tensor) -> Self:
-        return compressed(self._by_rows, *structure, elements, self._sizes)  # type: ignore[return-value]
+        return compressed(self._by_rows, structure[0], structure[1], elements, self._sizes)  # type: ignore[return-value]
 
     def _take(self, other: Any) -> None:
         self._by_rows, self._pointers, self._minor = other._by_rows, other._pointers, other._minor
@@ -360,7 +349,8 @@ class Compressed(Sparse):
 
     @classmethod
     def _unpickled(cls, parts: Any, rest: Any) -> Any:
-        return compressed(rest[0], *parts, rest[1])
+        pointers, minor, elements = parts
+        return compressed(rest[0], pointers, minor, elements, rest[1])
 
     # ---- what it is made of ------------------------------------------------------------------
 

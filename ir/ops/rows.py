@@ -1,8 +1,8 @@
 """Rows of a table, whose gradient names the rows that it has.
 
-The cotangent of a table that rows are taken of is zero in all other rows. `take_rows` gives it as a
-`sum_rows`, which is a sparse gradient to those who look at the record (`frontend/autograd/rows.py`),
-and a dense tensor to all others.
+The cotangent of a table that rows are taken of is zero in all other rows. `take_rows` gives it as
+a `sum_rows`, which is a sparse gradient to those who look at the record, as
+`frontend/autograd/rows.py` does, and a dense tensor to all others.
 """
 
 from __future__ import annotations
