@@ -221,7 +221,7 @@ _LAZY = {
         ],
         "sparse.creating",
     ),
-    **dict.fromkeys(["hspmm", "saddmm", "smm", "spmm", "sspaddmm"], "sparse.products"),
+    **dict.fromkeys(["dsmm", "hspmm", "saddmm", "spmm"], "sparse.products"),
     "PyTorchFileReader": "serialization.archive",
     "save": "serialization",
     "load": "serialization",

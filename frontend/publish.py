@@ -65,9 +65,10 @@ LATER = {
         "matrix_power qr svd geqrf orgqr ormqr lu lu_solve triangular_solve norm",
     ),
     "functions.variates": Later("poisson binomial"),
+    "sparse.products": Later("smm sspaddmm", "smm sspaddmm"),
     "sparse.creating": Later(
-        "",
-        "to_sparse to_sparse_coo to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc "
+        "resize_as_sparse_",
+        "resize_as_sparse_ to_sparse to_sparse_coo to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc "
         "sparse_mask",
     ),
     "signal.root": Later(

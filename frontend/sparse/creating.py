@@ -123,7 +123,7 @@ def sparse_coo_tensor(
             "cannot set is_coalesced to true if indices correspond to uncoalesced COO tensor"
             f"{at_user_line()}"
         )
-    return made.requires_grad_(requires_grad)
+    return made.requires_grad_() if requires_grad else made
 
 
 def _check_sizes(sizes: tuple[int, ...], dims: int, elements: Any, high: np.ndarray) -> None:
@@ -189,7 +189,8 @@ def sparse_compressed_tensor(
             f"{at_user_line()}"
         )
     sizes = _checked(by_rows, pointers, minor, elements, size)
-    return compressed(by_rows, pointers, minor, elements, sizes).requires_grad_(requires_grad)
+    made = compressed(by_rows, pointers, minor, elements, sizes)
+    return made.requires_grad_() if requires_grad else made
 
 
 def _checked(by_rows: bool, pointers: Any, minor: Any, elements: Any, size: Any) -> Any:
@@ -383,6 +384,19 @@ def to_sparse_bsr(self: Tensor, blocksize: Any, dense_dim: int | None = None) ->
 def to_sparse_bsc(self: Tensor, blocksize: Any, dense_dim: int | None = None) -> NoReturn:
     """Not implemented: NotImplementedError."""
     _no_blocks("to_sparse_bsc", layouts.sparse_bsc)
+
+
+@public("resize_as_sparse_")
+def resize_as_sparse_(input: Any, the_template: Any) -> Any:
+    """Give a sparse tensor the size and the numbers of dimensions of another one."""
+    for t in (input, the_template):
+        if not isinstance(t, COO):
+            raise RuntimeError(
+                f"resize_as_sparse_: expected tensors of layout torch.sparse_coo, got {t.layout}"
+                f"{at_user_line()}"
+            )
+    dims = the_template.sparse_dim(), the_template.dense_dim()
+    return input.sparse_resize_(the_template.shape, *dims)
 
 
 @public("sparse_mask", function=False)

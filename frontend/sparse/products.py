@@ -15,6 +15,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from ..functions import products
+from ..functions.call import public
 from ..functions.creation import beside
 from ..nn.functional.linear import _linear as affine
 from ..recording import Handle, record
@@ -225,6 +226,9 @@ def spmm(input: Any, mat2: Any) -> Any:
     return products.mm(input, mat2)
 
 
+dsmm = spmm
+
+
 def hspmm(mat1: Any, mat2: Any, *, out: Any = None) -> Any:
     """A sparse matrix times a dense one, as a tensor with one sparse dimension: rows of the
     product that have elements."""
@@ -237,6 +241,7 @@ def hspmm(mat1: Any, mat2: Any, *, out: Any = None) -> Any:
     return made if out is None else out.copy_(made)
 
 
+@public("sspaddmm")
 def sspaddmm(
     input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1, out: Any = None
 ) -> Any:
@@ -246,6 +251,7 @@ def sspaddmm(
     return found if out is None else out.copy_(found)
 
 
+@public("smm")
 def smm(input: Any, mat: Any) -> Any:
     """A sparse matrix times a dense one, as a sparse matrix."""
     return _sparse_rows(input, mat)

@@ -26,13 +26,16 @@ __all__ = ["log_softmax", "softmax", "sum"]
 
 def sum(input: Any, dim: int | Sequence[int] | None = None, dtype: Any = None) -> Any:
     """The sum over `dim`, all dimensions by default. It is dense if all sparse dimensions are
-    summed, else sparse. Gradients have the positions of `input`."""
+    summed, else sparse; then integers keep their dtype. Gradients have the positions of `input`."""
     if not isinstance(input, COO):
         raise RuntimeError(
             f"sparse.sum expected sparse coordinate tensor layout but got {input.layout}"
             f"{at_user_line()}"
         )
-    return _sum(input, dim, False, dtype)
+    axes = None if dim is None else normalize_axes(dim, input.dim())
+    if dtype is None and axes is not None and not set(range(input.sparse_dim())) <= set(axes):
+        dtype = input.dtype
+    return _sum(input, axes, False, dtype)
 
 
 @rule(Sparse, reduction._sum)
