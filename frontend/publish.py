@@ -68,8 +68,8 @@ LATER = {
     "sparse.products": Later("smm sspaddmm", "smm sspaddmm"),
     "sparse.creating": Later(
         "resize_as_sparse_",
-        "resize_as_sparse_ to_sparse to_sparse_coo to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc "
-        "sparse_mask",
+        "resize_as_sparse_ to_sparse to_sparse_coo to_sparse_csr to_sparse_csc to_sparse_bsr "
+        "to_sparse_bsc sparse_mask",
     ),
     "signal.root": Later(
         "bartlett_window blackman_window hamming_window hann_window kaiser_window"

@@ -16,7 +16,8 @@ from ..nn.functional import attention
 from ..recording import record
 from ..recording.builders import LOWER, builder
 from ..recording.compounds import rule
-from .lines import packed, padded
+from .lines import packed
+from .padding import padded
 from .tensors import Nested, is_nested, nested
 
 

@@ -20,6 +20,7 @@ from ..functions import creation
 from ..recording import record
 from ..recording.builders import builder
 from ..recording.compounds import is_compound
+from .padding import padded
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -228,8 +229,6 @@ class Nested(Compound):
 
         output_size: its size; longer sequences are cut.
         """
-        from .lines import padded
-
         length = None if output_size is None else int(tuple(output_size)[self._ragged_idx])
         made = padded(self, padding, length)
         if output_size is None or tuple(output_size) == tuple(made.shape):

@@ -87,7 +87,7 @@ def apply(call: Any, args: Sequence[Any]) -> Any:
 
 
 def _refuse(call: Any, t: Any) -> NoReturn:
-    name = name_of(call) or getattr(call, "name", None) or getattr(call, "__name__", "this call")
+    name = name_of(call) or getattr(call, "name", "this call")
     raise NotImplementedError(
         f"{name}: not implemented for tensors of layout {t.layout}: convert it with to_dense(), or "
         f"work on its values(){at_user_line()}"

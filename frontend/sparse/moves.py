@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import normalize_axis
 
-from ..functions import gathering, joining
+from ..functions import gathering, indexing, joining
 from ..functions.creation import beside
 from ..recording import Handle, views
 from ..recording.compounds import rule
@@ -98,7 +98,8 @@ def selected(t: COO, axis: int, index: int) -> Any:
     return _kept(t, places, np.delete(own[:, places], axis, 0), sizes)
 
 
-def item(t: Any, key: Any) -> Any:
+@rule(Sparse, indexing.getitem)
+def _item(t: Any, key: Any) -> Any:
     """t[key], for numbers, slices and `...`."""
     keys = list(key) if isinstance(key, tuple) else [key]
     if any(isinstance(k, (Handle, list, np.ndarray, bool)) or k is None for k in keys):

@@ -7,7 +7,6 @@ from typing import Any
 from tilewright.ir import dtype as dtypes
 
 from ..exchange.printing import OPTIONS, body
-from .tensors import COO
 
 _PREFIX = "tensor("
 _KNOWN = (dtypes.float32, dtypes.int64, dtypes.bool_, dtypes.complex64)
@@ -24,7 +23,7 @@ def _part(name: str, t: Any) -> str:
 
 def text(t: Any) -> str:
     """repr of a sparse tensor."""
-    if isinstance(t, COO):
+    if t.is_sparse:
         parts = {"indices": t._at}
     else:
         names = ("crow_indices", "col_indices") if t._by_rows else ("ccol_indices", "row_indices")
@@ -42,7 +41,7 @@ def text(t: Any) -> str:
     if t.requires_grad:
         suffixes.append("requires_grad=True" if t.is_leaf else f"grad_fn={t.grad_fn!r}")
     last = len(out.rpartition("\n")[2]) + 2  # as PyTorch counts
-    if isinstance(t, COO):
+    if t.is_sparse:
         out += break_ + suffixes[0]
         last = len(_PREFIX) + len(suffixes[0])
     else:

@@ -44,8 +44,14 @@ def is_merged(at: np.ndarray, sizes: Sequence[int]) -> bool:
 
 def merged(at: np.ndarray, sizes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     """The sorted positions, each once; and for each given one its place among them."""
-    own, place = np.unique(numbers(at, sizes), return_inverse=True)
-    return positions(own, sizes), place.reshape(-1).astype(np.int64, copy=False)
+    own = numbers(at, sizes)
+    order = np.argsort(own, kind="stable")  # which takes runs that are sorted as they are
+    own = own[order]
+    is_new = np.ones(own.size, bool)
+    np.not_equal(own[1:], own[:-1], out=is_new[1:])
+    place = np.empty(own.size, np.int64)
+    place[order] = np.cumsum(is_new) - 1
+    return positions(own[is_new], sizes), place
 
 
 def pointers(rows: np.ndarray, count: int) -> np.ndarray:

@@ -15,12 +15,13 @@ from tilewright.ir.shape import Size
 
 from .. import layouts
 from ..compound import Compound, blank
-from ..functions import creation
+from ..functions import creation, indexing
 from ..functions.gathering import index_select
-from ..recording import record
+from ..recording import compounds, record
 from ..recording.builders import builder
 from ..recording.compounds import is_compound
 from . import structure
+from .printing import text
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -113,14 +114,10 @@ class Sparse(Compound):
         return record(_spread, by._elements, by._at, tuple(self._sizes))
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
-        from .printing import text
-
         return text(self)
 
     def __getitem__(self, key: Any) -> Any:
-        from .moves import item
-
-        return item(self, key)
+        return compounds.apply(indexing.getitem, (self, key))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise NotImplementedError(
