@@ -177,9 +177,13 @@ class Compound(Tensor):
         create_graph: bool = False,
         inputs: Any = None,
     ) -> None:
-        """As of a dense tensor. The gradient is of this tensor's kind, and has its structure."""
-        given = None if gradient is None else self._same_kind(gradient)._elements
+        """As of a dense tensor. Of the gradient the elements at this tensor's positions count."""
+        given = None if gradient is None else self._elements_of(gradient)
         self._elements.backward(given, retain_graph, create_graph, inputs)
+
+    def _elements_of(self, gradient: Tensor) -> Any:
+        """The elements of a gradient, in the order of this tensor's own."""
+        return self._same_kind(gradient)._elements
 
     def retain_grad(self) -> None:
         if self.is_leaf:

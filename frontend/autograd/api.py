@@ -66,7 +66,7 @@ def _seed(i: int, t: Any, g: Any, create_graph: bool) -> Node:
             f"Mismatch in shape: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a "
             f"shape of {node.shape}.{at_user_line()}"
         )
-    seed = resolve(g)
+    seed = resolve(g.to_dense() if compounds.is_compound(g) else g)
     if seed.dtype is not node.dtype:
         seed = ops.cast(seed, node.dtype)
     return seed if create_graph or not seed.requires_grad else ops.detach(seed)

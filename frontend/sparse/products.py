@@ -19,7 +19,7 @@ from ..functions.call import public
 from ..functions.creation import beside
 from ..nn.functional.linear import _linear as affine
 from ..recording import Handle, record
-from ..recording.builders import builder
+from ..recording.builders import LOWER, builder
 from ..recording.compounds import rule
 from . import structure
 from .elementwise import _is_number, summed
@@ -36,7 +36,7 @@ from .tensors import (
 )
 
 
-@builder("mm", gradient="SparseAddmmBackward0")
+@builder("mm", gradient="SparseAddmmBackward0", casts=LOWER)
 def _times(values: Node, dense: Node, at: Node, count: int) -> Node:
     """The sparse matrix [count, k] with elements `values` [nnz] at positions at[2, nnz], times
     dense[k, m]."""

@@ -11,9 +11,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tilewright.ir.location import at_user_line
+
 
 def numbers(at: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
-    """Each position as one number, in row-major order."""
+    """Each position as one number, in row-major order. RuntimeError if there are too many."""
+    if math.prod(sizes) >= 2**63:
+        raise RuntimeError(
+            f"a tensor of sparse sizes {list(sizes)} has more positions than an int64 can number"
+            f"{at_user_line()}"
+        )
     found = np.zeros(at.shape[1], np.int64)
     for row, size in zip(at, sizes, strict=True):
         found *= size
@@ -27,11 +34,6 @@ def positions(numbers: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
     for i in reversed(range(len(sizes))):
         numbers, found[i] = np.divmod(numbers, max(sizes[i], 1))
     return found
-
-
-def fits(sizes: Sequence[int]) -> bool:
-    """Whether the positions of a tensor can be numbered."""
-    return math.prod(sizes) < 2**63
 
 
 def is_merged(at: np.ndarray, sizes: Sequence[int]) -> bool:

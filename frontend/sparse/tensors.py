@@ -104,6 +104,14 @@ class Sparse(Compound):
     def _dimI(self) -> Callable[[], int]:
         return self.sparse_dim
 
+    def _elements_of(self, gradient: Tensor) -> Any:
+        return gradient.sparse_mask(self)._elements
+
+    def type(self, dtype: Any = None, non_blocking: bool = False, **options: Any) -> Any:
+        """The name of its type (`torch.sparse.FloatTensor`), or the tensor cast to a dtype."""
+        found = super().type(dtype, non_blocking, **options)
+        return found.replace("torch.", "torch.sparse.", 1) if isinstance(found, str) else found
+
     def to_dense(self, dtype: Any = None, *, masked_grad: bool | None = None) -> Tensor:
         """The dense tensor of the same values."""
         if dtype is not None:

@@ -104,6 +104,36 @@ def test_sparse_and_dense_parameters_in_one_group(torch: Any) -> None:
         np.testing.assert_allclose(ours, theirs, 1e-6)
 
 
+def test_scaled_and_searched(torch: Any) -> None:
+    """A GradScaler takes its scale out of sparse gradients; L-BFGS makes them dense."""
+
+    def trained(m: Any) -> list[Any]:
+        w = m.nn.Parameter(m.ones(4, 3))
+        optimizer, scaler = m.optim.SGD([w], 0.1), m.amp.GradScaler("cpu", init_scale=8.0)
+
+        def loss() -> Any:
+            rows = m.nn.functional.embedding(m.tensor([1, 1, 2]), w, sparse=True)
+            return (rows**2).sum()
+
+        scaler.scale(loss()).backward()
+        scaler.unscale_(optimizer)
+        found = [w.grad.to_dense().numpy()]
+        scaler.step(optimizer)
+        scaler.update()
+
+        def closure() -> Any:
+            w.grad = None
+            made = loss()
+            made.backward()
+            return made
+
+        m.optim.LBFGS([w], max_iter=2).step(closure)
+        return [*found, w.detach().numpy()]
+
+    for ours, theirs in zip(trained(tw), trained(torch), strict=True):
+        np.testing.assert_allclose(ours, theirs, 1e-5, 1e-6)
+
+
 def test_rows_without_gradient_keep_their_state() -> None:
     w = tw.nn.Parameter(tw.ones(5, 2))
     optimizer = tw.optim.SparseAdam([w], 0.1)

@@ -119,6 +119,7 @@ ARITHMETIC: dict[str, Call] = {
     "shape": lambda m, s, d: (tuple(s.shape), s.numel(), len(s), s.dim(), s.is_sparse),
     "requires_grad": lambda m, s, d: (s.requires_grad, s.is_leaf, s.requires_grad_().is_leaf),
     "sparse_mask": lambda m, s, d: d.sparse_mask(s),
+    "type": lambda m, s, d: s.type() if s.is_sparse else "",
     "to": lambda m, s, d: (s.to("cpu") is s, s.to(m.float64)),
 }
 BY_COORDINATES: dict[str, Call] = {
@@ -310,6 +311,62 @@ def test_printed_text(torch: Any) -> None:
         ]
 
     assert shown(tw) == shown(torch)
+
+
+def test_assert_close(torch: Any) -> None:
+    def messages(m: Any) -> list[str]:
+        s, found = coo(m).coalesce(), []
+        moved = m.sparse_coo_tensor([[0, 1, 1, 2], [1, 0, 2, 1]], s.values(), (3, 4)).coalesce()
+        pairs = [
+            (s, s),
+            (s, s * 1.5),
+            (s, moved),
+            (s, dense(m).to_sparse()),
+            (s, s.to_dense()),
+            (csr(m), csr(m)),
+            (csr(m), csr(m) * 2),
+            (csr(m), moved.to_sparse_csr()),
+        ]
+        for a, b in pairs:
+            try:
+                m.testing.assert_close(a, b)
+                found.append("")
+            except AssertionError as error:
+                found.append(str(error))
+        m.testing.assert_close(s, s.to_dense(), check_layout=False)
+        return found
+
+    assert messages(tw) == messages(torch)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16", "complex64", "int32"])
+def test_dtypes(torch: Any, dtype: str) -> None:
+    calls: dict[str, Call] = {
+        "mm": lambda m, s, d: s @ m.ones(4, 2).to(s.dtype),
+        "coalesce": lambda m, s, d: s.coalesce().values(),
+        "sums": lambda m, s, d: (m.sparse.sum(s, 0), s.sum(), s + s, s * 2.5, s / 2),
+        "dense + s": lambda m, s, d: m.ones(3, 4) + s,
+    }
+    compare(calls, lambda m: coo(m).to(getattr(m, dtype)), torch)
+
+
+def test_nothing_in_it(torch: Any) -> None:
+    calls: dict[str, Call] = {
+        "products": lambda m, s, d: (s @ d.t(), s.to_sparse_csr() @ d.t(), d.t() @ s),
+        "by sparse": lambda m, s, d: m.sparse.mm(s, s.t()),
+        "sums": lambda m, s, d: (m.sparse.sum(s, 0), s.sum(), s.norm(), s + s),
+        "parts": lambda m, s, d: (s[0], s.t(), s.index_select(0, m.tensor([1, 0])), m.cat([s, s])),
+        "softmax": lambda m, s, d: m.sparse.softmax(s, 1),
+        "no rows": lambda m, s, d: (m.zeros(0, 3).to_sparse() @ m.ones(3, 2), s @ m.ones(4, 0)),
+    }
+    compare(calls, lambda m: m.sparse_coo_tensor((3, 4)), torch)
+
+
+def test_too_many_positions() -> None:
+    s = tw.sparse_coo_tensor([[5, 0], [0, 7], [0, 1]], [1.0, 2], (10**8, 10**8, 10**8))
+    assert s._nnz() == 2
+    with pytest.raises(RuntimeError, match="more positions than an int64 can number"):
+        s.coalesce()
 
 
 @pytest.mark.slow

@@ -136,6 +136,22 @@ def test_of_higher_order() -> None:
     np.testing.assert_allclose(d.grad.numpy(), x.grad.numpy(), 1e-12)
 
 
+def test_given_gradients(torch: Any) -> None:
+    for m in (tw, torch):
+        s, d = leaves(m)
+        (s * 2).backward(m.ones(3, 4).to_sparse())
+        assert s.grad._values().tolist() == [2, 2, 2, 2]
+        (d * 1).backward(s.detach())
+        assert d.grad.tolist() == s.detach().to_dense().tolist()
+
+
+def test_products_under_autocast(torch: Any) -> None:
+    for m in (tw, torch):
+        s, d = leaves(m)
+        with m.autocast("cpu", dtype=m.bfloat16):
+            assert (s.detach() @ d.detach().t()).dtype is m.bfloat16
+
+
 # ---- sparse gradients of dense tensors ----------------------------------------------------------
 
 
