@@ -66,7 +66,7 @@ LATER = {
     ),
     "functions.variates": Later("poisson binomial"),
     "sparse.products": Later("smm sspaddmm", "smm sspaddmm"),
-    "sparse.creating": Later(
+    "sparse.conversions": Later(
         "resize_as_sparse_",
         "resize_as_sparse_ to_sparse to_sparse_coo to_sparse_csr to_sparse_csc to_sparse_bsr "
         "to_sparse_bsc sparse_mask",

@@ -222,7 +222,7 @@ def _of_tensors(a: Any, b: Any, options: _Options) -> str | None:
 def _of_compounds(a: Any, b: Any, options: _Options) -> str | None:
     """The difference between two tensors of which at least one is sparse or nested."""
     if a.layout != b.layout:
-        return _of_tensors(*(t.to_dense() if is_compound(t) else t for t in (a, b)), options)
+        return _of_tensors(a.to_dense(), b.to_dense(), options)
     inner = replace(options, checks=())
     if a.is_nested:
         return _of_tensors(a.contiguous().values(), b.contiguous().values(), inner)

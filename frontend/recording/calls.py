@@ -348,7 +348,7 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
         return NotImplemented
     kind = type(value)
     node = resolve(t)
-    key = (build, value, kind, node) if swapped else (build, node, value, kind)
+    key: Any = (build, value, kind, node) if swapped else (build, node, value, kind)
     exact = is_exact(value)
     found = _table.get(key) if exact else None
     if found is not None:

@@ -8,7 +8,7 @@ differentiated and fused as any other program.
 
 from __future__ import annotations
 
-from . import elementwise, moves, products, reductions  # noqa: F401  (their rules)
+from . import conversions, elementwise, moves, products, reductions  # noqa: F401  (their rules)
 from .creating import check_sparse_tensor_invariants
 from .creating import empty as empty
 from .moves import spdiags
