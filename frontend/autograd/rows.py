@@ -17,21 +17,35 @@ from ..recording import compounds
 
 def of_rows(g: Node) -> bool:
     """Whether a gradient is sparse."""
-    if g.op is ops.sum_rows:
-        return True
-    return g.op is ops.add and all(map(of_rows, g.operands))
+    if g.op is not ops.add:
+        return g.op is ops.sum_rows
+    return _terms(g) is not None
 
 
-def _terms(g: Node) -> list[Node]:
-    return [g] if g.op is ops.sum_rows else [t for part in g.operands for t in _terms(part)]
+def _terms(g: Node) -> list[Node] | None:
+    """The sparse gradients that `g` is the sum of; None if a term is dense.
+
+    The last term is looked at first, so that a long sum of dense ones costs one look.
+    """
+    found, stack = [], [g]
+    while stack:
+        node = stack.pop()
+        if node.op is ops.add:
+            stack.extend(node.operands)
+        elif node.op is ops.sum_rows:
+            found.append(node)
+        else:
+            return None
+    return found[::-1]
 
 
 def as_tensor(g: Node) -> Any:
     """A gradient as a tensor, sparse if it is."""
-    if not of_rows(g):
+    terms = _terms(g)
+    if terms is None:
         return recording.wrap(g)
     compounds.gradients.are_sparse = True
-    rows, index = ([t.operands[i] for t in _terms(g)] for i in (0, 1))
+    rows, index = ([t.operands[i] for t in terms] for i in (0, 1))
     values, at = (p[0] if len(p) == 1 else ops.cat(p, 0) for p in (rows, index))
     return compounds.sparse().of_rows(*recording.wrap_all([values, at]), g.shape)
 
