@@ -55,6 +55,7 @@ from . import masked as masked
 from . import mps as mps
 from . import mtia as mtia
 from . import multiprocessing as multiprocessing
+from . import nested as nested
 from . import nn as nn
 from . import onnx as onnx
 from . import ops as ops
@@ -66,6 +67,7 @@ from . import random as random
 from . import return_types as return_types
 from . import serialization as serialization
 from . import signal as signal
+from . import sparse as sparse
 from . import special as special
 from . import storage as storage
 from . import testing as testing
@@ -700,6 +702,20 @@ from .signal.root import blackman_window as blackman_window
 from .signal.root import hamming_window as hamming_window
 from .signal.root import hann_window as hann_window
 from .signal.root import kaiser_window as kaiser_window
+from .sparse.conversions import resize_as_sparse_ as resize_as_sparse_
+from .sparse.creating import _sparse_coo_tensor_unsafe as _sparse_coo_tensor_unsafe
+from .sparse.creating import sparse_bsc_tensor as sparse_bsc_tensor
+from .sparse.creating import sparse_bsr_tensor as sparse_bsr_tensor
+from .sparse.creating import sparse_compressed_tensor as sparse_compressed_tensor
+from .sparse.creating import sparse_coo_tensor as sparse_coo_tensor
+from .sparse.creating import sparse_csc_tensor as sparse_csc_tensor
+from .sparse.creating import sparse_csr_tensor as sparse_csr_tensor
+from .sparse.products import dsmm as dsmm
+from .sparse.products import hspmm as hspmm
+from .sparse.products import saddmm as saddmm
+from .sparse.products import smm as smm
+from .sparse.products import spmm as spmm
+from .sparse.products import sspaddmm as sspaddmm
 from .storage import TypedStorage as TypedStorage
 from .storage import UntypedStorage as UntypedStorage
 from .tuning import tune as tune

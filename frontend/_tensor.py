@@ -29,6 +29,7 @@ from .exchange.pinning import is_pinned, pinned
 from .functions import arguments, complexes, conversions, creation, indexing, parts, shapes
 from .recording import Handle, calls, epoch, record, resolve, views
 from .recording.builders import builder
+from .recording.compounds import gradients, is_compound
 from .recording.roots import source_of
 
 if TYPE_CHECKING:
@@ -868,6 +869,8 @@ def _check_grad(t: Any, value: Any) -> None:
             "assigned grad expected to be a Tensor or None but got grad of type "
             f"{type(value).__name__}{at_user_line()}"
         )
+    if is_compound(value):
+        gradients.are_sparse = True
     if value is t:
         raise RuntimeError(f"can't assign Variable as its own grad{at_user_line()}")
     (shape, dtype, device), (own, kind, where) = value._typed(), t._typed()

@@ -41,6 +41,7 @@ from .functions import (  # noqa: F401  (importing them declares their ops)
     statistics,
 )
 from .functions.call import DECLARED, Declaration
+from .recording import compounds
 
 
 class Later(NamedTuple):
@@ -65,6 +66,12 @@ LATER = {
         "matrix_power qr svd geqrf orgqr ormqr lu lu_solve triangular_solve norm",
     ),
     "functions.variates": Later("poisson binomial"),
+    "sparse.products": Later("smm sspaddmm", "smm sspaddmm"),
+    "sparse.conversions": Later(
+        "resize_as_sparse_",
+        "resize_as_sparse_ to_sparse to_sparse_coo to_sparse_csr to_sparse_csc to_sparse_bsr "
+        "to_sparse_bsc sparse_mask",
+    ),
     "signal.root": Later(
         "bartlett_window blackman_window hamming_window hann_window kaiser_window"
     ),
@@ -85,8 +92,8 @@ MODULES = frozenset(
     "_C __config__ _custom_ops _dynamo _higher_order_ops _subclasses _tensor _tensor_str _utils "
     "accelerator amp aot autograd backends compiler cpu cuda distributed distributions export fft "
     "func functional futures fx hub inspection jit library linalg masked mps mtia multiprocessing "
-    "nn onnx ops optim overrides profiler quasirandom random return_types serialization signal "
-    "special storage testing torch_version types utils version xpu ao".split()
+    "nested nn onnx ops optim overrides profiler quasirandom random return_types serialization "
+    "signal sparse special storage testing torch_version types utils version xpu ao".split()
 )
 
 # Functions that are methods written in the class.
@@ -132,6 +139,11 @@ def _publish() -> dict[str, Any]:
     return functions | {name: getattr(Tensor, name) for name in _OF_METHODS}
 
 
+def _sparse() -> Any:
+    return importlib.import_module(".sparse", __package__)
+
+
+compounds.sparse = _sparse
 _functions = _publish()
 globals().update(_functions)
 __all__ = sorted(_functions)

@@ -6,7 +6,7 @@ import cmath
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from .functions.limits import finfo, iinfo
 from .functions.promotion import promote_types
 from .functions.sampling import rand, randint
 from .recording import Handle
+from .recording.compounds import is_compound
 
 __all__ = ["assert_close", "make_tensor"]
 
@@ -78,7 +79,10 @@ def assert_close(
             f"Both 'rtol' and 'atol' must be either specified or omitted, but got no {missing}."
         )
     tolerances = None if rtol is None or atol is None else (rtol, atol)
-    wanted = {"device": check_device, "dtype": check_dtype, "stride()": check_stride}
+    wanted = {
+        "layout": check_layout, "device": check_device, "dtype": check_dtype,
+        "stride()": check_stride,
+    }  # fmt: skip
     checks = tuple(name for name, checked in wanted.items() if checked)
     options = _Options(allow_subclasses, tolerances, equal_nan, checks)
     for a, b, path in list(_pairs(actual, expected, (), options)):
@@ -178,6 +182,8 @@ def _of_tensors(a: Any, b: Any, options: _Options) -> str | None:
         x, y = (t.stride() if name == "stride()" else getattr(t, name) for t in (a, b))
         if x != y:
             return f"The values for attribute '{name}' do not match: {x} != {y}."
+    if is_compound(a) or is_compound(b):
+        return _of_compounds(a, b, options)
     rtol, atol = options.tolerances_of(a.dtype, b.dtype)
     if a.device != b.device:
         a, b = a.cpu(), b.cpu()
@@ -211,6 +217,28 @@ def _of_tensors(a: Any, b: Any, options: _Options) -> str | None:
         line = f"Greatest {name} difference: {most.item()} at index {_index(int(at), a.shape)}"
         lines.append(line + ("" if exact else f" (up to {allowed} allowed)"))
     return "\n".join(lines)
+
+
+def _of_compounds(a: Any, b: Any, options: _Options) -> str | None:
+    """The difference between two tensors of which at least one is sparse or nested."""
+    if a.layout != b.layout:
+        return _of_tensors(a.to_dense(), b.to_dense(), options)
+    inner = replace(options, checks=())
+    if a.is_nested:
+        return _of_tensors(a.contiguous().values(), b.contiguous().values(), inner)
+    kind = str(a.layout).rpartition("_")[2].upper()
+    if a._nnz() != b._nnz():
+        return (
+            f"The number of specified values in sparse {kind} tensors does not match: "
+            f"{a._nnz()} != {b._nnz()}"
+        )
+    names = {"COO": ["indices"], "CSR": ["crow_indices", "col_indices"]}
+    for name in (*names.get(kind, ["ccol_indices", "row_indices"]), "values"):
+        x, y = (getattr(t, f"_{name}" if kind == "COO" else name)() for t in (a, b))
+        found = _of_tensors(x, y, inner if name == "values" else replace(inner, tolerances=(0, 0)))
+        if found is not None:
+            return found.replace("Tensor-likes", f"Sparse {kind} {name}")
+    return None
 
 
 def _index(at: int, shape: Sequence[int]) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from .. import devices
 from .._tensor import Tensor
 from ..autograd import no_grad
 from ..functions import creation
+from ..recording.compounds import is_compound
 
 if TYPE_CHECKING:
     from ..optim.optimizer import Optimizer
@@ -120,7 +121,8 @@ class GradScaler:
                     inverse[p.device] = creation.tensor(
                         1.0 / self._scale, dtype=dtypes.float32, device=p.device
                     )
-                bad = (~p.grad.isfinite()).any()
+                values = p.grad._elements if is_compound(p.grad) else p.grad
+                bad = (~values.isfinite()).any()
                 found = bad if found is None else found.logical_or(bad.to(found.device))
                 p.grad.mul_(inverse[p.device])
         return found

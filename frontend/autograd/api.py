@@ -11,10 +11,11 @@ from tilewright.ir.node import Node
 
 from .. import recording
 from ..functions.joining import stack
-from ..recording import Handle, resolve
+from ..recording import Handle, compounds, resolve
 from .engine import call_hooks, gradients
 from .grad_fn import GradientEdge
 from .hooks import one_pass
+from .rows import accumulated, as_tensor, of_rows
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -68,7 +69,7 @@ def _seed(i: int, t: Any, g: Any, create_graph: bool) -> Node:
             f"Mismatch in shape: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a "
             f"shape of {node.shape}.{at_user_line()}"
         )
-    seed = resolve(g)
+    seed = resolve(g.to_dense() if compounds.is_compound(g) else g)
     if seed.dtype is not node.dtype:
         seed = ops.cast(seed, node.dtype)
     return seed if create_graph or not seed.requires_grad else ops.detach(seed)
@@ -126,7 +127,9 @@ def _accumulate(t: Any, node: Node, create_graph: bool) -> None:
     if t._hooks and t.is_leaf:
         node = call_hooks(t._hooks, node)
     held = t._grad
-    if held is None:
+    if of_rows(node) or compounds.is_compound(held):
+        t._grad = accumulated(held, as_tensor(node))
+    elif held is None:
         t._grad = recording.wrap(node)
     elif create_graph:
         t._grad = held + recording.wrap(node)
@@ -203,7 +206,7 @@ def _result(t: Any, node: Node | None, allow_unused: bool | None, materialize: b
     if node is not None:
         if node.op is ops.variable and node.requires_grad:
             node = ops.clone(node)  # a tensor of its own, not the leaf
-        return recording.wrap(node)
+        return as_tensor(node)
     if materialize:
         zero = ops.constant(0, t.dtype, str(t.device))
         return recording.wrap(ops.expand(zero, t.shape))

@@ -31,7 +31,7 @@ from ..recording.histories import (
     value_node,
     values_read,
 )
-from . import anomaly
+from . import anomaly, rows
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -106,9 +106,9 @@ def _leaf_gradients(t: Any, seed: Node, retain_graph: bool) -> list[tuple[Any, N
 def call_hooks(hooks: dict[int, Callable[[Any], Any]] | None, g: Node) -> Node:
     """The gradient `g` of a tensor after its hooks have seen it."""
     for key in sorted(hooks or (), key=lambda k: k == RETAINED):
-        replaced = hooks[key](recording.wrap(g))  # type: ignore[index]
+        replaced = hooks[key](rows.as_tensor(g))  # type: ignore[index]
         if replaced is not None:
-            g = recording.resolve(replaced)
+            g = rows.as_node(replaced)
     return g
 
 

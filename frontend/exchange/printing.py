@@ -140,12 +140,11 @@ def _summary(values: np.ndarray) -> np.ndarray:
 def text(t: Any) -> str:
     """repr of a tensor."""
     prefix = "tensor("
-    values = np.empty(0) if t.is_meta else t.detach()._array()
     suffixes = []
     if str(t.device) != "cpu":
         suffixes.append(f"device='{t.device}'")
     default = t.dtype in (dtypes.float32, dtypes.int64, dtypes.bool_, dtypes.complex64)
-    if values.size == 0:
+    if t.is_meta or t.numel() == 0:
         if t.dim() != 1 or t.is_meta:
             suffixes.append(f"size={tuple(t.shape)}")
         if t.dtype is not dtypes.float32:
@@ -163,6 +162,8 @@ def text(t: Any) -> str:
 def values_text(t: Any, indent: int) -> str:
     """The elements of a tensor in brackets; further lines begin with `indent` blanks."""
     values = t.detach()._array()
+    if values.size == 0:
+        return "[]"
     if t.dtype in dtypes.NARROW:
         values = values.astype(np.float32)
     elif t.dtype is dtypes.complex32:

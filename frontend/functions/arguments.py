@@ -16,6 +16,7 @@ from tilewright.ir.node import Node
 
 from .. import recording
 from ..recording import Handle
+from ..recording.compounds import COMPOUND
 from .promotion import can_cast
 
 
@@ -46,6 +47,8 @@ def as_handle(value: Any, like: Any = None, wide: bool = False) -> Any:
     exact = recording.is_exact(value)
     found = recording.lookup(key) if exact else None
     if found is None:
+        if node is COMPOUND:
+            return as_handle(value, like._elements, wide)
         dtype = recording.scalar_dtype(node.dtype, value)
         dtype = dtypes.accumulator(dtype) if wide else dtype
         found = recording.number((as_handle, node, type(value), wide), value, dtype)

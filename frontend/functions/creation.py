@@ -21,7 +21,8 @@ from tilewright.runtime.host import copy_of
 
 from .. import devices as device_module
 from .. import recording
-from ..recording import Handle, SharedMemory, record_fallible
+from ..layouts import strided
+from ..recording import Handle, SharedMemory, compounds, record_fallible
 from ..recording.builders import builder
 from .arguments import into, sizes
 
@@ -315,7 +316,10 @@ def zeros(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
-    """Zeros of shape `size`."""
+    """Zeros of shape `size`; without elements in a sparse layout."""
+    if layout not in (None, strided):
+        dtype = recording.named_dtype(dtype)
+        return compounds.sparse().empty(layout, sizes(args, size), dtype, device, requires_grad)
     dtype = recording.named_dtype(_written(out, dtype))
     return into(out, filled(sizes(args, size), 0, dtype, device, requires_grad, pin_memory))
 
@@ -349,8 +353,11 @@ def empty(
     """A tensor whose contents don't matter.
 
     They read as zeros, so that runs are reproducible. Only a kernel of the user's gets memory that
-    nothing was written to.
+    nothing was written to. In a sparse layout it has no elements.
     """
+    if layout not in (None, strided):
+        dtype = recording.named_dtype(dtype)
+        return compounds.sparse().empty(layout, sizes(args, size), dtype, device, requires_grad)
     node = _filled(sizes(args, size), 0, recording.named_dtype(_written(out, dtype)), device)
     t = recording.wrap(ops.empty(node))
     return into(out, finished(t, requires_grad, pin_memory))
@@ -368,6 +375,8 @@ def _like(value: Any) -> Any:
         pin_memory: bool = False,
     ) -> Any:
         """A tensor of the shape, dtype and device of `input` (unless others are named)."""
+        if compounds.is_compound(input):
+            return compounds.apply(filled, (input, value, dtype, requires_grad))
         return filled(
             input.shape,
             value,
@@ -394,6 +403,8 @@ def empty_like(
     pin_memory: bool = False,
 ) -> Tensor:
     """`empty` of the shape, dtype and device of `input` (unless others are named)."""
+    if compounds.is_compound(input):
+        return zeros_like(input, dtype=dtype, requires_grad=requires_grad)
     return empty(
         tuple(input.shape),
         dtype=recording.named_dtype(dtype, input.dtype),
@@ -416,6 +427,8 @@ def full_like(
 ) -> Tensor:
     if isinstance(fill_value, Handle):
         fill_value = fill_value.item()  # type: ignore[attr-defined]
+    if compounds.is_compound(input):
+        return compounds.apply(filled, (input, fill_value, dtype, requires_grad))
     return filled(
         input.shape,
         fill_value,

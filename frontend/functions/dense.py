@@ -1,10 +1,12 @@
-"""Methods that ask a sparse, nested or quantized tensor: every tensor is dense here, so they answer
-as PyTorch does of a dense one."""
+"""Methods that ask a sparse, nested or quantized tensor, as dense ones answer.
+
+The classes of sparse and nested tensors have answers of their own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.location import at_user_line
 
@@ -31,18 +33,18 @@ _OF_OTHERS = {
     "q_per_channel_axis qscheme int_repr",
     "nested": "to_padded_tensor _nested_tensor_size _nested_tensor_strides",
 }
-_MADE = "to_sparse to_sparse_coo to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc to_mkldnn"
+_MADE = "to_mkldnn"
 
 
-def _of_layout(name: str, expected: str) -> Callable[..., NoReturn]:
-    def refuse(self: Tensor, *args: Any, **options: Any) -> NoReturn:
+def _of_layout(name: str, expected: str) -> Callable[..., Any]:
+    def refuse(self: Tensor, *args: Any, **options: Any) -> Any:
         raise RuntimeError(f"{name} expected {expected} but got Strided{at_user_line()}")
 
     return refuse
 
 
-def _of_another(name: str, kind: str) -> Callable[..., NoReturn]:
-    def refuse(self: Tensor, *args: Any, **options: Any) -> NoReturn:
+def _of_another(name: str, kind: str) -> Callable[..., Any]:
+    def refuse(self: Tensor, *args: Any, **options: Any) -> Any:
         raise NotImplementedError(
             f"{name}: asks a {kind} tensor, and this one is dense{at_user_line()}"
         )
@@ -50,9 +52,9 @@ def _of_another(name: str, kind: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-def _making(name: str) -> Callable[..., NoReturn]:
-    def refuse(self: Tensor, *args: Any, **options: Any) -> NoReturn:
-        raise NotImplementedError(f"{name}: tilewright has dense tensors only{at_user_line()}")
+def _making(name: str) -> Callable[..., Any]:
+    def refuse(self: Tensor, *args: Any, **options: Any) -> Any:
+        raise NotImplementedError(f"{name}: tilewright has no such tensors{at_user_line()}")
 
     return refuse
 

@@ -18,7 +18,7 @@ from tilewright.ir.node import Node
 
 from .. import devices as device_module
 from .. import recording
-from ..recording import Handle, record
+from ..recording import Handle, compounds, record
 from ..recording.builders import builder
 from .arguments import into, sizes
 from .call import public
@@ -233,12 +233,16 @@ def _like(input: Any, options: dict[str, Any]) -> dict[str, Any]:
 @public("rand_like", method=False)
 def rand_like(input: Tensor, **options: Any) -> Tensor:
     """Uniform numbers in [0, 1), of the shape, dtype and device of `input`."""
+    if compounds.is_compound(input):
+        return compounds.apply(rand_like, (input, options))
     return rand(input.shape, **_like(input, options))
 
 
 @public("randn_like", method=False)
 def randn_like(input: Tensor, **options: Any) -> Tensor:
     """Standard normal numbers, of the shape, dtype and device of `input`."""
+    if compounds.is_compound(input):
+        return compounds.apply(randn_like, (input, options))
     return randn(input.shape, **_like(input, options))
 
 

@@ -98,21 +98,6 @@ class EmbeddingBag(Module):
     """Sums, means or maxima of rows of weight[num_embeddings, embedding_dim]; see
     functional.embedding_bag."""
 
-    @classmethod
-    def from_pretrained(
-        cls, embeddings: Tensor, freeze: bool = True, *args: Any, **options: Any
-    ) -> EmbeddingBag:
-        """Bags of the given rows; by default they are not trained. The further arguments are those
-        of EmbeddingBag from `max_norm` on."""
-        if embeddings.dim() != 2:
-            raise AssertionError("Embeddings parameter is expected to be 2-dimensional")
-        names = "max_norm norm_type scale_grad_by_freq mode sparse include_last_offset padding_idx"
-        options |= dict(zip(names.split(), args))
-        rows, columns = embeddings.shape
-        made = cls(rows, columns, _weight=embeddings, **options)
-        made.weight.requires_grad = not freeze
-        return made
-
     def __init__(
         self,
         num_embeddings: int,
@@ -146,6 +131,30 @@ class EmbeddingBag(Module):
         if self.padding_idx is not None:
             with no_grad():
                 self.weight[self.padding_idx].fill_(0)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+    ) -> EmbeddingBag:
+        """Bags of the given rows; by default these are not trained."""
+        if embeddings.dim() != 2:
+            raise AssertionError("Embeddings parameter is expected to be 2-dimensional")
+        rows, columns = embeddings.shape
+        made = cls(
+            rows, columns, max_norm, norm_type, scale_grad_by_freq, mode, sparse, embeddings,
+            include_last_offset, padding_idx,
+        )  # fmt: skip
+        made.weight.requires_grad_(not freeze)
+        return made
 
     def forward(
         self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None

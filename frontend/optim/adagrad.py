@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from ..functions.promotion import to
@@ -19,6 +20,7 @@ from .optimizer import (
     stepped,
     zeros_for,
 )
+from .rows import step_rows, widened
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -76,6 +78,25 @@ class Adagrad(Optimizer):
         rate = scalars(params[0], states, lambda step: (number(lr) / (1 + (step - 1) * decay),))
         columns = (params, [s["sum"] for s in states], [p._grad for p in params])
         stepped(_adagrad, attrs, rate, *columns, written=2)
+
+    def _update_rows(self, group: dict[str, Any], p: Any, g: Any) -> None:
+        if group["weight_decay"]:
+            raise RuntimeError(
+                f"weight_decay option is not compatible with sparse gradients{at_user_line()}"
+            )
+        state = self.state.get(p) or self._new_state(group, p)
+        lr, decay = group["lr"], group["lr_decay"]
+        attrs = (float(group["eps"]), bool(group["maximize"]))
+        rate = scalars(p, [state], lambda step: (number(lr) / (1 + (step - 1) * decay),))
+        step_rows(_adagrad_rows, attrs, rate, g, p, state["sum"])
+
+
+def _adagrad_rows(attrs: Any, g: Node, lr: Node, p: Node, total: Node) -> tuple[Node, ...]:
+    eps, maximize = attrs
+    g, p, total = widened(lr.dtype, g, p, total)
+    total = total + g * g
+    step = g / (ops.sqrt(total) + eps) * lr
+    return (p + step if maximize else p - step), total
 
 
 def _adagrad(attrs: Any, count: int, lr: Node, *nodes: Node) -> tuple[Node, ...]:

@@ -92,6 +92,12 @@ class Adam(Optimizer):
             state["max_exp_avg_sq"] = zeros_for(p)
         return state
 
+    def _update_rows(self, group: dict[str, Any], p: Any, g: Any) -> None:
+        raise RuntimeError(
+            "Adam does not support sparse gradients, please consider SparseAdam instead"
+            f"{at_user_line()}"
+        )
+
     def _update(
         self, group: dict[str, Any], params: list[Any], states: list[dict[str, Any]]
     ) -> None:

@@ -154,7 +154,7 @@ class LBFGS(Optimizer):
         """The gradients of all parameters as one vector."""
         return cat([
             zeros(p.numel(), dtype=p.dtype, device=p.device) if p.grad is None
-            else p.grad.reshape(-1)
+            else p.grad.to_dense().reshape(-1)
             for p in self._params
         ])  # fmt: skip
 

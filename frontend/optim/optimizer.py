@@ -19,7 +19,8 @@ from .. import recording
 from .._tensor import Tensor
 from ..functions import creation
 from ..functions.promotion import to
-from ..recording import epoch, threads
+from ..recording import compounds, epoch, threads
+from ..recording.compounds import gradients
 from .hooks import LOAD_POST, LOAD_PRE, SAVE_POST, SAVE_PRE, Hooked, with_hooks
 from .hooks import register_optimizer_step_post_hook as register_optimizer_step_post_hook
 from .hooks import register_optimizer_step_pre_hook as register_optimizer_step_pre_hook
@@ -181,6 +182,8 @@ class Optimizer(Hooked):
             for group in self.param_groups:
                 params = [p for p in group["params"] if p._grad is not None]
                 for each in _rounds(params) if self._repeats else (params,):
+                    if gradients.are_sparse:
+                        each = self._step_sparse(group, each)
                     if each:
                         self._step_group(group, each)
                 updated += params
@@ -203,6 +206,19 @@ class Optimizer(Hooked):
                 del state[name]
             if not state.get("step", True):
                 del self.state[p]
+
+    def _step_sparse(self, group: dict[str, Any], params: list[Any]) -> list[Any]:
+        """Update the parameters whose gradients are sparse. Returns the others."""
+        for p in params:
+            if compounds.is_compound(p._grad):
+                self._update_rows(group, p, p._grad)
+        return [p for p in params if not compounds.is_compound(p._grad)]
+
+    def _update_rows(self, group: dict[str, Any], p: Any, g: Any) -> None:
+        """Record the step of one parameter by its sparse gradient."""
+        raise RuntimeError(
+            f"{type(self).__name__} does not support sparse gradients{at_user_line()}"
+        )
 
     def _step_group(self, group: dict[str, Any], params: list[Any]) -> None:
         get = self.state.get

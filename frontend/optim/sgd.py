@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.ir import ops
 from tilewright.ir.node import Node
 
+from .. import recording
 from ..functions.promotion import to
 from ..recording import revalued
 from .optimizer import (
@@ -93,6 +94,32 @@ class SGD(Optimizer):
                 ps = [p for p, _ in some]
                 buffers = [s["momentum_buffer"] for _, s in some]
                 stepped(_sgd, (*attrs, first), lr, ps, buffers, [p._grad for p in ps], written=2)
+
+    def _update_rows(self, group: dict[str, Any], p: Any, g: Any) -> None:
+        """Momentum is a sparse tensor too, which only decays where it has been."""
+        if group["maximize"]:
+            g = -g
+        if group["weight_decay"]:
+            g = g + p * group["weight_decay"]
+        momentum = group["momentum"]
+        if momentum:
+            state = self.state[p]
+            held = state.get("momentum_buffer")
+            if held is None:
+                held = g.detach().clone()
+            else:
+                held = held * momentum + g * (1 - group["dampening"])
+            state["momentum_buffer"] = held.coalesce()
+            g = g + held * momentum if group["nesterov"] else held
+        (lr,) = scalars(p, (), lambda _: (number(group["lr"]),))
+        step = recording.node_of(_sgd_rows, p, g._elements, g._at, lr)
+        recording.assign_all([p], [step])
+
+
+def _sgd_rows(p: Node, values: Node, at: Node, lr: Node) -> Node:
+    rows = [ops.reshape(ops.slice_axis(at, 0, i, i + 1), at.shape[1:]) for i in range(at.shape[0])]
+    step = to(to(values, lr.dtype) * -lr, p.dtype)
+    return revalued(p, ops.scatter(p, step, *rows, 0, "add"))
 
 
 def _sgd(attrs: Any, count: int, lr: Node, *nodes: Node) -> tuple[Node, ...]:

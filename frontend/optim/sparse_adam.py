@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
+from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
 
-from .optimizer import Optimizer, check, check_betas
+from ..recording.compounds import is_compound
+from .optimizer import Optimizer, check, check_betas, number, scalars, zeros_for
+from .rows import step_rows, widened
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -16,7 +21,7 @@ if TYPE_CHECKING:
 class SparseAdam(Optimizer):
     """Adam that moves only the rows that a sparse gradient names.
 
-    Gradients are dense here, and a dense gradient is an error, as in PyTorch: use Adam.
+    The running means of other rows stay as they are. A dense gradient is an error: use Adam.
     """
 
     def __init__(
@@ -32,17 +37,52 @@ class SparseAdam(Optimizer):
         check_betas(betas)
         defaults = {"lr": lr, "betas": betas, "eps": eps, "maximize": maximize}
         super().__init__(params, defaults)
+        sparse = []
         for i, group in enumerate(self.param_groups):
-            found = [p for p in group["params"] if p.is_complex()]
-            if found:
-                raise ValueError(
-                    "SparseAdam does not support complex parameters: parameter "
-                    f"{[p is found[0] for p in group['params']].index(True)} of group {i}"
-                    f"{at_user_line()}"
-                )
+            for j, p in enumerate(group["params"]):
+                if p.is_complex():
+                    raise ValueError(
+                        f"SparseAdam does not support complex parameters: parameter {j} of group "
+                        f"{i}{at_user_line()}"
+                    )
+                sparse += [[i, j]] if is_compound(p) else []
+        if sparse:
+            raise ValueError(
+                f"Sparse params at indices {sparse}: SparseAdam requires dense parameter tensors"
+                f"{at_user_line()}"
+            )
+
+    def _new_state(self, group: dict[str, Any], p: Any) -> dict[str, Any]:
+        state = self.state[p]
+        state.update(step=0, exp_avg=zeros_for(p), exp_avg_sq=zeros_for(p))
+        return state
 
     def _step_group(self, group: dict[str, Any], params: list[Any]) -> None:
         raise RuntimeError(
             "SparseAdam does not support dense gradients, please consider Adam instead"
             f"{at_user_line()}"
         )
+
+    def _update_rows(self, group: dict[str, Any], p: Any, g: Any) -> None:
+        beta1, beta2 = map(float, group["betas"])
+        state = self.state.get(p) or self._new_state(group, p)
+        lr = group["lr"]
+
+        def size(step: int) -> tuple[float]:
+            return (number(lr) * math.sqrt(1 - beta2**step) / (1 - beta1**step),)
+
+        attrs = (beta1, beta2, float(group["eps"]), bool(group["maximize"]))
+        rate = scalars(p, [state], size)
+        step_rows(_sparse_adam, attrs, rate, g, p, state["exp_avg"], state["exp_avg_sq"])
+
+
+def _sparse_adam(
+    attrs: Any, g: Node, rate: Node, p: Node, mean: Node, square: Node
+) -> tuple[Node, ...]:
+    beta1, beta2, eps, maximize = attrs
+    g, p, mean, square = widened(rate.dtype, g, p, mean, square)
+    if maximize:
+        g = -g
+    mean = mean + (g - mean) * (1 - beta1)
+    square = square + (g * g - square) * (1 - beta2)
+    return p - mean / (ops.sqrt(square) + eps) * rate, mean, square

@@ -32,9 +32,10 @@ from tilewright.ir.numeric.special import cast as cast_number
 from tilewright.ir.ops.composite import widen
 from tilewright.runtime import devices
 
-from . import epoch, flushing, threads, views
+from . import compounds, epoch, flushing, threads, views
 from .builders import facts, name_of
 from .building import built
+from .compounds import COMPOUND
 from .epoch import Handle, clock, handles, mutated, resolve, storage_of
 from .flushing import end_step, flush
 from .roots import Root, join, source_of
@@ -194,8 +195,8 @@ def record(build: Callable[..., Any], *args: Any) -> Any:
         It must be the same object in every call, as it is part of the table's key.
     """
     result = node_of(build, *args)
-    if type(result) is tuple:
-        return tuple(wrap_all(result))
+    if type(result) is not Node:  # several nodes, or the result for a compound
+        return tuple(wrap_all(result)) if type(result) is tuple else result
     t = _new(tensor_type)
     t._node = result
     _append(t)
@@ -221,6 +222,8 @@ def record_fallible(build: Callable[..., Any], *args: Any) -> Any:
         for each in result:
             epoch.add_check(each)
         return tuple(wrap_all(result))
+    if type(result) is not Node:  # the result for a compound
+        return result
     epoch.add_check(result)
     return wrap(result)
 
@@ -251,6 +254,8 @@ def _record(build: Callable[..., Any], args: Sequence[Any]) -> Any:
     key = (build, *nodes)
     result = _table.get(key)
     if result is None:
+        if COMPOUND in nodes:
+            return compounds.apply(build, args)
         if not isinstance(nodes[0], Node):
             _refuse(build, args)
         if clock.casts is not None:
@@ -331,7 +336,7 @@ def is_exact(value: Any) -> bool:
     return not isinstance(value, float) or (value != 0 and value == value)
 
 
-def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool) -> Node:
+def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool) -> Any:
     """A binary op with a Python number. The number is a constant; if it keeps changing, it becomes
     an input of the run."""
     threads.claim()
@@ -348,6 +353,8 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
     found = _table.get(key) if exact else None
     if found is not None:
         return found
+    if node is COMPOUND:
+        return compounds.apply(build, (value, t) if swapped else (t, value))
     if clock.casts is not None:
         (node,) = clock.casts(build, [node])
     dtype = scalar_dtype(node.dtype, value)
@@ -455,6 +462,8 @@ def unary(build: Callable[..., Any], name: str, doc: str | None = None) -> Calla
         node = _table.get((build, self._node))
         if node is None:
             node = _record(build, (self,))
+            if node.__class__ is not Node:  # the result for a compound
+                return node
         t: Any = _new(tensor_type)
         t._node = node
         _append(t)
@@ -485,6 +494,8 @@ def binary(
             node = _table.get((build, self._node, other._node))
             if node is None:
                 node = _record(build, (self, other))
+                if node.__class__ is not Node:  # the result for a compound
+                    return node
         elif not numbers:
             raise TypeError(
                 f"{name}(): argument 'other' (position 2) must be Tensor, not "
@@ -497,8 +508,8 @@ def binary(
                 node = None
             if node is None:
                 node = _record_scalar(build, self, other, False)
-                if node is NotImplemented:
-                    return _with_array(method, self, other)
+                if node.__class__ is not Node:
+                    return node if node is not NotImplemented else _with_array(method, self, other)
         t: Any = _new(tensor_type)
         t._node = node
         _append(t)
@@ -517,8 +528,8 @@ def binary(
             node = None
         if node is None:
             node = _record_scalar(build, self, other, True)
-            if node is NotImplemented:
-                return _with_array(reflected, self, other)
+            if node.__class__ is not Node:
+                return node if node is not NotImplemented else _with_array(reflected, self, other)
         return wrap(node)
 
     chosen = reflected if swapped else method
@@ -575,6 +586,8 @@ def view(t: Any, kind: views.View, *attrs: Any) -> Any:
     node = _table.get((kind, source, attrs))
     if node is None:
         node = _record_view(t, kind, attrs)
+        if node.__class__ is not Node:  # the view of a compound
+            return node
     storage = t._storage or storage_of(t)
     parent = t._chain or t.shape
     if (
@@ -634,13 +647,15 @@ def _unread_view(t: Any, chain: views.Chain) -> Any:
     return v
 
 
-def _record_view(t: Any, kind: views.View, attrs: tuple[Any, ...]) -> Node:
+def _record_view(t: Any, kind: views.View, attrs: tuple[Any, ...]) -> Any:
     threads.claim()
     if kind.detaches:  # also of an outdated view
         with graph.grad_mode(False):
             source = resolve(t)
     else:
         source = resolve(t)
+    if source is COMPOUND:
+        return compounds.apply(kind, (t, *attrs))
     key = (kind, source, attrs)
     node = _table.get(key)
     if node is None:
@@ -710,6 +725,8 @@ def _remember_chains(key: Any, source: Any, result: Any) -> None:
 
 
 def _remember_view(key: Any, source: Any, result: Any) -> None:
+    if source._node is COMPOUND:
+        return
     results = result if type(result) is tuple else (result,)
     made = [
         (r._node, r._chain, r._storage is not None and r._storage is source._storage)

@@ -13,6 +13,7 @@ from tilewright.ir.location import at_user_line
 from .. import recording
 from ..devices import get_default_device
 from ..recording import calls, epoch, threads
+from ..recording.compounds import is_compound
 from ..recording.epoch import Handle, clock, scalars
 from .guards import Snapshot, Unguarded, Watch
 from .outcome import PLAIN, Outcome, observe
@@ -130,6 +131,8 @@ class Compiled:
         try:
             if known.attempts > ATTEMPTS:
                 raise Unguarded("what it depends on changes from call to call")
+            if any(map(is_compound, tensors)):
+                raise Unguarded("it is given a sparse or nested tensor")
             watch, snapshot = Watch(), None
             if known.codes is not None:
                 snapshot = Snapshot(known.codes, [self._function, *known.roots])

@@ -27,6 +27,7 @@ from tilewright.ir.shape import Size
 
 from ..devices import device as Device
 from ..recording import threads
+from ..recording.compounds import is_compound
 from ..recording.epoch import Handle
 
 
@@ -231,6 +232,8 @@ class Snapshot:
             return
         self._met[id(value)] = value
         if isinstance(value, Handle):
+            if is_compound(value):  # its parts may be exchanged
+                raise Unguarded("it reads a sparse or nested tensor")
             self.tensors.append(value)
         elif isinstance(value, enum.Enum) or value is _MISSING:
             pass

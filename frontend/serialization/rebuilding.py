@@ -13,6 +13,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import contiguous_strides
 
+from .. import layouts
 from ..exchange.storages import TypedStorage, UntypedStorage
 from ..functions import creation, older, shapes
 
@@ -197,3 +198,36 @@ def revealed(obj: Any, storages: Any) -> Any:
     if type(obj) is tuple:
         return tuple(revealed(each, storages) for each in obj)
     return obj
+
+
+def layout_named(name: str) -> Any:
+    """torch.sparse_coo and its like, by name."""
+    found = getattr(layouts, name.removeprefix("torch."), None)
+    if not isinstance(found, layouts.layout):
+        raise UnpicklingError(f"load: unknown layout {name!r:.40}{at_user_line()}")
+    return found
+
+
+def rebuild_sparse(layout: Any, parts: Any) -> Any:
+    """A sparse tensor of this layout. Its positions are checked."""
+    from ..sparse import creating
+
+    if layout is layouts.sparse_coo:
+        at, values, size, *merged = parts
+        return creating.sparse_coo_tensor(at, values, size, is_coalesced=bool(merged and merged[0]))
+    return creating.sparse_compressed_tensor(*parts, layout=layout)
+
+
+def rebuild_nested(state: Any) -> Any:
+    from ..nested.tensors import nested, sequences
+
+    rows = sequences(state["offsets"], state["lengths"])
+    made = nested(state["values"], rows, int(state["_ragged_idx"]))
+    return made.requires_grad_() if state["requires_grad"] else made
+
+
+class Skipped:
+    """An object of a file that nothing here needs."""
+
+    def __setstate__(self, state: Any) -> None:
+        pass

@@ -13,19 +13,22 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import Size
 
-from .. import layouts
 from .._tensor import Tensor
 from ..devices import device as Device
 from ..nn.parameter import Parameter
 from .naming import class_at, is_named, path_of
 from .rebuilding import (
+    Skipped,
     UnpicklingError,
+    layout_named,
     rebuild,
     rebuild_any,
     rebuild_from_array,
     rebuild_meta,
     rebuild_moved,
+    rebuild_nested,
     rebuild_parameter,
+    rebuild_sparse,
     rebuild_typed,
     refused,
 )
@@ -41,13 +44,6 @@ def _bytes(*args: Any) -> bytearray:
     return bytearray(*args)
 
 
-def _layout(name: str) -> Any:
-    found = getattr(layouts, name.removeprefix("torch."), None)
-    if found is None:
-        raise UnpicklingError(f"load: the file holds the layout {name!r:.40}{at_user_line()}")
-    return found
-
-
 _SAFE: dict[tuple[str, str], Any] = {
     ("torch._utils", "_rebuild_tensor"): rebuild,
     ("torch._utils", "_rebuild_tensor_v2"): rebuild,
@@ -58,13 +54,16 @@ _SAFE: dict[tuple[str, str], Any] = {
     ("torch._utils", "_rebuild_device_tensor_from_numpy"): rebuild_from_array,
     ("torch._utils", "_rebuild_device_tensor_from_cpu_tensor"): rebuild_moved,
     ("torch._tensor", "_rebuild_from_type_v2"): rebuild_typed,
-    ("torch._utils", "_rebuild_sparse_tensor"): refused("a sparse tensor", "x.to_dense()"),
+    ("torch._utils", "_rebuild_sparse_tensor"): rebuild_sparse,
     ("torch._utils", "_rebuild_nested_tensor"): refused("a nested tensor", "x.unbind()"),
+    ("torch.nested._internal.nested_tensor", "_rebuild_njt"): rebuild_nested,
+    ("torch.nested._internal.nested_tensor", "NestedTensor"): None,
+    ("torch._dynamo.decorators", "_DimRange"): Skipped,
     ("torch._utils", "_rebuild_qtensor"): refused("a quantized tensor", "x.dequantize()"),
     ("torch._utils", "_rebuild_wrapper_subclass"): refused(
         "a tensor of a subclass without memory of its own", "the tensors that it wraps"
     ),
-    ("torch.serialization", "_get_layout"): _layout,
+    ("torch.serialization", "_get_layout"): layout_named,
     ("torch", "Tensor"): Tensor,
     ("torch.nn.parameter", "Parameter"): Parameter,
     ("torch", "Size"): Size,
@@ -144,7 +143,7 @@ class Unpickler(_BaseUnpickler):
     def load_build(self) -> None:
         """Set attributes, except on classes and functions, which outlive the load."""
         kind = type(self.stack[-2])
-        known = (OrderedDict, Counter, *_allowed.values())
+        known = (OrderedDict, Counter, Skipped, *_allowed.values())
         if self.weights_only and kind not in known and kind not in self.given:
             raise UnpicklingError(
                 f"Weights only load failed: the file sets attributes of a {kind.__name__}"

@@ -24,6 +24,7 @@ from ..exchange.storages import TypedStorage, UntypedStorage
 from ..functions import shapes
 from ..layouts import layout
 from ..nn import Module
+from ..recording.compounds import is_compound
 from .naming import is_named, path_of, reduced
 from .storages import STORAGE_OF
 
@@ -52,6 +53,9 @@ _UNTYPED = Name("torch.storage", "UntypedStorage")
 _REBUILD_WITH_STATE = Name("torch._utils", "_rebuild_parameter_with_state")
 _REBUILD_META = Name("torch._utils", "_rebuild_meta_tensor_no_storage")
 _REBUILD_TYPED = Name("torch._tensor", "_rebuild_from_type_v2")
+_REBUILD_SPARSE = Name("torch._utils", "_rebuild_sparse_tensor")
+_REBUILD_NESTED = Name("torch.nested._internal.nested_tensor", "_rebuild_njt")
+_NESTED = Name("torch.nested._internal.nested_tensor", "NestedTensor")
 _TENSOR = Name("torch", "Tensor")
 _SIZE = Name("torch", "Size")
 _LAYOUT = Name("torch.serialization", "_get_layout")
@@ -96,13 +100,13 @@ class Pickler(_BasePickler):
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, Tensor):
-            return self._reduce_tensor(obj)
+            return self._reduce_compound(obj) if is_compound(obj) else self._reduce_tensor(obj)
+        if isinstance(obj, layout):
+            return _LAYOUT, (str(obj),)
         if isinstance(obj, Size):
             return _SIZE, (tuple(obj),)
         if isinstance(obj, Device):
             return _DEVICE, (obj.type,) if obj.index is None else (obj.type, obj.index)
-        if isinstance(obj, layout):
-            return _LAYOUT, (str(obj),)
         if isinstance(obj, Module):
             return reduced(obj) or NotImplemented
         return NotImplemented
@@ -159,6 +163,26 @@ class Pickler(_BasePickler):
             self.storages[id(owner)] = storage
             self.kept.append(owner)
         return storage, strides, offset
+
+    def _reduce_compound(self, t: Any) -> Any:
+        """A sparse or nested tensor as PyTorch writes it. As there, a sparse one is no leaf that
+        requires a gradient any more."""
+        from ..nested.tensors import Nested
+        from ..sparse.tensors import COO
+
+        elements = t._elements.detach()
+        if isinstance(t, Nested):
+            offsets, lengths = t._structure()
+            state = {
+                "values": elements, "offsets": offsets, "lengths": lengths,
+                "_ragged_idx": t._ragged_idx, "_metadata_cache": {},
+                "requires_grad": t.requires_grad and t.is_leaf,
+            }  # fmt: skip
+            self.kept.append(state)
+            return _REBUILD_TYPED, (_REBUILD_NESTED, _NESTED, (state,), {})
+        parts = (*t._structure(), elements, Size(t.shape))
+        self.kept.append(parts)
+        return _REBUILD_SPARSE, (t.layout, (*parts, t._is_merged) if isinstance(t, COO) else parts)
 
     def save(self, obj: Any, save_persistent_id: bool = True) -> Any:
         if type(obj) is DType:  # a bare global, as PyTorch writes a dtype

@@ -284,6 +284,7 @@ from .reduce import (
     sum_op,
     variance,
 )
+from .rows import sum_rows, take_rows
 from .scaled import blocks, matmul_by_blocks, scaled_mm
 from .scan import (
     argsort,

@@ -251,7 +251,8 @@ ROOMS = {
         distributed foreign functions futures multiprocessing settings types version
         __config__ _utils autograd backends exchange inspection linalg random replay signal testing
         _tensor _tensor_str aot library mps mtia naming profiler storage xpu
-        _custom_ops amp nn overrides
+        _custom_ops amp compound nn overrides
+        nested sparse
         _C compiler cpu fft masked optim publish serialization special tuning
         __init__ _dynamo cuda hub operators short_time
         ops

@@ -746,9 +746,13 @@ ELSEWHERE |= dict.fromkeys(
     "indices coalesce is_coalesced crow_indices col_indices ccol_indices row_indices _values "
     "_indices _nnz _dimI _dimV sparse_resize_ sparse_resize_and_clear_ q_scale q_zero_point "
     "q_per_channel_scales q_per_channel_zero_points q_per_channel_axis qscheme int_repr "
-    "to_padded_tensor _nested_tensor_size _nested_tensor_strides to_sparse to_sparse_coo "
-    "to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc to_mkldnn".split(),
+    "to_padded_tensor _nested_tensor_size _nested_tensor_strides to_mkldnn".split(),
     "frontend/functions/test_older.py",
+)
+ELSEWHERE |= dict.fromkeys(
+    "to_sparse to_sparse_coo to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc sparse_mask "
+    "smm sspaddmm resize_as_sparse_".split(),
+    "frontend/sparse/test_sparse_calls.py",
 )
 # PyTorch has sample inputs for these.
 ELSEWHERE |= dict.fromkeys(

@@ -281,6 +281,18 @@ MOVED = [
         real(2, 3),
     ),
     case(
+        "take_rows",
+        ops.take_rows,
+        lambda t, x, i: x[i],
+        *(real(4, 3), integers(0, 4, 2, 3)),
+    ),
+    case(
+        "sum_rows",
+        lambda x, i: ops.sum_rows(x, i, 5),
+        lambda t, x, i: t.zeros(5, 2, dtype=x.dtype).index_add(0, i, x),
+        *(real(4, 2), integers(0, 5, 4)),
+    ),
+    case(
         "take_along",
         lambda x, i: ops.take_along(x, i, 1),
         lambda t, x, i: x.gather(1, i),

@@ -13,7 +13,7 @@ from tilewright.ir.node import Node
 from ...functions.promotion import to
 from ...recording import record_fallible
 from ...recording.builders import builder
-from .linear import _embedding, _indices, limit_rows
+from .linear import _embedding, _indices, _no_frequency, limit_rows
 
 if TYPE_CHECKING:
     from ..._tensor import Tensor
@@ -36,6 +36,7 @@ def _embedding_bag(
     last: bool,
     padding: int,
     by_frequency: bool,
+    sparse: bool,
 ) -> Node:
     if offsets is None:
         bags = index.shape[0]
@@ -46,7 +47,7 @@ def _embedding_bag(
         bag, bags = _bags(offsets, index.shape[0], last)
         bag = ops.reshape(bag, index.shape)
     index = _indices(index)
-    rows = _embedding(index, weight, padding, by_frequency, "element")
+    rows = _embedding(index, weight, padding, by_frequency, "element", sparse)
     real = ops.ne(index, ops.full_like(index, padding))  # no index is negative
     column = ops.unsqueeze(real, 1)
     shape = (bags, weight.shape[1])
@@ -93,8 +94,8 @@ def embedding_bag(
 
     A bag is a row of input[bags, size]; or it begins at offsets[bag] in input[count] and ends where
     the next one begins. per_sample_weights, of input's shape, scale the rows (mode sum). An empty
-    bag gives zeros. The row padding_idx doesn't count. max_norm, scale_grad_by_freq: as in
-    `embedding`.
+    bag gives zeros. The row padding_idx doesn't count. max_norm, scale_grad_by_freq,
+    sparse: as in `embedding`; no sparse gradient in mode max.
     """
     if mode not in ("sum", "mean", "max"):
         raise ValueError(f"mode has to be one of sum, mean or max{at_user_line()}")
@@ -102,6 +103,10 @@ def embedding_bag(
         raise ValueError(
             f"max mode does not support scaling the gradient by the frequency{at_user_line()}"
         )
+    if mode == "max" and sparse:
+        raise ValueError(f"max mode does not support sparse weights{at_user_line()}")
+    if sparse and scale_grad_by_freq:
+        _no_frequency()
     if per_sample_weights is not None and mode != "sum":
         raise NotImplementedError(
             "embedding_bag: per_sample_weights was not None. per_sample_weights is only supported "
@@ -118,5 +123,5 @@ def embedding_bag(
     return record_fallible(
         _embedding_bag, input, weight, offsets, per_sample_weights, mode,
         bool(include_last_offset), -1 if padding_idx is None else padding_idx,
-        bool(scale_grad_by_freq),
+        bool(scale_grad_by_freq), bool(sparse),
     )  # fmt: skip

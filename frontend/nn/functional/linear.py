@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tilewright.ir import ops
 from tilewright.ir.dtype import int32, int64
@@ -77,6 +77,7 @@ def embedding(
 
     max_norm: first the rows that are read are scaled in place, to this norm at most.
     scale_grad_by_freq: the gradient of a row is divided by the number of times that it is read.
+    sparse: the gradient of `weight` is a sparse tensor of the rows that are read.
     """
     if padding_idx is not None:
         count = weight.shape[0]
@@ -88,7 +89,18 @@ def embedding(
         padding_idx %= count
     limit_rows(weight, input, max_norm, norm_type)
     padding = -1 if padding_idx is None else padding_idx
-    return record_fallible(_embedding, input, weight, padding, bool(scale_grad_by_freq))
+    if sparse and scale_grad_by_freq:
+        _no_frequency()
+    return record_fallible(
+        _embedding, input, weight, padding, bool(scale_grad_by_freq), "row", bool(sparse)
+    )
+
+
+def _no_frequency() -> NoReturn:
+    raise RuntimeError(
+        "embedding_backward: scale_grad_by_freq not supported with sparse gradients"
+        + at_user_line()
+    )
 
 
 def limit_rows(weight: Any, index: Any, max_norm: float | None, norm_type: float) -> None:
@@ -112,12 +124,17 @@ def _indices(index: Node) -> Node:
 
 @builder("embedding")
 def _embedding(
-    index: Node, weight: Node, padding_idx: int, by_frequency: bool, failure: str = "row"
+    index: Node,
+    weight: Node,
+    padding_idx: int,
+    by_frequency: bool,
+    failure: str = "row",
+    sparse: bool = False,
 ) -> Node:
     if weight.rank != 2:
         raise RuntimeError(f"'weight' must be 2-D, got shape {tuple(weight.shape)}{at_user_line()}")
     index = ops.checked(_indices(index), weight.shape[0], 0, failure)
-    rows = ops.gather(weight, index, 0)
+    rows = ops.take_rows(weight, index) if sparse else ops.gather(weight, index, 0)
     if by_frequency and rows.requires_grad:
         none, one = (ops.constant(v, rows.dtype) for v in (0, 1))
         counts = ops.expand(none, weight.shape[:1])

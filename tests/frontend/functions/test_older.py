@@ -77,13 +77,14 @@ def test_dense_tensors_answer_as_dense(torch: Any) -> None:
     for name in (test_dense_tensors_answer_as_dense.__doc__ or "").replace(",", "").split():
         compare(lambda m, x, name=name: getattr(x, name)(), torch)
     others = (
-        "to_sparse to_sparse_coo to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc to_mkldnn "
         "to_padded_tensor _nested_tensor_size _nested_tensor_strides _dimI _dimV sparse_resize_ "
         "sparse_resize_and_clear_"
     )
     for name in others.split():
         with pytest.raises(NotImplementedError, match="dense"):
             getattr(tw.zeros(2), name)()
+    with pytest.raises(NotImplementedError, match="no such tensors"):
+        tw.zeros(2).to_mkldnn()
     for kind in ("xpu", "ipu", "mtia"):
         with pytest.raises(RuntimeError, match=f"no {kind} device"):
             getattr(tw.zeros(2), kind)()

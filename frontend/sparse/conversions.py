@@ -1,0 +1,160 @@
+"""Conversions: from dense tensors, between layouts, and to the positions of another tensor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from tilewright.ir.location import at_user_line
+
+from .. import layouts
+from ..functions import creation
+from ..functions.call import public
+from ..recording import record
+from ..recording.compounds import is_compound
+from . import structure
+from .creating import BLOCKS, MATRICES, no_blocks
+from .tensors import (
+    COO,
+    Compressed,
+    Sparse,
+    _picked,
+    as_coo,
+    coo_at,
+    rows_at,
+    to_compressed,
+)
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+
+
+@public("to_sparse", function=False)
+def to_sparse(
+    self: Tensor,
+    sparse_dim: int | None = None,
+    *,
+    layout: Any = None,
+    blocksize: Any = None,
+    dense_dim: int | None = None,
+) -> Any:
+    """The tensor in a sparse layout: by coordinates of its first `sparse_dim` dimensions (all by
+    default), or in the layout that is named."""
+    if layout in (None, layouts.sparse_coo):
+        return _by_coordinates(self, sparse_dim)
+    if layout in MATRICES:
+        return _by_lines(self, MATRICES[layout], dense_dim)
+    if layout in BLOCKS:
+        no_blocks("to_sparse", layout)
+    raise RuntimeError(
+        f"to_sparse: conversion from {self.layout} to {layout} is not supported{at_user_line()}"
+    )
+
+
+def _by_coordinates(t: Any, sparse_dim: int | None) -> COO:
+    if is_compound(t):
+        return _to_coordinates(t, sparse_dim)
+    dims = t.dim() if sparse_dim is None else int(sparse_dim)
+    if not (0 < dims <= t.dim() or dims == t.dim() == 0):
+        raise RuntimeError(
+            f"sparse_dim argument must be >0 and <={t.dim()}, got {dims}{at_user_line()}"
+        )
+    filled = np.asarray(t.detach().cpu()._array()) != 0
+    if dims < filled.ndim:
+        filled = filled.any(axis=tuple(range(dims, filled.ndim)))
+    at = (
+        np.stack(np.nonzero(filled)).astype(np.int64)
+        if dims
+        else np.empty((0, int(filled)), np.int64)
+    )
+    where = creation.beside(at.copy(), t)
+    return coo_at(at, record(_picked, t, where), t.shape)
+
+
+def _to_coordinates(t: Any, sparse_dim: int | None) -> COO:
+    found = as_coo(t)
+    if sparse_dim is not None and sparse_dim != found.sparse_dim():
+        raise RuntimeError(
+            f"to_sparse: conversion from {t.layout} to torch.sparse_coo with sparse_dim argument "
+            f"!={found.sparse_dim()} is not supported{at_user_line()}"
+        )
+    return t if found is t else found._like(t._elements.view_as(t._elements))
+
+
+def _by_lines(t: Any, by_rows: bool, dense_dim: int | None) -> Any:
+    if isinstance(t, Compressed) and t._by_rows is by_rows:
+        return t
+    if not isinstance(t, Sparse) and t.dim() - (dense_dim or 0) != 2:
+        raise NotImplementedError(
+            "conversion to a compressed layout expects a matrix (batches are not implemented), got "
+            f"shape {list(t.shape)}{at_user_line()}"
+        )
+    return to_compressed(as_coo(t) if isinstance(t, Sparse) else _by_coordinates(t, 2), by_rows)
+
+
+@public("to_sparse_coo", function=False)
+def to_sparse_coo(self: Tensor) -> Any:
+    """The tensor by coordinates (COO)."""
+    return to_sparse(self)
+
+
+@public("to_sparse_csr", function=False)
+def to_sparse_csr(self: Tensor, dense_dim: int | None = None) -> Any:
+    """The matrix by compressed rows (CSR)."""
+    return to_sparse(self, layout=layouts.sparse_csr, dense_dim=dense_dim)
+
+
+@public("to_sparse_csc", function=False)
+def to_sparse_csc(self: Tensor, dense_dim: int | None = None) -> Any:
+    """The matrix by compressed columns (CSC)."""
+    return to_sparse(self, layout=layouts.sparse_csc, dense_dim=dense_dim)
+
+
+@public("to_sparse_bsr", function=False)
+def to_sparse_bsr(self: Tensor, blocksize: Any, dense_dim: int | None = None) -> NoReturn:
+    """Not implemented: NotImplementedError."""
+    no_blocks("to_sparse_bsr", layouts.sparse_bsr)
+
+
+@public("to_sparse_bsc", function=False)
+def to_sparse_bsc(self: Tensor, blocksize: Any, dense_dim: int | None = None) -> NoReturn:
+    """Not implemented: NotImplementedError."""
+    no_blocks("to_sparse_bsc", layouts.sparse_bsc)
+
+
+@public("resize_as_sparse_")
+def resize_as_sparse_(input: Any, the_template: Any) -> Any:
+    """Give a sparse tensor the size and the numbers of dimensions of another one."""
+    for t in (input, the_template):
+        if not isinstance(t, COO):
+            raise RuntimeError(
+                f"resize_as_sparse_: expected tensors of layout torch.sparse_coo, got {t.layout}"
+                f"{at_user_line()}"
+            )
+    dims = the_template.sparse_dim(), the_template.dense_dim()
+    return input.sparse_resize_(the_template.shape, *dims)
+
+
+@public("sparse_mask", function=False)
+def sparse_mask(self: Tensor, mask: Any) -> Any:
+    """The elements at the positions of `mask`, a sparse tensor, in its layout."""
+    if not isinstance(mask, Sparse):
+        raise RuntimeError(
+            f"sparse_mask expects a sparse mask, got layout {mask.layout}{at_user_line()}"
+        )
+    if tuple(self.shape) != tuple(mask.shape):
+        raise RuntimeError(
+            "sparse_mask(): operands have incompatible sizes; self has size "
+            f"{list(self.shape)} but mask has size {list(mask.shape)}{at_user_line()}"
+        )
+    if not isinstance(self, Sparse):
+        by = as_coo(mask)
+        return mask._like(record(_picked, self, by._at))
+    own, by = as_coo(self).coalesce(), as_coo(mask)
+    sizes = own._sparse_sizes()
+    place, exists = structure.found_in(by._positions(), own._positions(), sizes)
+    here = np.flatnonzero(exists)
+    kept = rows_at(own._elements, place[here])
+    zeros = own._elements.new_zeros((by._nnz(), *own._elements.shape[1:]))
+    return mask._like(zeros.index_add(0, creation.beside(here, zeros), kept))

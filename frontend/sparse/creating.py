@@ -1,0 +1,324 @@
+"""Makes sparse tensors from parts that users give, and from dense tensors."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir.location import at_user_line
+
+from .. import layouts
+from ..functions import creation
+from ..recording import Handle, named_dtype
+from . import structure
+from .tensors import (
+    compressed,
+    coo,
+    coo_at,
+    to_compressed,
+)
+
+if TYPE_CHECKING:
+    from tilewright.ir.dtype import DType
+
+    from ..types import DeviceLike
+
+BLOCKS = (layouts.sparse_bsr, layouts.sparse_bsc)
+MATRICES = {layouts.sparse_csr: True, layouts.sparse_csc: False}
+
+
+def _whole(data: Any, dtype: Any, device: Any) -> Any:
+    """Positions as a tensor of a whole-number dtype."""
+    made = creation.as_tensor(data)
+    if made.dtype.is_complex or made.dtype is dtypes.bool_:
+        raise RuntimeError(
+            f"expected indices of an integer dtype, got {made.dtype}{at_user_line()}"
+        )
+    return made.detach().to(device=device, dtype=dtype)
+
+
+def _elements(values: Any, dtype: Any, device: Any, requires_grad: bool) -> Any:
+    """The elements as a tensor: a view of one that is given, so that gradients go on to it."""
+    made = values if isinstance(values, Handle) else creation.tensor(values, dtype=dtype)
+    made = made.to(device=device, dtype=named_dtype(dtype, made.dtype))
+    if requires_grad:
+        return made.detach()
+    return made.view_as(made) if made.requires_grad else made
+
+
+def _placed(values: Any, device: Any, *others: Any) -> Any:
+    """The device of a new tensor: as given, or that of the values."""
+    if device is not None:
+        return device
+    given = next((t for t in (values, *others) if isinstance(t, Handle)), None)
+    return None if given is None else given.device
+
+
+def sparse_coo_tensor(
+    indices: Any,
+    values: Any = None,
+    size: Sequence[int] | None = None,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike | None = None,
+    pin_memory: bool = False,
+    requires_grad: bool = False,
+    check_invariants: bool | None = None,
+    is_coalesced: bool | None = None,
+) -> Any:
+    """A sparse tensor with `values` [nnz, ...] at positions `indices` [sparse dimensions, nnz].
+
+    Without `size` it is the smallest that holds all positions. sparse_coo_tensor(size) has no
+    elements. A position may come several times: its value is the sum then. Gradients go to
+    `values`, unless `requires_grad` makes the new tensor a leaf. Positions are always checked:
+    RuntimeError where they don't fit the size.
+    """
+    if values is None:
+        sizes = tuple(map(int, indices if size is None else size))
+        none = creation.zeros(0, dtype=dtype, device=device)
+        made = coo_at(np.empty((len(sizes), 0), np.int64), none, sizes)
+        return made.requires_grad_(requires_grad)
+    where = _placed(values, device, indices)
+    elements = _elements(values, dtype, where, requires_grad)
+    at = _whole(indices, dtypes.int64, where)
+    if at.dim() != 2:
+        raise RuntimeError(
+            f"indices must be sparse_dim x nnz, but got: {list(at.shape)}{at_user_line()}"
+        )
+    if elements.dim() == 0:
+        elements = elements.reshape(1)
+    if elements.shape[0] != at.shape[1]:
+        raise RuntimeError(
+            f"indices and values must have same nnz, but got nnz from indices: {at.shape[1]}, nnz "
+            f"from values: {elements.shape[0]}{at_user_line()}"
+        )
+    own = np.asarray(at._array())
+    dims = own.shape[0]
+    low = own.min(1, initial=0)
+    if (low < 0).any():
+        bad = int((low < 0).argmax())
+        raise RuntimeError(f"found negative index {low[bad]} for dim {bad}{at_user_line()}")
+    high = own.max(1, initial=-1)
+    if size is None:
+        sizes = (*(int(n) + 1 for n in high), *elements.shape[1:])
+    else:
+        sizes = tuple(map(int, size))
+        _check_sizes(sizes, dims, elements, high)
+    made = coo(at, elements, sizes, bool(is_coalesced))
+    if is_coalesced and check_invariants and not structure.is_merged(own, sizes[:dims]):
+        raise RuntimeError(
+            "cannot set is_coalesced to true if indices correspond to uncoalesced COO tensor"
+            f"{at_user_line()}"
+        )
+    return made.requires_grad_() if requires_grad else made
+
+
+def _check_sizes(sizes: tuple[int, ...], dims: int, elements: Any, high: np.ndarray) -> None:
+    dense = elements.dim() - 1
+    if len(sizes) != dims + dense:
+        raise RuntimeError(
+            f"'len(size) == sparse_dim + dense_dim' is not satisfied: len(size) = {len(sizes)}, "
+            f"sparse_dim = {dims}, dense_dim = {dense}{at_user_line()}"
+        )
+    for i, (n, most) in enumerate(zip(sizes, high)):
+        if most >= n:
+            raise RuntimeError(
+                f"size is inconsistent with indices: for dim {i}, size is {n} but found index "
+                f"{most}{at_user_line()}"
+            )
+    if sizes[dims:] != tuple(elements.shape[1:]):
+        raise RuntimeError(
+            f"values has incorrect size, expected {[elements.shape[0], *sizes[dims:]]}, got "
+            f"{list(elements.shape)}{at_user_line()}"
+        )
+
+
+def _sparse_coo_tensor_unsafe(*args: Any, **options: Any) -> Any:
+    """As `sparse_coo_tensor`."""
+    return sparse_coo_tensor(*args, **options)
+
+
+def sparse_compressed_tensor(
+    compressed_indices: Any,
+    plain_indices: Any,
+    values: Any,
+    size: Sequence[int] | None = None,
+    *,
+    dtype: DType | None = None,
+    layout: Any = None,
+    device: DeviceLike | None = None,
+    pin_memory: bool = False,
+    requires_grad: bool = False,
+    check_invariants: bool | None = None,
+) -> Any:
+    """A matrix of layout torch.sparse_csr or torch.sparse_csc: its rows (columns) one after
+    another, from compressed_indices[i] to compressed_indices[i + 1] of `values` [nnz], in the
+    columns (rows) `plain_indices` [nnz].
+
+    Positions are always checked. NotImplementedError for blocks (BSR, BSC) and for batches.
+    """
+    if layout in BLOCKS:
+        no_blocks("sparse_compressed_tensor", layout)
+    if layout not in MATRICES:
+        raise RuntimeError(
+            "sparse_compressed_tensor expected sparse compressed tensor layout but got "
+            f"{layout}{at_user_line()}"
+        )
+    by_rows = MATRICES[layout]
+    where = _placed(values, device, compressed_indices, plain_indices)
+    elements = _elements(values, dtype, where, requires_grad)
+    kinds = [creation.as_tensor(x).dtype for x in (compressed_indices, plain_indices)]
+    kind = dtypes.int32 if kinds[0] is kinds[1] is dtypes.int32 else dtypes.int64
+    pointers, minor = (_whole(x, kind, where) for x in (compressed_indices, plain_indices))
+    if pointers.dim() != 1:
+        raise NotImplementedError(
+            f"{layout}: batches of matrices are not implemented; use one tensor for each matrix"
+            f"{at_user_line()}"
+        )
+    sizes = _checked(by_rows, pointers, minor, elements, size)
+    made = compressed(by_rows, pointers, minor, elements, sizes)
+    return made.requires_grad_() if requires_grad else made
+
+
+def _checked(by_rows: bool, pointers: Any, minor: Any, elements: Any, size: Any) -> Any:
+    """The size of a matrix, after checks of its parts."""
+    outer, inner = ("crow", "col") if by_rows else ("ccol", "row")
+    where, other = np.asarray(pointers._array()), np.asarray(minor._array())
+    nnz = elements.shape[0] if elements.dim() else 0
+    _need(pointers.numel() >= 1, f"`{outer}_indices.numel() >= 1`")
+    _need(
+        minor.dim() == 1 and elements.dim() >= 1, f"`{inner}_indices` and `values` of one dimension"
+    )
+    _need(other.size == nnz, f"`{inner}_indices.numel() == values.shape[0]`")
+    _need(where[0] == 0, f"`{outer}_indices[..., 0] == 0`")
+    _need(where[-1] == nnz, f"`{outer}_indices[..., -1] == nnz`")
+    count = where.size - 1
+    steps = np.diff(where)
+    sizes: tuple[int, ...]
+    if size is None:
+        inner_size = int(other.max(initial=-1)) + 1
+        pair = (count, inner_size) if by_rows else (inner_size, count)
+        sizes = (*pair, *elements.shape[1:])
+    else:
+        sizes = tuple(map(int, size))
+        _need(len(sizes) == 1 + elements.dim(), "`len(size) == 2 + dense_dim`")
+        _need(sizes[2:] == tuple(elements.shape[1:]), "`values.shape[1:] == size[2:]`")
+        own = sizes[0 if by_rows else 1]
+        _need(own == count, f"`{outer}_indices.shape[-1] == {'nrows' if by_rows else 'ncols'} + 1`")
+    limit = sizes[1 if by_rows else 0]
+    _need(bool((steps >= 0).all()) and bool((steps <= limit).all()),
+          f"`0 <= {outer}_indices[..., 1:] - {outer}_indices[..., :-1] <= "
+          f"{'ncols' if by_rows else 'nrows'}`")  # fmt: skip
+    inside = not nnz or (other.min() >= 0 and other.max() < limit)
+    _need(bool(inside), f"`0 <= {inner}_indices < {'ncols' if by_rows else 'nrows'}`")
+    rows = structure.rows_of(where)
+    rising = (np.diff(other) > 0) | (np.diff(rows) > 0)
+    _need(bool(rising.all()),
+          f"`{inner}_indices[..., {outer}_indices[..., i - 1]:{outer}_indices[..., i]] for all i = "
+          f"1, ..., {'nrows' if by_rows else 'ncols'} are sorted and distinct along the last "
+          "dimension values`")  # fmt: skip
+    return sizes
+
+
+def _need(holds: bool, what: str) -> None:
+    if not holds:
+        raise RuntimeError(f"{what} is not satisfied.{at_user_line()}")
+
+
+def no_blocks(name: str, layout: Any) -> NoReturn:
+    raise NotImplementedError(
+        f"{name}: blocks ({layout}) are not implemented; use torch.sparse_csr{at_user_line()}"
+    )
+
+
+def sparse_csr_tensor(
+    crow_indices: Any,
+    col_indices: Any,
+    values: Any,
+    size: Sequence[int] | None = None,
+    **options: Any,
+) -> Any:
+    """A matrix of compressed rows; see `sparse_compressed_tensor`."""
+    return sparse_compressed_tensor(
+        crow_indices, col_indices, values, size, layout=layouts.sparse_csr, **options
+    )
+
+
+def sparse_csc_tensor(
+    ccol_indices: Any,
+    row_indices: Any,
+    values: Any,
+    size: Sequence[int] | None = None,
+    **options: Any,
+) -> Any:
+    """A matrix of compressed columns; see `sparse_compressed_tensor`."""
+    return sparse_compressed_tensor(
+        ccol_indices, row_indices, values, size, layout=layouts.sparse_csc, **options
+    )
+
+
+def sparse_bsr_tensor(*args: Any, **options: Any) -> NoReturn:
+    """Not implemented: NotImplementedError."""
+    no_blocks("sparse_bsr_tensor", layouts.sparse_bsr)
+
+
+def sparse_bsc_tensor(*args: Any, **options: Any) -> NoReturn:
+    """Not implemented: NotImplementedError."""
+    no_blocks("sparse_bsc_tensor", layouts.sparse_bsc)
+
+
+def empty(layout: Any, size: Sequence[int], dtype: Any, device: Any, requires_grad: bool) -> Any:
+    """A tensor of a sparse layout without elements."""
+    made = sparse_coo_tensor(tuple(size), dtype=dtype, device=device)
+    if layout is not layouts.sparse_coo:
+        if layout not in MATRICES:
+            no_blocks("zeros", layout)
+        made = to_compressed(made, MATRICES[layout])
+    return made.requires_grad_(requires_grad)
+
+
+class check_sparse_tensor_invariants:
+    """A switch of PyTorch's, as a context or a decorator. Positions are always checked here."""
+
+    _enabled = False
+
+    def __init__(self, enable: bool = True):
+        self.state = enable
+        self._before: bool | None = None
+
+    @staticmethod
+    def is_enabled() -> bool:
+        return check_sparse_tensor_invariants._enabled
+
+    @staticmethod
+    def enable() -> None:
+        check_sparse_tensor_invariants._enabled = True
+
+    @staticmethod
+    def disable() -> None:
+        check_sparse_tensor_invariants._enabled = False
+
+    def __enter__(self) -> None:
+        if self._before is not None:
+            raise RuntimeError(
+                "This context manager instance is already activated. Use a different context "
+                "manager instance for context nesting."
+            )
+        self._before = self.is_enabled()
+        check_sparse_tensor_invariants._enabled = self.state
+
+    def __exit__(self, *exc: object) -> None:
+        assert self._before is not None
+        check_sparse_tensor_invariants._enabled, self._before = self._before, None
+
+    def __call__(self, function: Any) -> Any:
+        @functools.wraps(function)
+        def wrapped(*args: Any, **options: Any) -> Any:
+            with type(self)(self.state):
+                return function(*args, **options)
+
+        return wrapped
