@@ -27,7 +27,7 @@ def boxes(count, size=32.0, seed=0):
 
 def trained(model, size=64, steps=2):
     settle(model).train()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
     for step in range(steps):
         made = model(draw(2, 3, size, size))
         made = made["out"] if isinstance(made, dict) else made
