@@ -59,6 +59,19 @@ class Environment:
                 yield json.loads(line)
 
 
+def files() -> list[str]:
+    """The files of tasks, by name."""
+    return sorted(p.stem for p in TASKS.glob("*.py") if p.stem not in ("task", "training"))
+
+
+def compared(result: dict[str, Any], reference: dict[str, Any]) -> list[str]:
+    """What a task's runs, the first and the one that met its graphs again, have wrong."""
+    if "error" in result:
+        return [result["error"]]
+    tolerance, wanted = result["tolerance"], reference["numbers"]
+    return [d for run in result["runs"] for d in differences(run, wanted, tolerance)]
+
+
 def packages(*names: str) -> list[str]:
     """The pinned requirements of some packages, or of all."""
     lines = (FOLDER / "packages.txt").read_text().splitlines()

@@ -59,7 +59,7 @@ def transformers():
     yield "swin", settle(swin).eval()(draw(2, 3, 32, 32))
 
 
-@task("deeplabv3: a training step")
+@task("deeplabv3: a training step", tolerance=1e-2)  # norms over 2 × 1 elements enlarge rounding
 def segmentation():
     model = models.segmentation.deeplabv3_resnet50(weights_backbone=None, num_classes=5)
     for module in model.modules():

@@ -1,0 +1,60 @@
+"""Write docs/ecosystem.md from a run: `python tests/ecosystem/table.py RESULTS`.
+
+RESULTS is the folder that `make test-ecosystem` names by TW_ECOSYSTEM_RESULTS: one JSON file for each
+file of tasks.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
+from ecosystem import FOLDER, NUMBERS, compared, packages  # noqa: E402
+from paths import DOCS  # noqa: E402
+
+_HEAD = """# The ecosystem
+
+Packages that need torch run on tilewright as the index has them, and so do the programs that many
+people start from. `tests/ecosystem/tasks` has small programs of such packages' users; their numbers
+are compared with PyTorch's, which `tests/ecosystem/reference.py` keeps in `tests/ecosystem/numbers`.
+`tests/ecosystem/table.py` writes this page from a run of `make test-ecosystem`.
+
+In the environment of a run `tilewright as-torch install` stands for torch, pip resolves what the
+packages ask for, and `pip check` finds nothing wrong. The seconds are those of a task's second run
+in one process, when PyTorch's kernels and ours are warm; both come from a machine with two cores
+that other work kept busy, so read them as orders of magnitude. [Benchmarks](benchmarks.md) measure.
+"""
+
+
+def _rows(file: str, results: list[dict[str, Any]]) -> list[str]:
+    wanted = {each["task"]: each for each in json.loads((NUMBERS / f"{file}.json").read_text())}
+    rows = []
+    for result in results:
+        reference = wanted[result["task"]]
+        wrong = compared(result, reference)
+        ours = f"{result['seconds'][-1]:.2f}" if result["seconds"] else ""
+        rows.append(
+            f"| {result['task']} | {'right' if not wrong else 'differs: ' + wrong[0]} | {ours} | "
+            f"{reference['seconds'][-1]:.2f} |"
+        )
+    return rows
+
+
+def main(folder: Path) -> None:
+    pinned = dict(line.split("==") for line in packages())
+    lines = [_HEAD, "## Packages\n", "| package | version |\n|---|---|"]
+    lines += [f"| {name} | {version} |" for name, version in sorted(pinned.items())]
+    for path in sorted(folder.glob("*.json")):
+        first = (FOLDER / "tasks" / f"{path.stem}.py").read_text().split('"""')[1].splitlines()[0]
+        lines += [f"\n## {first.rstrip('.')}\n"]
+        lines += ["| what is run | result | seconds | PyTorch's |\n|---|---|---|---|"]
+        lines += _rows(path.stem, json.loads(path.read_text()))
+    (DOCS / "ecosystem.md").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
