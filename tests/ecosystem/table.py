@@ -1,7 +1,7 @@
 """Write docs/ecosystem.md from a run: `python tests/ecosystem/table.py RESULTS`.
 
-RESULTS is the folder that `make test-ecosystem` names by TW_ECOSYSTEM_RESULTS: one JSON file for each
-file of tasks.
+RESULTS is the folder in which `make test-ecosystem` keeps its results if TW_ECOSYSTEM_RESULTS names
+it: one JSON file for each file of tasks.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from ecosystem import FOLDER, NUMBERS, compared, packages  # noqa: E402
-from paths import DOCS  # noqa: E402
+from ecosystem import FOLDER, NUMBERS, compared, packages
+from paths import DOCS
 
 _HEAD = """# The ecosystem
 
 Packages that need torch run on tilewright as the index has them, and so do the programs that many
 people start from. `tests/ecosystem/tasks` has small programs of such packages' users; their numbers
-are compared with PyTorch's, which `tests/ecosystem/reference.py` keeps in `tests/ecosystem/numbers`.
-`tests/ecosystem/table.py` writes this page from a run of `make test-ecosystem`.
+are compared with PyTorch's, which `tests/ecosystem/reference.py` keeps in
+`tests/ecosystem/numbers`. `tests/ecosystem/table.py` writes this page from a run of `make test-ecosystem`.
 
 In the environment of a run `tilewright as-torch install` stands for torch, pip resolves what the
 packages ask for, and `pip check` finds nothing wrong. The seconds are those of a task's second run

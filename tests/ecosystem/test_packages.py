@@ -56,7 +56,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment
 
 
 def _held(environment: Environment, file: str, *only: str) -> list[str]:
-    """Run tasks, keep their results if TW_ECOSYSTEM_RESULTS names a folder; what they have wrong."""
+    """What tasks have wrong. TW_ECOSYSTEM_RESULTS names a folder in which results are kept."""
     wanted = {each["task"]: each for each in json.loads((NUMBERS / f"{file}.json").read_text())}
     results = list(environment.run(file, *only))
     folder = os.environ.get("TW_ECOSYSTEM_RESULTS")

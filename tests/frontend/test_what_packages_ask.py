@@ -42,7 +42,7 @@ def test_numpy_without_gradients(torch) -> None:
 def test_parts_of_sizes_are_sizes(torch) -> None:
     for m in (tw, torch):
         size = m.zeros(2, 3, 4).shape
-        for part in (size[1:], size[:-1] + (5,), size * 2, size[:0]):
+        for part in (size[1:], size[:-1] + size, size * 2, size[:0]):
             assert isinstance(part, m.Size)
         assert size[-2:].numel() == 12 and type(size[0]) is int and size[:0].numel() == 1
 

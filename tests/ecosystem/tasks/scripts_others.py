@@ -388,11 +388,11 @@ def messages():
     def pairs(w):
         return (emb(w[:, :1]) * emb(w[:, 1:])).sum(-1).view(-1)
 
-    loss2 = lambda: (
-        -(pairs(walks).sigmoid() + 1e-15).log().mean()
-        - (1 - pairs(wrong).sigmoid() + 1e-15).log().mean()
-    )  # noqa: E731
-    for name, value in steps(emb, loss2, torch.optim.Adam(emb.parameters(), lr=0.01)):
+    def loss_of_walks():
+        near, far = pairs(walks).sigmoid(), pairs(wrong).sigmoid()
+        return -(near + 1e-15).log().mean() - (1 - far + 1e-15).log().mean()
+
+    for name, value in steps(emb, loss_of_walks, torch.optim.Adam(emb.parameters(), lr=0.01)):
         yield f"walks {name}", value
 
 

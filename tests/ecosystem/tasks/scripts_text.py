@@ -107,7 +107,9 @@ class GPT(nn.Module):
         self.blocks = nn.ModuleList([
             nn.ModuleDict({
                 "ln1": nn.LayerNorm(32), "attn": Attention(32, 4, by_hand), "ln2": nn.LayerNorm(32),
-                "mlp": nn.Sequential(nn.Linear(32, 64), nn.GELU(approximate="tanh"), nn.Linear(64, 32)),
+                "mlp": nn.Sequential(
+                    nn.Linear(32, 64), nn.GELU(approximate="tanh"), nn.Linear(64, 32)
+                ),
             }) for _ in range(2)
         ])  # fmt: skip
         self.ln, self.head = nn.LayerNorm(32), nn.Linear(32, WORDS, bias=False)

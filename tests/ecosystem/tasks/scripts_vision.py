@@ -319,7 +319,8 @@ def fast_style():
 def unet():
     def double(a, b):
         return nn.Sequential(nn.Conv2d(a, b, 3, padding=1), norm(b), nn.ReLU(inplace=True),
-                             nn.Conv2d(b, b, 3, padding=1), norm(b), nn.ReLU(inplace=True))  # fmt: skip
+                             nn.Conv2d(b, b, 3, padding=1), norm(b),
+                             nn.ReLU(inplace=True))  # fmt: skip
 
     class UNet(nn.Module):
         def __init__(self):
@@ -380,7 +381,8 @@ def yolo():
             return self.b(torch.cat((x, y, z, F.max_pool2d(z, 5, 1, 2)), 1))
 
     model = settle(nn.Sequential(
-        conv(3, 8, 6, 2), conv(8, 16, 3, 2), C3(16), conv(16, 32, 3, 2), SPPF(32), nn.Conv2d(32, 3 * 7, 1)
+        conv(3, 8, 6, 2), conv(8, 16, 3, 2), C3(16), conv(16, 32, 3, 2), SPPF(32),
+        nn.Conv2d(32, 3 * 7, 1)
     ))  # fmt: skip
     x, anchors = draw(1, 3, 62, 62), torch.tensor([[10.0, 13], [16, 30], [33, 23]]) / 8
     truth = draw(1, 4, seed=5).sigmoid() * 4
@@ -486,8 +488,10 @@ def mixers():
 
     yield from classified(nn.Sequential(patches, Swap(), Mix(), Mix(), Mean(), nn.Linear(16, 10)))
     conv = nn.Sequential(
-        nn.Conv2d(3, 16, 4, 4), nn.GELU(), norm(16), nn.Conv2d(16, 16, 5, groups=16, padding="same"),
-        nn.GELU(), nn.Conv2d(16, 16, 1), nn.AdaptiveAvgPool2d((1, 1)), nn.Flatten(), nn.Linear(16, 10),
+        nn.Conv2d(3, 16, 4, 4), nn.GELU(), norm(16),
+        nn.Conv2d(16, 16, 5, groups=16, padding="same"),
+        nn.GELU(), nn.Conv2d(16, 16, 1), nn.AdaptiveAvgPool2d((1, 1)), nn.Flatten(),
+        nn.Linear(16, 10),
     )  # fmt: skip
     for name, value in classified(conv):
         yield f"ConvMixer {name}", value
@@ -514,7 +518,8 @@ def spatial_transformer():
 @task("adversarial examples by FGSM; saliency and Grad-CAM through hooks")
 def adversarial():
     model = settle(nn.Sequential(
-        nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(128, 10)
+        nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(),
+        nn.Linear(128, 10)
     )).eval()  # fmt: skip
     x, y = draw(2, 1, 14, 14).sigmoid().requires_grad_(), choose(10, 2)
     kept = {}
