@@ -21,7 +21,8 @@ _HEAD = """# The ecosystem
 Packages that need torch run on tilewright as the index has them, and so do the programs that many
 people start from. `tests/ecosystem/tasks` has small programs of such packages' users; their numbers
 are compared with PyTorch's, which `tests/ecosystem/reference.py` keeps in
-`tests/ecosystem/numbers`. `tests/ecosystem/table.py` writes this page from a run of `make test-ecosystem`.
+`tests/ecosystem/numbers`. `tests/ecosystem/table.py` writes this page from a run of
+`make test-ecosystem`.
 
 In the environment of a run `tilewright as-torch install` stands for torch, pip resolves what the
 packages ask for, and `pip check` finds nothing wrong. The seconds are those of a task's second run
