@@ -25,6 +25,7 @@ from ..recording.histories import (
     derive_together,
     differentiable,
     earliest_first,
+    is_copied,
     is_spared,
     placeholder,
     saves,
@@ -347,7 +348,11 @@ def _revive(
     """Map the inputs of the graph of `history` to stand-ins in this epoch."""
     needed = derive(history.node, placeholder(history.node)).saved if not history.calls else ()
     saved = {value_node(n) for n in needed}
-    of_tensors = {value_node(n) for n in needed if n.op is not ops.saved}
+    of_tensors = {
+        value
+        for value, n in ((value_node(n), n) for n in needed if n.op is not ops.saved)
+        if value in history.overwritten or not is_copied(n)
+    }
     for node, held in history.leaf_values.items():
         if node not in mapping:
             changed = node in saved and _is_changed(held, node in history.overwritten)
@@ -484,7 +489,8 @@ def _saved_value(batch: Iterable[History], node: Node) -> Node:
     if _is_changed(held, value in history.overwritten):
         if _is_in_numpy(held):  # that memory has the new value
             raise _modified(value)
-        if node.op is not ops.saved:
+        written = value in history.overwritten and node.op is not ops.saved
+        if written or not is_copied(node):
             _refuse((value,), [h.node for h in batch])
     return recording.resolve(held[0])
 

@@ -237,6 +237,16 @@ def value_node(node: Node) -> Node:
     return node
 
 
+def is_copied(node: Node) -> bool:
+    """Whether a copy is among the markers of a node, so that writes to what it copied don't
+    matter."""
+    while node.op in ops.MARKERS:
+        if node.op is ops.clone or node.op is ops.saved:
+            return True
+        node = node.operands[ops.MARKERS[node.op]]
+    return False
+
+
 def differentiable(root: Node) -> frozenset[Node]:
     """The nodes that a gradient of `root` can reach, including `root`.
 

@@ -19,6 +19,7 @@ from .epoch import (
     leaves,
     mutated,
     scalars,
+    storages,
     variables,
 )
 from .histories import (
@@ -123,10 +124,10 @@ def _twins(nodes: set[Node]) -> set[Node]:
     reads isn't known, so a write to one of them is no error."""
     found: set[Node] = set()
     first: dict[Node, Any] = {}
-    for h in handles if nodes else ():
+    for h in (*handles, *storages) if nodes else ():
         node = h._node
         if node in nodes:
-            state = h if h._storage is None else h._storage
+            state = getattr(h, "_storage", None) or h
             if first.setdefault(node, state) is not state:
                 found.add(node)
     return found

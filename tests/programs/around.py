@@ -431,3 +431,29 @@ def gradients_of_views_over_several_reads(torch, draw):
         with torch.no_grad():
             w -= 0.1 * w.grad
         w.grad = None
+
+
+@program
+def equal_values_and_copies_that_are_written_to(torch, draw):
+    """A write to one of two equal tensors, or to the source of a copy, changes no saved value."""
+    layer = draw.into(torch.nn.Linear(3, 3))
+    model = draw.into(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh()))
+    kept, written, x = torch.zeros(4, 3), torch.zeros(4, 3), draw(4, 3)
+    for step in itertools.count():
+        loss = layer(kept).pow(2).mean()
+        row = written.reshape(12).view(4, 3)
+        yield loss
+        row[step % 4] = 0.5
+        loss.backward()
+        source = draw(4, 3)
+        copy = source.clone().detach().requires_grad_(True)
+        loss = layer(copy).sum()
+        yield loss
+        source.add_(1)
+        loss.backward()
+        first, second = model(x), model(x)
+        seen = second.view(4, 3)
+        (first + x).pow(2).mean().backward()
+        yield seen
+        seen.sum().backward(retain_graph=True)
+        yield copy.grad, [p.grad for p in (*layer.parameters(), *model.parameters())]
