@@ -1,6 +1,6 @@
 """Time packages of the ecosystem, warm: tilewright beside PyTorch in eager mode.
 
-    python bench/ecosystem.py --ours A/bin/python --torch B/bin/python [--json FILE] [--rows llama bert]
+    python bench/ecosystem.py --ours A/bin/python --torch B/bin/python --json FILE --rows llama
 
 A and B are environments as `tests/support/ecosystem.py` makes them. Rows run in processes of their
 own, in turn in each environment, three times; a row's time is the best median of them.
