@@ -574,6 +574,7 @@ from .nn.functional import celu_ as celu_
 from .nn.functional import selu_ as selu_
 from .nn.functional import threshold_ as threshold_
 from .nn.functional.activation import celu as celu
+from .nn.functional.activation import hardshrink as hardshrink
 from .nn.functional.activation import log_softmax as log_softmax
 from .nn.functional.activation import prelu as prelu
 from .nn.functional.activation import rrelu as rrelu

@@ -69,8 +69,8 @@ class Compound(Tensor):
 
     # ---- properties --------------------------------------------------------------------------
 
-    def _meta(self) -> tuple[Size, DType, str]:
-        _, dtype, device = self._elements._meta()
+    def _typed(self) -> tuple[Size, DType, str]:
+        _, dtype, device = self._elements._typed()
         return self._sizes, dtype, device
 
     @property

@@ -16,6 +16,7 @@ from tilewright.ir.shape import contiguous_strides
 from .. import layouts
 from ..exchange.storages import TypedStorage, UntypedStorage
 from ..functions import creation, older, shapes
+from ..recording.compounds import is_compound
 
 
 class UnpicklingError(pickle.UnpicklingError):
@@ -133,6 +134,8 @@ def rebuild_parameter(data: Any, requires_grad: bool, hooks: Any, state: Any = N
 def rebuild_typed(function: Any, kind: type, args: Any, state: Any) -> Any:
     """A tensor with attributes, or of a subclass of Tensor."""
     made = function(*args)
+    if is_compound(made):  # it is whole; the attributes are those of PyTorch's class
+        return made
     if kind is not type(made) and isinstance(kind, type) and issubclass(kind, type(made)):
         made = made.as_subclass(kind)
     return _with_attributes(made, state)

@@ -24,6 +24,7 @@ tw_optim = __import__("tilewright.optim", fromlist=["SGD"])
 Call = Callable[[Any, Any, Callable[..., Any]], Any]
 CALLS: dict[str, Call] = {
     "matmul": lambda t, F, x: x(2, 3) @ x(3, 2),
+    "mm": lambda t, F, x: t.mm(x(2, 3), x(3, 2)),
     "einsum": lambda t, F, x: t.einsum("ij,jk->ik", x(2, 3), x(3, 2)),
     "linear": lambda t, F, x: F.linear(x(2, 3), x(4, 3), x(4)),
     "conv1d": lambda t, F, x: F.conv1d(x(1, 2, 5), x(3, 2, 3), x(3)),
@@ -117,6 +118,7 @@ ON_THE_CPU: dict[str, Callable[[Any, Any, Callable[..., Any]], Any]] = {
     "ctc_loss": lambda t, F, x: F.ctc_loss(
         -x(5, 2, 4), t.tensor([[1, 2], [2, 3]]), t.tensor([5, 5]), t.tensor([2, 2])
     ),
+    "sparse mm": lambda t, F, x: t.sparse.mm(x(2, 3).to_sparse(), x(3, 2)),
     "antialias": lambda t, F, x: F.interpolate(
         x(1, 1, 8, 8), size=(3, 3), mode="bilinear", antialias=True
     ),
@@ -158,7 +160,8 @@ def test_dtypes_on_the_cpu_are_pytorchs(name: str, given: str) -> None:
 
 # The lists for GPUs, as far as they are in CALLS; binary_cross_entropy is refused.
 LOWER = set(
-    "matmul einsum linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "
+    "matmul mm einsum linear conv1d conv2d conv3d "
+    "conv_transpose1d conv_transpose2d conv_transpose3d "
     "scaled_dot_product_attention prelu mv addmm baddbmm addbmm addmv addr".split()
 )
 FLOAT32 = set(

@@ -189,11 +189,9 @@ def test_what_weights_only_refuses(torch: Any, tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_what_cannot_be_rebuilt_is_told(torch: Any) -> None:
-    sparse = torch.eye(2).to_sparse()
     quantized = torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)
-    for value, text in ((sparse, "to_dense"), (quantized, "dequantize")):
-        with pytest.raises(RuntimeError, match=text):
-            moved(value, torch, tw)
+    with pytest.raises(RuntimeError, match="dequantize"):
+        moved(quantized, torch, tw)
 
 
 def test_parametrized_weights(torch: Any) -> None:

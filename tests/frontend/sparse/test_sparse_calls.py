@@ -290,7 +290,6 @@ def test_what_is_left_out_says_so() -> None:
         lambda: tw.stack([dense(tw)] * 2).to_sparse_csr(),
         lambda: s.cos(),
         lambda: tw.where(s > 0, s, s),
-        lambda: tw.nn.Parameter(s),
         lambda: s.view(4, 3),
     ):
         with pytest.raises(NotImplementedError, match=r"implemented|can.t be"):

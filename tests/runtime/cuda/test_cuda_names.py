@@ -32,8 +32,9 @@ def test_devices() -> None:
         x = tw.ones(2, device="cuda:1")
         assert x.type() == "torch.cuda.FloatTensor"
         assert tw.zeros(2, dtype=tw.int64).type_as(x).device == x.device
-    with pytest.raises(RuntimeError, match="only cuda has a module"):
-        tw.get_device_module("cpu")
+    assert tw.get_device_module("cpu") is tw.cpu
+    with pytest.raises(RuntimeError, match="does not have a corresponding module"):
+        tw.get_device_module("meta")
 
 
 def test_memory() -> None:
