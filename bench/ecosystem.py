@@ -2,8 +2,8 @@
 
     python bench/ecosystem.py --ours A/bin/python --torch B/bin/python --json FILE --rows llama
 
-A and B are environments as `tests/support/ecosystem.py` makes them. Rows run in processes of their
-own, in turn in each environment, three times; a row's time is the best median of them.
+A and B are environments as `tests/support/ecosystem_runs.py` makes them. Rows run in processes of
+their own, in turn in each environment, three times; a row's time is the best median of them.
 """
 
 from __future__ import annotations

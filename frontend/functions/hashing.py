@@ -12,13 +12,19 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import normalize_axis
 
 from . import creation
+from .arguments import into
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
 
 
 def hash_tensor(
-    input: Tensor, dim: int | Sequence[int] = (), *, keepdim: bool = False, mode: int = 0
+    input: Tensor,
+    dim: int | Sequence[int] = (),
+    *,
+    keepdim: bool = False,
+    mode: int = 0,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The exclusive or of the elements' bits, by dimensions or over all: uint64.
 
@@ -35,4 +41,4 @@ def hash_tensor(
     fold: Any = np.bitwise_xor.reduce
     for axis in sorted(axes, reverse=True):
         made = fold(made, axis=axis, keepdims=keepdim)
-    return creation.tensor(np.asarray(made), dtype=uint64, device=input.device)
+    return into(out, creation.tensor(np.asarray(made), dtype=uint64, device=input.device))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from ecosystem import NUMBERS, Environment, files, packages, with_pytorch
+from ecosystem_runs import NUMBERS, Environment, files, packages, with_pytorch
 
 
 def write(environment: Environment, file: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from ecosystem import FOLDER, NUMBERS, compared, packages
+from ecosystem_runs import FOLDER, NUMBERS, compared, packages
 from paths import DOCS
 
 _HEAD = """# The ecosystem

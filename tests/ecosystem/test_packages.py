@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ecosystem import (
+from ecosystem_runs import (
     NUMBERS,
     TASKS,
     Environment,

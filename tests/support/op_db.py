@@ -68,7 +68,7 @@ def found(module: Any, path: str) -> Any:
     value = module
     for part in path.split("."):
         value = getattr(value, part, None)
-    if value is None:
+    if value is None or isinstance(value, module.dtype):  # torch.chalf is a dtype
         value = getattr(module.Tensor, path, None)
     return None if isinstance(value, property) else value
 

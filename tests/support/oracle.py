@@ -50,8 +50,8 @@ def make(module: Any, array: np.ndarray, dtype: str) -> Any:
 
 
 def array_of(t: Any) -> np.ndarray:
-    """The values of either library's tensor, with halves widened."""
-    t = t.detach()
+    """The values of either library's tensor, with halves widened and sparse ones filled in."""
+    t = t.detach().to_dense()
     if str(t.dtype) in ("torch.bfloat16", "torch.float16"):
         t = t.float()
     return np.array(t.tolist(), dtype=str(t.dtype).removeprefix("torch.")).reshape(tuple(t.shape))

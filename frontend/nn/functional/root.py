@@ -237,10 +237,10 @@ def native_layer_norm(
     bias: Tensor | None,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """layer_norm, with the mean and 1 / the deviation of each row."""
+    """layer_norm, with the mean and 1 / the deviation of each row, which have no gradient."""
     dims = tuple(range(-len(normalized_shape), 0))
     out = normalization.layer_norm(input, normalized_shape, weight, bias, eps)
-    return (out, *_moments(input, dims, eps, True))
+    return (out, *_moments(input.detach(), dims, eps, True))
 
 
 def native_group_norm(
@@ -255,7 +255,7 @@ def native_group_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """group_norm of input[N, C, …], with the mean and 1 / the deviation of each group."""
     out = normalization.group_norm(input, group, weight, bias, eps)
-    return (out, *_moments(input.reshape(N, group, -1), (2,), eps, False))
+    return (out, *_moments(input.reshape(N, group, C // group * HxW), (2,), eps, False))
 
 
 def native_batch_norm(
@@ -268,14 +268,15 @@ def native_batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """batch_norm, with the mean and 1 / the deviation of each channel in training."""
+    """batch_norm, with the mean and 1 / the deviation of each channel in training. These have no
+    gradient."""
     out = normalization.batch_norm(
         input, running_mean, running_var, weight, bias, training, momentum, eps
     )
     if not training:
         return out, input.new_zeros(0), input.new_zeros(0)
     dims = tuple(d for d in range(input.dim()) if d != 1)
-    return (out, *_moments(input, dims, eps, False))
+    return (out, *_moments(input.detach(), dims, eps, False))
 
 
 def _moments(x: Tensor, dims: tuple[int, ...], eps: float, keep: bool) -> tuple[Tensor, Tensor]:
