@@ -287,6 +287,10 @@ _LAZY = {
         "sparse.creating",
     ),
     **dict.fromkeys(["dsmm", "hspmm", "saddmm", "spmm"], "sparse.products"),
+    **dict.fromkeys(
+        ["_convert_indices_from_coo_to_csr", "_convert_indices_from_csr_to_coo"],
+        "sparse.conversions",
+    ),
     "PyTorchFileReader": "serialization.archive",
     "save": "serialization",
     "load": "serialization",

@@ -702,6 +702,8 @@ from .signal.root import blackman_window as blackman_window
 from .signal.root import hamming_window as hamming_window
 from .signal.root import hann_window as hann_window
 from .signal.root import kaiser_window as kaiser_window
+from .sparse.conversions import _convert_indices_from_coo_to_csr as _convert_indices_from_coo_to_csr
+from .sparse.conversions import _convert_indices_from_csr_to_coo as _convert_indices_from_csr_to_coo
 from .sparse.conversions import resize_as_sparse_ as resize_as_sparse_
 from .sparse.creating import _sparse_coo_tensor_unsafe as _sparse_coo_tensor_unsafe
 from .sparse.creating import sparse_bsc_tensor as sparse_bsc_tensor

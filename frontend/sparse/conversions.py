@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from tilewright.ir.dtype import int32, int64
 from tilewright.ir.location import at_user_line
 
 from .. import layouts
 from ..functions import creation
+from ..functions.arguments import into
 from ..functions.call import public
 from ..recording import record
 from ..recording.compounds import is_compound
@@ -121,6 +123,34 @@ def to_sparse_bsr(self: Tensor, blocksize: Any, dense_dim: int | None = None) ->
 def to_sparse_bsc(self: Tensor, blocksize: Any, dense_dim: int | None = None) -> NoReturn:
     """Not implemented: NotImplementedError."""
     no_blocks("to_sparse_bsc", layouts.sparse_bsc)
+
+
+def _convert_indices_from_coo_to_csr(
+    input: Tensor, size: int, *, out_int32: bool = False, out: Tensor | None = None
+) -> Tensor:
+    """Where each of `size` rows begins among the sorted rows input[n], and where the last one ends:
+    [size + 1]."""
+    found = structure.pointers(input.detach().cpu().numpy(), size)
+    dtype = int32 if out_int32 else int64
+    return into(out, creation.tensor(found, dtype=dtype, device=input.device))
+
+
+def _convert_indices_from_csr_to_coo(
+    crow_indices: Tensor,
+    col_indices: Tensor,
+    *,
+    out_int32: bool = False,
+    transpose: bool = False,
+    out: Tensor | None = None,
+) -> Tensor:
+    """The coordinates [2, n] of a matrix by rows: rows and columns, or columns and rows."""
+    pair = [
+        structure.rows_of(crow_indices.detach().cpu().numpy()),
+        col_indices.detach().cpu().numpy(),
+    ]
+    dtype = int32 if out_int32 else int64
+    found = np.stack(pair[::-1] if transpose else pair)
+    return into(out, creation.tensor(found, dtype=dtype, device=col_indices.device))
 
 
 @public("resize_as_sparse_")

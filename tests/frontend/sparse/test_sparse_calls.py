@@ -391,3 +391,23 @@ def test_against_scipy() -> None:
     got = ours[0].to_sparse_csr()
     np.testing.assert_array_equal(got.crow_indices().numpy(), want.indptr)
     np.testing.assert_array_equal(got.col_indices().numpy(), want.indices)
+
+
+def test_positions_of_rows(torch: Any) -> None:
+    """What packages call to convert positions (PyTorch Geometric)."""
+
+    def found(m: Any) -> list[Any]:
+        rows, pointers, columns = (
+            m.tensor([0, 0, 2, 3]),
+            m.tensor([0, 2, 2, 3]),
+            m.tensor([1, 2, 0]),
+        )
+        to_rows, to_pairs = m._convert_indices_from_coo_to_csr, m._convert_indices_from_csr_to_coo
+        made = [
+            to_rows(rows, 5), to_rows(rows, 5, out_int32=True), to_rows(rows[:0], 2),
+            to_pairs(pointers, columns), to_pairs(pointers, columns, transpose=True),
+            to_pairs(pointers, columns, out_int32=True),
+        ]  # fmt: skip
+        return [(str(t.dtype), t.tolist()) for t in made]
+
+    assert found(tw) == found(torch)
