@@ -54,7 +54,7 @@ REASONS = {
     ),
     r"\w*autocast_(ipu|xla)\w*": "devices that aren't there",
     r"(import_ir_module\w*|parse_\w+|unify_type_list|merge_type_from_type_comment|AVG|SUM)": (
-        "TorchScript's compiler: a scripted function is the function itself"
+        "TorchScript's compiler: Python runs scripted programs"
     ),
     r"(fft\.Tensor|.*\b(common|tf32|reproducibility)_notes|.*\bslice_inverse|Tensor\.index"
     r"|(random\.)?thread_safe_generator|.*assert_int_or_pair|utils\.(cmake_prefix_path"
