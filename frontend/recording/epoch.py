@@ -218,7 +218,7 @@ def own_node(node: Node) -> Node:
     gradient of another tensor that the same expression computes."""
     first, *others = node.operands
     with grad_mode(True):
-        copies = (node.instruction.of((ops.alias(first, i), *others)) for i in itertools.count())
+        copies = (node.instruction.of((ops.alias(first, i), *others)) for i in itertools.count(1))
         own = next(n for n in copies if n not in hooked)
     if "call" in node.memo:
         own.memo.setdefault("call", node.memo["call"])

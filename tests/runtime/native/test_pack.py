@@ -55,7 +55,7 @@ def test_kernels_are_those_compiled_for_this_machine(own: Path) -> None:
             if name.startswith("where"):
                 arrays = [arrays[0] > 0 if i == 0 else a for i, a in zip(layout.order, arrays)]
         for size in (1, 15, 70_001):
-            both = [np.empty(size, dtype) for _ in range(2)]
+            both = [np.zeros(size, dtype) for _ in range(2)]  # comparisons write bytes
             for kernel, out in zip((ready, compiled), both, strict=True):
                 kernel((out, *[a[:size] for a in arrays]), size, numbers)
             np.testing.assert_array_equal(*both, err_msg=name)
