@@ -216,9 +216,9 @@ def resolve(t: Any) -> Node:
 def own_node(node: Node) -> Node:
     """A node that computes the same as `node`, for a tensor with hooks. So they don't see the
     gradient of another tensor that the same expression computes."""
-    first, *others = node.operands
+    *others, last = node.operands  # the first one of a Function's output is its call
     with grad_mode(True):
-        copies = (node.instruction.of((ops.alias(first, i), *others)) for i in itertools.count(1))
+        copies = (node.instruction.of((*others, ops.alias(last, i))) for i in itertools.count(1))
         own = next(n for n in copies if n not in hooked)
     if "call" in node.memo:
         own.memo.setdefault("call", node.memo["call"])

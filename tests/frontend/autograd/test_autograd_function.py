@@ -278,3 +278,25 @@ def test_fresh_zeros_in_both_directions_are_not_one_tensor() -> None:
     x = tw.tensor([1.0, 2.0, 3.0], requires_grad=True)
     Twice.apply(x).sum().backward()
     assert x.grad is not None and x.grad.tolist() == [1.0, 2.0, 3.0]  # what backward says
+
+
+def test_hooks_of_the_outputs() -> None:
+    def program(m: Any) -> list[Any]:
+        Square, Two = (f for f in functions(m) if f.__name__ in ("Square", "Two"))
+        x = leaf(m, 0.5, -1.0, 2.0)
+        seen: list[Any] = []
+
+        def see(factor: float) -> Any:
+            return lambda g: seen.append(g) or g * factor
+
+        squares = [Square.apply(x * i) for i in range(4)]
+        for i, y in enumerate(squares):
+            y.register_hook(see(i + 1.0))
+        (a, b), (c, d) = Two.apply(*squares[1:3]), Two.apply(*squares[1:3])
+        for y, factor in ((a, 2.0), (c, 5.0), (d, 3.0)):
+            y.register_hook(see(factor))
+        (sum(squares).sum() + a.sum() + (b * c).sum() + d.exp().sum()).backward()
+        return [x.grad, *sorted(seen, key=lambda g: g.tolist())]
+
+    torch = pytest.importorskip("torch")
+    agree(program(tw), program(torch))
