@@ -122,6 +122,27 @@ def compile_graph(roots: Sequence[Node], target: Target) -> Program:
     return _Assembly(partition, leaves).program(batches, results, nodes)
 
 
+def body_of(node: Node, target: Target) -> Program:
+    """The step of a loop node, compiled. It doesn't depend on the number of steps."""
+    _, results = loops.body(node.op, node.operands, node.attrs)
+    roots = lower_graph(results)
+    # Each result has memory of its own.
+    roots = [
+        intern(initial, (r,), (i,)) if is_buffer(memory(r)) or r in roots[:i] else r
+        for i, r in enumerate(roots)
+    ]
+    return compile_graph(roots, target)
+
+
+def loop_of(node: Node, body: Program) -> Loop:
+    """The loop of a node over its compiled step."""
+    sequences, states, reverse = node.attrs[:3]
+    _, results = loops.body(node.op, node.operands, node.attrs)
+    shapes = tuple(tuple(r.shape) for r in results)
+    count = node.operands[0].shape[0]
+    return Loop(node.op.name, body, count, sequences, states, reverse, shapes)
+
+
 class _Assembly:
     """Gives slots to nodes and turns groups into steps."""
 
@@ -211,23 +232,7 @@ class _Assembly:
         return Step(kernel, outputs, inputs)
 
     def _loop(self, node: Node) -> Step:
-        sequences, states, reverse = node.attrs[:3]
-        _, results = loops.body(node.op, node.operands, node.attrs)
-        roots = lower_graph(results)
-        # Each result has memory of its own.
-        roots = [
-            intern(initial, (r,), (i,)) if is_buffer(memory(r)) or r in roots[:i] else r
-            for i, r in enumerate(roots)
-        ]
-        loop = Loop(
-            node.op.name,
-            compile_graph(roots, self.partition.target),
-            node.operands[0].shape[0],
-            sequences,
-            states,
-            reverse,
-            tuple(tuple(r.shape) for r in results),
-        )
+        loop = loop_of(node, body_of(node, self.partition.target))
         inputs = tuple(self._slot(memory(o)) for o in node.operands)
         return Step(loop, (self._slot(node),), inputs)
 

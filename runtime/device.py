@@ -33,6 +33,12 @@ Run = Callable[[list[Any], Sequence[Any]], int]
 caller makes the failed one again by itself, which raises its error."""
 
 
+Walk = Callable[[Sequence[Any], np.ndarray, int], None]
+"""walk(buffers, rows, count): makes so many steps of a loop. rows: int64 [slots, 5], the place of
+each slot: (number of a buffer, bytes into it) in the first step, the same in the second step, and
+the bytes by which it moves from then on."""
+
+
 class OutOfMemoryError(RuntimeError, MemoryError):
     """A device has no memory left for a buffer."""
 
@@ -146,6 +152,13 @@ class Device(abc.ABC):
         """One launch for the first call of a loop, and one for the calls after it. fixed: which
         buffers are the same in every call."""
         return launch, launch
+
+    def loop(
+        self, launches: Sequence[tuple[Launch, Launch, tuple[int, ...]]], slots: int
+    ) -> Walk | None:
+        """One call that makes the launches of all steps of a loop, if a device has it. launches:
+        that of the first step, that of later ones, and the slots of its buffers."""
+        return None
 
     def source(self, kernel: Kernel | Bundle) -> str:
         """The generated text of the kernel, for people to read."""

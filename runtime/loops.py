@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
+
+import numpy as np
 
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.lower.external import External
@@ -79,10 +83,24 @@ class BoundLoop:
         written = dict.fromkeys(i for step in body.steps for i in step.outputs)
         own = [i for i in written if i not in body.results]
         self._offsets, self._total = place(body, own)
+        self._memory: dict[str | None, Any] = {}  # that of temporaries, by lane
         self._temporaries: dict[str | None, list[tuple[int, Any]]] = {}  # by lane
-        self._places = list(order(loop.count, loop.reverse))
+        self._all_steps = device.loop(self._repeated, len(body.slots))
+        self._rows: np.ndarray | None = None
+
+    def times(self, count: int) -> BoundLoop:
+        """The same loop with another number of steps."""
+        other = copy.copy(self)
+        other.loop, other._rows = replace(self.loop, count=count), None
+        return other
 
     def __call__(self, buffers: Sequence[Any], scalars: Sequence[Any]) -> None:
+        if self._all_steps is not None:
+            if self._rows is None:
+                self._rows = self._walked_rows()
+            own = self._arena() if self._total else None
+            self._all_steps((*buffers, own), self._rows, self.loop.count)
+            return
         is_first = True
         for slots in self._walk(buffers):
             for first, other, used in self._repeated:
@@ -95,12 +113,45 @@ class BoundLoop:
             for launch, used in self.launches:
                 yield launch, [slots[i] for i in used]
 
+    def _arena(self) -> Any:
+        """Memory for the slots that the body alone uses."""
+        lane = self.device.lane
+        if lane not in self._memory:
+            self._memory[lane] = self.device.arena(self._total)
+        return self._memory[lane]
+
+    def _walked_rows(self) -> np.ndarray:
+        """The places of the body's slots, as `Walk` takes them. The buffers are the output, the
+        operands and the arena."""
+        loop, slots = self.loop, self.loop.body.slots
+        rows = np.zeros((len(slots), 5), np.int64)
+        where = order(loop.count, loop.reverse)
+        begin, way = where[0], where.step
+        size = {i: math.prod(s.shape) * s.dtype.itemsize for i, s in enumerate(slots)}
+        for slot, offset in self._offsets.items():
+            rows[slot] = (-1, offset, -1, offset, 0)
+        for slot, i in self._whole:
+            rows[slot] = (1 + i, 0, 1 + i, 0, 0)
+        for slot, i in self._sequences:
+            n = size[slot]
+            rows[slot] = (1 + i, begin * n, 1 + i, (begin + way) * n, way * n)
+        start = 0
+        for k, slot in enumerate(loop.body.results):
+            n = size[slot]
+            at = start + begin * n
+            rows[slot] = (0, at, 0, at + way * n, way * n)
+            if k < loop.states and self._states[k][0] is not None:
+                place_of, i = self._states[k]
+                rows[place_of] = (1 + i, 0, 0, at, way * n)
+            start += loop.count * n
+        return rows
+
     def _own(self) -> list[tuple[int, Any]]:
         """The slots that the body alone uses, with their buffers."""
         device, slots = self.device, self.loop.body.slots
         found = self._temporaries.get(device.lane)
         if found is None:
-            memory = device.arena(self._total) if self._total else None
+            memory = self._arena() if self._total else None
             found = self._temporaries[device.lane] = [
                 (i, device.view(memory, offset, slots[i].shape, slots[i].dtype))
                 for i, offset in self._offsets.items()
@@ -123,7 +174,7 @@ class BoundLoop:
             made.append((slot, rows_of(output, loop.count, start, stop)))
             start = stop
         now = [given[i] for _, i in self._states]
-        for t in self._places:
+        for t in order(loop.count, loop.reverse):
             for slot, rows in walked:
                 slots[slot] = rows[t]
             for (place_of, _), state in zip(self._states, now, strict=True):

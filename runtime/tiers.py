@@ -16,7 +16,7 @@ from typing import Any
 from tilewright.ir.node import Node
 
 from . import debug, devices
-from .baseline import program
+from .baseline import loops, program
 from .baseline.program import CannotRun, Program
 from .plan import Plan
 from .plan import clear as clear_compiler
@@ -60,6 +60,20 @@ def fused() -> Iterator[None]:
         mode = before
 
 
+def _patience(mean_bytes: float, kin: int = 1) -> int:
+    """The number of runs after which a graph is compiled whose ops write so many bytes on average,
+    and that so many graphs resemble."""
+    return int(OFTEN * SMALL / (SMALL + mean_bytes) * kin)
+
+
+def _steps_are_due(runs: int, mean_bytes: float) -> bool:
+    """Whether to compile the step of loops."""
+    return mode != BASELINE and runs >= _patience(mean_bytes)
+
+
+loops.is_due = _steps_are_due
+
+
 _siblings: Counter[int] = Counter()
 """Structure -> the number of compiled plans that have it."""
 
@@ -82,8 +96,7 @@ class Baseline:
     @property
     def patience(self) -> int:
         """The number of runs after which the graph is compiled."""
-        alone = OFTEN * SMALL / (SMALL + self.mean_bytes)
-        return int(alone * (1 + _siblings[self.structure]))
+        return _patience(self.mean_bytes, 1 + _siblings[self.structure])
 
     def _is_due(self) -> bool:
         return mode != BASELINE and self.runs >= self.patience

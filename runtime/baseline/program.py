@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir import loop as loops
-from tilewright.ir import ops
+from tilewright.ir import loop, ops
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.ops.generate import constant, constant_value
@@ -22,7 +21,7 @@ from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.passes.legalize import widen_long_sums
 from tilewright.ir.passes.writes import Write, write_of
 
-from . import composites, convolutions, kernels
+from . import composites, convolutions, kernels, loops
 from .forms import Form, form_of
 from .writes import Overwrite
 
@@ -445,8 +444,8 @@ def _alone(value: Any, taken: set[int]) -> Any:
     return np.array(value, order="C")
 
 
-_steps: dict[Any, Program] = {}
-"""The programs of loops' steps, which don't depend on the number of steps."""
+_steps: dict[Any, loops.Steps] = {}
+"""The steps of loops, which don't depend on the number of steps."""
 
 
 def clear() -> None:
@@ -455,24 +454,13 @@ def clear() -> None:
     kernels.clear()
 
 
-def _loop(node: Node) -> Callable[..., Any]:
+def _loop(node: Node) -> Form:
     """The form of a loop."""
-    op, (sequences, states, reverse, *_) = node.op, node.attrs
-    count = node.operands[0].shape[0]
+    op, sequences = node.op, node.attrs[0]
     shapes = [o.shape[1:] if i < sequences else o.shape for i, o in enumerate(node.operands)]
     key = (op, node.attrs, *[(tuple(s), o.dtype) for s, o in zip(shapes, node.operands)])
     step = _steps.get(key)
     if step is None:
-        step = _steps[key] = Program(loops.body(op, node.operands, node.attrs)[1])
-
-    def loop(*arrays: Any) -> Any:
-        now: Sequence[Any] = arrays[sequences : sequences + states]
-        whole = arrays[sequences + states :]
-        made: list[Any] = [None] * count
-        for t in loops.order(count, reverse):
-            values = step.compute((*[a[t] for a in arrays[:sequences]], *now, *whole))
-            made[t], now = values, values[:states]
-        kept = range(len(step.results))
-        return np.concatenate([np.ravel(made[t][k]) for k in kept for t in range(count)])
-
-    return loop
+        body = Program(loop.body(op, node.operands, node.attrs)[1])
+        step = _steps[key] = loops.Steps(node, body)
+    return step.form_of(node)

@@ -14,7 +14,7 @@ from tilewright.codegen.llvm import DEFAULT, CannotLower, Emitted, Schedule, che
 from tilewright.codegen.target import LLVM
 
 from .. import debug
-from ..device import Bound, Launch, Run
+from ..device import Bound, Launch, Run, Walk
 from ..engine import FORMAT, Engine
 from ..host import HostDevice
 from ..results import place
@@ -84,6 +84,13 @@ class LlvmDevice(HostDevice):
         from ..native.launch import Native
 
         return launch.repeated(fixed) if isinstance(launch, Native) else (launch, launch)
+
+    def loop(
+        self, launches: Sequence[tuple[Launch, Launch, tuple[int, ...]]], slots: int
+    ) -> Walk | None:
+        from ..native import launch
+
+        return launch.steps_of_loop(launches, slots)
 
     def emitted(self, kernel: Kernel | Bundle, schedule: Schedule) -> list[Emitted] | None:
         """The kernel as LLVM IR; None if NumPy computes it."""

@@ -35,9 +35,9 @@ class _PyMethodDef(ctypes.Structure):
 
 
 _METH_FASTCALL = 0x80
-_TEMPLATE, _PHASES, _ENDS, _SPACE, _SPACE_PLACE, _FIRST = (
+_MOVES, _TEMPLATE, _PHASES, _ENDS, _SPACE, _SPACE_PLACE, _FIRST = (
     source.DESCRIPTOR.index(word)
-    for word in ("template", "phases", "phase_ends", "space", "space_place", "first")
+    for word in ("moves", "template", "phases", "phase_ends", "space", "space_place", "first")
 )
 
 
@@ -356,3 +356,20 @@ def runs(launches: Sequence[Bound]) -> dict[int, tuple[Run, int]]:
             found[begin] = _run(launches[begin:end]), end - begin
         begin = max(end, begin + 1)
     return found
+
+
+def steps_of_loop(launches: Sequence[tuple[Launch, Launch, tuple[int, ...]]], slots: int) -> Any:
+    """One call for the launches of all steps of a loop; see `Device.loop`."""
+    if not all(
+        isinstance(each, Native) and not each.errors and not each.descriptor[_MOVES]
+        for first, later, _ in launches
+        for each in (first, later)
+    ):
+        return None
+    used = [np.array(slots_of or (0,), np.int64) for *_, slots_of in launches]
+    words = [len(launches), slots]
+    for (first, later, _), places in zip(launches, used, strict=True):
+        both = (first.descriptor, later.descriptor)  # type: ignore[attr-defined]
+        words += [*(each.ctypes.data for each in both), places.ctypes.data]
+    table = np.array(words, np.int64)
+    return _entry("tw_loop", table.ctypes.data, (table, used, launches))

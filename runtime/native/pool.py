@@ -63,7 +63,8 @@ class Pool:
         architecture = _architecture()
         self._code = jit.link(
             source.text(architecture),
-            *("tw_worker", "tw_stop", "tw_parallel", "tw_launch", "tw_sequence", "tw_bundle"),
+            *("tw_worker", "tw_stop", "tw_parallel", "tw_bundle"),
+            *("tw_launch", "tw_sequence", "tw_loop"),
             imports=symbols,
         )
         self.native = self._code.addresses
