@@ -22,20 +22,23 @@ def _package_roots() -> tuple[str, ...]:
     return _ROOTS
 
 
+class _Own(dict[str, bool]):
+    """File name -> whether its frames are the package's, or Python's own."""
+
+    def __missing__(self, name: str) -> bool:
+        found = self[name] = name.startswith(_package_roots()) or name.startswith("<")
+        return found
+
+
+_own = _Own()
+
+
 def user_location() -> tuple[str, int]:
     """(file name, line) of the innermost frame outside of the package."""
     frame = sys._getframe(1)
-    while True:
-        name = frame.f_code.co_filename
-        own = _own.get(name)
-        if own is None:
-            own = _own[name] = name.startswith(_package_roots()) or name.startswith("<")
-        if not own or frame.f_back is None:
-            return name, frame.f_lineno
-        frame = frame.f_back
-
-
-_own: dict[str, bool] = {}  # file name -> whether its frames are not the user's
+    while _own[frame.f_code.co_filename] and (outer := frame.f_back) is not None:
+        frame = outer
+    return frame.f_code.co_filename, frame.f_lineno
 
 
 def at_user_line() -> str:

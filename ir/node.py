@@ -67,7 +67,7 @@ class Instruction:
         made.shape, made.dtype = of.shape, of.dtype
         made.device, made.requires_grad = of.device, of.requires_grad
         made.loc = loc or _MODE.loc or user_location()
-        made.seq = next(_SEQ)
+        made.seq, made.memo = next(_SEQ), {}
         self.nodes[operands] = made
         _MODE.size += 1
         return made
@@ -119,13 +119,6 @@ class Node:
     @property
     def rank(self) -> int:
         return len(self.shape)
-
-    def __getattr__(self, name: str) -> Any:
-        """The memo, when it is first asked for: most nodes need none."""
-        if name != "memo":
-            raise AttributeError(f"a node has no attribute {name!r}")
-        self.memo = {}
-        return self.memo
 
     if TYPE_CHECKING:  # for short VJPs and decompositions; `ir/ops/operators.py` installs them
 

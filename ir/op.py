@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .dtype import COMPLEX, FLOAT8, DType, complex32
+from .enumeration import Enum
 from .location import at_user_line
 from .node import Node, intern
 from .shape import Size
@@ -21,7 +21,7 @@ Part = Node | Callable[[], Node] | None
 Cotangents: TypeAlias = "tuple[Part, ...] | NotImplementedType"
 
 
-class Kind(enum.Enum):
+class Kind(Enum):
     """The class of an op. Codegen and runtime dispatch on it, never on an op's name."""
 
     LEAF = "leaf"  # a value supplied when the graph runs: a buffer or a scalar slot
@@ -43,10 +43,8 @@ class Kind(enum.Enum):
     TRANSFER = "transfer"  # the same value on another device
     MARKER = "marker"  # an identity that means something to autograd only
 
-    __hash__ = object.__hash__  # each member is one object; Enum would hash the name
 
-
-class Fold(enum.Enum):
+class Fold(Enum):
     """How many elements become one: a whole row in a reduction, its part so far in a scan."""
 
     SUM = "sum"
@@ -58,8 +56,6 @@ class Fold(enum.Enum):
     ARGMAX = "argmax"  # the row-major position of the first largest element
     ARGMIN = "argmin"
     LOGSUMEXP = "logsumexp"
-
-    __hash__ = object.__hash__
 
     @property
     def picks(self) -> bool:

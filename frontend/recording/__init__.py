@@ -6,6 +6,7 @@
     views      kinds of views and chains of them           roots      histories of detached memory
     rounding   half types round once per call              threads    which thread may record
     interrupts Ctrl-C during in-place writes               builders   what is declared of a call
+    numbers    Python numbers and the default dtype        building   what a builder makes
 
 Other modules import names of recording from here. Names that are rebound (`calls.LIMIT`,
 `epoch.tensor_type`) must be read in their own module.
@@ -17,26 +18,20 @@ from .calls import (
     binary,
     blank,
     cached_view,
-    default_dtype,
     fallible_node_of,
     grad_mode,
     hold,
     in_place_binary,
-    is_exact,
     is_grad_enabled,
     lookup,
     lowered,
-    named_dtype,
     node_of,
-    number,
     record,
     record_fallible,
     record_into,
     remember,
     resolve_all,
-    scalar_dtype,
     set_casts,
-    set_default_dtype,
     set_grad_enabled,
     settle,
     unary,
@@ -68,6 +63,14 @@ from .epoch import (
 )
 from .flushing import clear_tables, end_step, flush, unevaluated
 from .keeping import mark_freed, overwritten
+from .numbers import (
+    default_dtype,
+    is_exact,
+    named_dtype,
+    number,
+    scalar_dtype,
+    set_default_dtype,
+)
 from .threads import claim
 from .writes import adopt, assign, assign_all, revalued, set_data
 

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.ir import dtype as dtypes
 from tilewright.ir import node as graph
 from tilewright.ir import ops
 from tilewright.ir.dtype import HALVES, float32
@@ -38,6 +37,7 @@ from .building import built
 from .compounds import COMPOUND
 from .epoch import Handle, clock, handles, mutated, resolve, storage_of
 from .flushing import end_step, flush
+from .numbers import default_dtype, is_exact, number, scalar_dtype
 from .roots import Root, join, source_of
 from .writes import assign
 
@@ -329,13 +329,6 @@ def remember(key: Any, result: Any) -> Any:
     return result
 
 
-def is_exact(value: Any) -> bool:
-    """Whether equality identifies a number. It doesn't for zeros, as 0.0 == -0.0, and for NaN."""
-    if isinstance(value, complex):
-        return is_exact(value.real) and is_exact(value.imag)
-    return not isinstance(value, float) or (value != 0 and value == value)
-
-
 def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool) -> Any:
     """A binary op with a Python number. The number is a constant; if it keeps changing, it becomes
     an input of the run."""
@@ -360,7 +353,7 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
     dtype = scalar_dtype(node.dtype, value)
     known = facts(build)
     if not dtype.is_differentiable and known is not None and known.floats:
-        dtype = _default_dtype
+        dtype = default_dtype()
     wide = dtype
     if dtype in HALVES and known is not None and known.widens:
         wide = dtype if float(cast_number(value, dtype.np)) == value else float32
@@ -382,76 +375,6 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
     elif exact and not is_input:
         _table[key] = result
     return result
-
-
-def number(
-    site: Any, value: Any, dtype: dtypes.DType, patience: int = 3, device: str | None = None
-) -> Node:
-    """The node of a Python number at `site`. It is a constant; after `patience` different values it
-    becomes an input of the run, so that a changing learning rate doesn't compile anew."""
-    seen = epoch.sites.setdefault(site, set())
-    changing = type(value) is not bool and len(seen) >= patience and value not in seen
-    if changing and not epoch.clock.looking:  # an exported graph has no such inputs
-        return epoch.scalar(value, dtype, device)
-    seen.add(value)
-    return ops.constant(value, dtype, device)
-
-
-def scalar_dtype(
-    dtype: dtypes.DType, value: Any, default: dtypes.DType | None = None
-) -> dtypes.DType:
-    """The dtype of a Python number beside a tensor of `dtype`. A number can only raise the
-    category."""
-    if value.__class__ is complex and not dtype.is_complex:
-        if dtype.is_floating_point:
-            return dtype.to_complex()
-        return (default or default_dtype()).to_complex()
-    own = dtypes.of_scalar(value, default or default_dtype())
-    return (
-        dtype
-        if own.category <= max(dtype.category, dtypes.BOOL)
-        or (own.category == dtypes.SIGNED and dtype.category == dtypes.UNSIGNED)
-        else own
-    )
-
-
-_default_dtype = dtypes.float32
-
-
-def default_dtype() -> dtypes.DType:
-    return _default_dtype
-
-
-_PYTHON = {
-    complex: dtypes.complex128, float: dtypes.float64, int: dtypes.int64, bool: dtypes.bool_,
-}  # fmt: skip
-
-
-def named_dtype(dtype: Any, default: dtypes.DType | None = None) -> dtypes.DType:
-    """The dtype of an argument: a dtype, or a Python number type such as `float`. None stands for
-    `default`, or for the dtype of new tensors."""
-    if dtype.__class__ is dtypes.DType:
-        return dtype
-    if dtype is None:
-        return default or _default_dtype
-    found = _PYTHON.get(dtype) if isinstance(dtype, type) else None
-    if found is None:
-        kind = dtype.__name__ if isinstance(dtype, type) else repr(dtype)
-        raise TypeError(
-            f"argument 'dtype' must be a dtype such as torch.float32, not {kind}{at_user_line()}"
-        )
-    return found
-
-
-def set_default_dtype(dtype: dtypes.DType) -> None:
-    global _default_dtype
-    dtype = named_dtype(dtype)
-    if not dtype.is_floating_point:
-        raise TypeError(f"only floating-point types are supported as the default type, got {dtype}")
-    _default_dtype = dtype
-    for table in epoch.tables.values():  # builders ask for the default dtype
-        table.clear()
-    epoch.recipes.clear()
 
 
 # Factories of methods. They are here so that their methods read `_table` as a global.

@@ -212,7 +212,7 @@ def test_a_violation_names_file_line_and_cure() -> None:
 
 ROOMS = {
     "ir": """
-        __init__ dtype failure location
+        __init__ dtype enumeration failure location
         numeric shape
         node
         op
