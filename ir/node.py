@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from .dtype import DType
+from .dtype import BOOL, FLOAT, DType
 from .location import at_user_line, user_location
 from .shape import Size, check_storage
 
@@ -27,13 +27,14 @@ class Type:
 
     shape, dtype, device: of the value; device None means the value lives anywhere (constants).
     requires_grad: whether autograd records through it.
+    is_integer: whether the dtype is an integer, but no bool.
     """
 
-    __slots__ = ("device", "dtype", "requires_grad", "shape", "stand_ins")
+    __slots__ = ("device", "dtype", "is_integer", "requires_grad", "shape", "stand_ins")
 
     def __init__(self, shape: Size, dtype: DType, device: str | None, requires_grad: bool):
         self.shape, self.dtype, self.device = shape, dtype, device
-        self.requires_grad = requires_grad
+        self.requires_grad, self.is_integer = requires_grad, BOOL < dtype.category < FLOAT
         self.stand_ins: dict[Hashable, Node] = {}  # of recipes
 
 

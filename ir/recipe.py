@@ -2,7 +2,7 @@
 
 A function that builds nodes (a call's builder, a VJP, a decomposition) sees no more of its operands
 than their types, which of them are one, the values of constants, and the bounds of integers. When
-it would run on operands that are alike in this for the second time, it runs on stand-ins. From then
+it would run on operands that are alike in this for the third time, it runs on stand-ins. From then
 on its nodes are made of the operands without it.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from .dtype import BOOL, FLOAT
 from .node import Instruction, Node
 from .op import Kind
 from .ops.check import bounds
@@ -22,7 +21,9 @@ from .rewrite import above
 Build = Callable[..., Any]
 """A function of nodes that returns a node, or a tuple of nodes and None."""
 
-_ONCE = object()
+_PATIENCE = 2
+"""How often a function runs on like operands before its recipe is made, which takes longer than a
+run. A step of a new length with two layers is cheaper without recipes."""
 
 
 def by_recipe(
@@ -46,17 +47,17 @@ def by_recipe(
             seen += place, each
         elif op is widened:  # it gives its half back (`as_dtype`): more is seen than its type
             return build(*operands)
-        elif _is_integer(each):
+        elif each.type.is_integer:
             seen += place, bounds(each)
     if len({*operands}) < len(operands):
         seen += map(operands.index, operands)
     if len(seen) > 1:
         key = tuple(seen)
-    recipe = known.get(key)
-    if recipe is None:
-        known[key] = _ONCE
-        return build(*operands)
-    if recipe is _ONCE:
+    recipe = known.get(key, 0)
+    if recipe.__class__ is int:
+        if recipe < _PATIENCE:
+            known[key] = recipe + 1
+            return build(*operands)
         recipe = known[key] = Recipe(build, operands, out)
     return recipe(operands)
 
@@ -109,7 +110,7 @@ class Recipe:
 def _stand_in(operand: Node, number: int) -> Node:
     """The node that stands for operand `number`. Nothing computes it."""
     of = operand.type
-    key = number, bounds(operand) if _is_integer(operand) else None
+    key = number, bounds(operand) if of.is_integer else None
     found = of.stand_ins.get(key)
     if found is None:
         instruction = Instruction(leaf, (None, of.shape, of.dtype), of, (True, None))
@@ -117,7 +118,3 @@ def _stand_in(operand: Node, number: int) -> Node:
         if key[1] is not None:
             found.memo["bounds"] = key[1]
     return found
-
-
-def _is_integer(node: Node) -> bool:
-    return BOOL < node.dtype.category < FLOAT

@@ -12,7 +12,7 @@ from tilewright.ir.ops.composite import as_dtype, widen
 from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.rewrite import above
 
-_ROUNDED = (*HALVES, complex32)
+_ROUNDED = frozenset((*HALVES, complex32))
 
 _FREE = (
     Kind.ELEMENTWISE, Kind.REDUCE, Kind.MOVEMENT, Kind.GATHER, Kind.CHECK, Kind.CONSTANT,
@@ -25,11 +25,11 @@ def rounded_once(build: Callable[..., Any], args: Sequence[Any]) -> Any:
     """Build `build(*args)`. If it would round to a half type more than once, build it in float32
     and round at the end."""
     result = build(*args)
-    nodes = {a: a for a in args if isinstance(a, Node)}
-    if all(n.dtype not in _ROUNDED for n in nodes):
+    nodes = [a for a in args if a.__class__ is Node]
+    if _ROUNDED.isdisjoint([n.dtype for n in nodes]):
         return result
     results: tuple[Node, ...] = result if type(result) is tuple else (result,)
-    steps = above(results, nodes)
+    steps = above(results, {*nodes})
     if not _rounds_on_the_way(steps) or not all(map(_may_widen, steps)):
         return result
     wide = build(*map(widen, args))

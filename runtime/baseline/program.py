@@ -150,9 +150,8 @@ class Program:
             return self._staged(parts, operands)
         if form is None and op.decompose is not None and op.numpy is None:
             return self._inner(decomposed(node))
-        form = form or _form(node)
-        self._bytes += _size(node)
-        memo["baseline"] = form, _size(node)
+        form, size = memo["baseline"] = form or _form(node), _size(node)
+        self._bytes += size
         return self._step(form, operands)
 
     def _written(self, write: Write) -> int:
