@@ -12,7 +12,7 @@ from ...functions import creation
 from ...recording import Handle
 from .api import f
 from .table import operator
-from .values import Host, dtype_of
+from .values import Host
 
 
 def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -103,21 +103,6 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Any:
         x, max = f.minimum(x, max), None
     bounds = [b.array.item() if isinstance(b, Host) else b for b in (min, max)]
     return x if bounds == [None, None] else f.clamp(x, *bounds)
-
-
-@operator("Cast")
-def cast(x: Any, *, to: int, saturate: int = 1, round_mode: str = "up") -> Any:
-    return x.to(dtype_of(to))
-
-
-@operator("CastLike")
-def cast_like(x: Any, target: Any, *, saturate: int = 1, round_mode: str = "up") -> Any:
-    return x.to(target.dtype)
-
-
-@operator("Identity")
-def identity(x: Any) -> Any:
-    return x
 
 
 @operator("Dropout")

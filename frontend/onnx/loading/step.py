@@ -13,39 +13,52 @@ from tilewright.runtime.device import OutOfMemoryError
 
 from ...recording import Handle
 from ..errors import OnnxLoaderError
-from .table import Operator
-from .values import Host, Value, array_of
+from .table import Operator, standard
+from .values import NARROW, Host, Narrow, Value, array_of, on_device
 
-_FAILURES = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError)
+_FAILURES = (RuntimeError, ValueError, TypeError, IndexError, KeyError, NotImplementedError)
+_FAILURES += (OverflowError, MemoryError, AssertionError)
 
 
 class Step:
     """A node whose operator is known.
 
     inputs, outputs: names of values, "" for a missing one. parameters: the function's parameter for
-    each input.
+    each input. graphs: the graphs among the attributes, by name.
     """
 
-    def __init__(self, node: Any, operator: Operator, opset: int):
+    def __init__(self, node: Any, operator: Operator, opset: int, graphs: Mapping[str, Any]):
         import onnx
 
-        self.name = node.name or node.output[0]
+        self.name = node.name or next(iter(node.output), "") or node.op_type
         self.op_type = node.op_type
         self.operator = operator
-        self._proto = node.SerializeToString()
         self.opset = opset
         self.inputs = list(node.input)
         self.outputs = list(node.output)
+        self.graphs = dict(graphs)
         while self.outputs and not self.outputs[-1]:
             self.outputs.pop()
-        self.attributes = {a.name: _plain(onnx, a) for a in node.attribute}
-        if "outputs" in operator.signature.parameters:
+        self._proto = b"" if graphs else node.SerializeToString()
+        self.attributes = {
+            a.name: _plain(onnx, a) for a in node.attribute if a.name not in self.graphs
+        }
+        parameters = operator.signature.parameters
+        if "outputs" in parameters:
             self.attributes["outputs"] = len(self.outputs)
+        if "used" in parameters:
+            self.attributes["used"] = tuple(bool(n) for n in self.outputs)
         self.parameters = self._bind()
         self._last: tuple[list[Value], list[Value]] | None = None
 
     def __str__(self) -> str:
         return f"the node {self.name!r} ({self.op_type})"
+
+    @property
+    def reads(self) -> list[str]:
+        """The values that the node or its graphs read."""
+        outer = [name for graph in self.graphs.values() for name in graph.reads]
+        return [n for n in (*self.inputs, *outer) if n]
 
     def _bind(self) -> list[str]:
         """The function's parameter for each input."""
@@ -55,7 +68,7 @@ class Step:
         rest = [p.name for p in parameters if p.kind is kinds.VAR_POSITIONAL]
         names += rest * (len(self.inputs) - len(names))
         try:
-            self.operator.signature.bind(*self.inputs, **self.attributes)
+            self.operator.signature.bind(*self.inputs, **self.attributes, **self.graphs)
         except TypeError as error:
             raise OnnxLoaderError(f"load: {self} can't be computed: {error}") from None
         return names[: len(self.inputs)]
@@ -67,19 +80,26 @@ class Step:
     def __call__(self, values: Mapping[str, Value], device: Any) -> list[Value]:
         """The outputs, from the graph's values so far."""
         inputs = [values[name] if name else None for name in self.inputs]
-        known = all(v is None or isinstance(v, Host) for v in inputs)
+        known = self.operator.known != "never" and all(
+            v is None or isinstance(v, Host) for v in inputs
+        )
         if known and self._last is not None:
             before, outputs = self._last
             if all(a is b for a, b in zip(before, inputs, strict=True)):
                 return outputs
+        bodies = {name: graph.bind(values, device) for name, graph in self.graphs.items()}
         try:
-            outputs = self._compute_on_host(inputs) if known else self._compute(inputs, device)
-        except OutOfMemoryError:
+            if known and self.operator.known == "reference":
+                outputs = self._compute_on_host(inputs)
+            else:
+                outputs = self._compute(inputs, bodies, device)
+        except (OutOfMemoryError, OnnxLoaderError):
             raise
         except _FAILURES as error:
-            raise OnnxLoaderError(f"{self} failed: {error}") from error
+            raise OnnxLoaderError(f"{self} failed: {error or type(error).__name__}") from error
         if len(outputs) < len(self.outputs):
-            raise OnnxLoaderError(f"{self} has outputs that aren't computed: {self.outputs[1:]}")
+            lacking = self.outputs[len(outputs) :]
+            raise OnnxLoaderError(f"{self} has outputs that aren't computed: {lacking}")
         outputs = self._same(outputs)
         self._last = (inputs if known else []), outputs
         if not all(isinstance(v, Host) for v in outputs):
@@ -96,21 +116,39 @@ class Step:
             for new, old in zip(outputs, self._last[1], strict=True)
         ]
 
-    def _compute(self, inputs: Sequence[Value], device: Any) -> list[Value]:
+    def _compute(
+        self, inputs: Sequence[Value], bodies: Mapping[str, Any], device: Any
+    ) -> list[Value]:
+        operator = self.operator
         arguments: list[Any] = []
+        narrow: Any = None
         for name, value in zip(self.parameters, inputs, strict=True):
-            if value is None:
-                arguments.append(None)
-            elif name in self.operator.host:
-                arguments.append(array_of(value))
-            elif isinstance(value, Host):
-                either = name in self.operator.either
-                arguments.append(value if either else value.tensor(device))
-            else:
+            if value is None or name in operator.either:
                 arguments.append(value)
-        found = self.operator.function(*arguments, **self.attributes)
-        found = found if isinstance(found, tuple) else (found,)
-        return [v if isinstance(v, Handle) else Host(v) for v in found]
+                continue
+            if name in operator.host:
+                arguments.append(array_of(value))
+                continue
+            argument = on_device(value, device)
+            if isinstance(argument, Narrow):
+                if not operator.moves:
+                    raise NotImplementedError(
+                        f"{argument.dtype} can only be moved and converted: cast {name} first"
+                    )
+                narrow, argument = argument.dtype, argument.carrier
+            elif not isinstance(argument, Handle):
+                raise TypeError(f"expected a tensor for {name}, got a sequence")
+            arguments.append(argument)
+        extra = {"device": device} if "device" in operator.signature.parameters else {}
+        found = operator.function(*arguments, **self.attributes, **bodies, **extra)
+        outputs = [_value(v) for v in (found if isinstance(found, tuple) else (found,))]
+        if narrow is None:
+            return outputs
+        carrier = NARROW[narrow]
+        return [
+            Narrow(v, narrow) if isinstance(v, Handle) and v.dtype is carrier else v
+            for v in outputs
+        ]
 
     def _compute_on_host(self, inputs: Sequence[Value]) -> list[Value]:
         """Compute by ONNX's reference implementation in NumPy: for shapes, and values that depend
@@ -121,16 +159,37 @@ class Step:
             return [Host(v) for v in reference.run(None, feed)]
 
 
+def _value(found: Any) -> Value:
+    """What a function returns, as a value."""
+    if found is None or isinstance(found, (Handle, Host, Narrow, list)):
+        return found
+    return Host(found)
+
+
 def _plain(onnx: Any, attribute: Any) -> Any:
     """An attribute as a number, a string, an array, or a list of these."""
+    kinds = onnx.AttributeProto
     value = onnx.helper.get_attribute_value(attribute)
-    if isinstance(value, bytes):
+    if attribute.type == kinds.STRING:
         return value.decode()
-    if isinstance(value, onnx.TensorProto):
+    if attribute.type == kinds.TENSOR:
         return onnx.numpy_helper.to_array(value)
-    if attribute.type == onnx.AttributeProto.STRINGS:
+    if attribute.type == kinds.STRINGS:
         return [v.decode() for v in value]
+    if attribute.type == kinds.SPARSE_TENSOR:
+        return dense(value)
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+
+
+def dense(sparse: Any) -> np.ndarray:
+    """A SparseTensorProto with all its zeros."""
+    import onnx
+
+    values = onnx.numpy_helper.to_array(sparse.values)
+    places = onnx.numpy_helper.to_array(sparse.indices)
+    out = np.zeros(tuple(sparse.dims), values.dtype)
+    out[tuple(places.T) if places.ndim == 2 else np.unravel_index(places, out.shape)] = values
+    return out
 
 
 @functools.lru_cache(maxsize=4096)
@@ -147,9 +206,11 @@ def _reference(proto: bytes, opset: int) -> Any:
     graph = onnx.helper.make_graph(
         [node], "node", untyped(list(dict.fromkeys(node.input))), untyped(node.output)
     )
-    imports = [onnx.helper.make_opsetid("", opset)]
+    imports = [onnx.helper.make_opsetid(standard(node.domain), opset)]
     return ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=imports))
 
 
 def _equal(a: np.ndarray, b: Any) -> bool:
+    if a.dtype.kind == "O":
+        return False
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()

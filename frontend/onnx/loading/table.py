@@ -2,26 +2,49 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 Function = Callable[..., Any]
 
 FAMILIES = (
     "elementwise",
+    "casting",
     "activation",
     "reduction",
     "movement",
+    # "windows",
     "indexing",
     "linear",
     "normalization",
     "pooling",
     "resizing",
+    # "sampling",
+    # "detection",
+    # "attention",
+    # "recurrent",
+    # "losses",
+    # "quantization",
+    # "signals",
+    # "random",
+    "control",
+    "sequences",
+    # "strings",
+    # "images",
+    # "trees",
+    # "vectors",
+    # "training",
 )
 """The modules of this package that register functions."""
+
+ML, TRAINING = "ai.onnx.ml", "ai.onnx.preview.training"
+_STANDARD = ("", "ai.onnx")
+
+Known = Literal["reference", "function", "never"]
 
 
 @dataclass(frozen=True)
@@ -30,11 +53,16 @@ class Operator:
 
     function: takes the inputs in order and the attributes by name. A missing input is not passed,
         or is None. Some inputs have the names of the attributes that they were in old opsets. A
-        parameter `outputs` gets the number of outputs.
+        parameter `outputs` gets the number of outputs, and `used` a tuple that tells for each
+        output whether it is used. Graphs among the attributes are functions of values.
     host: parameters that are NumPy arrays, such as a shape. They are computed on the host while the
         model is recorded.
-    either: parameters that are a Host if the value is known on the host, else a Tensor.
+    either: parameters that are values of any kind: a Host if the value is known on the host, else a
+        Tensor, Narrow, list or None.
     state: parameters that aren't trained weights, such as running statistics.
+    moves: whether the function only moves elements, so that it takes numbers of any dtype.
+    known: what computes the outputs, once, if all inputs are known on the host: ONNX's reference in
+        NumPy, or the function as ever. `never`: it runs each time, as random numbers differ.
     """
 
     since: int
@@ -42,36 +70,58 @@ class Operator:
     host: frozenset[str]
     either: frozenset[str]
     state: frozenset[str]
+    moves: bool
+    known: Known
 
-    @property
+    @functools.cached_property
     def signature(self) -> inspect.Signature:
         return inspect.signature(self.function)
 
 
-_TABLE: dict[str, list[Operator]] = {}
+_TABLE: dict[tuple[str, str], list[Operator]] = {}
 
 
 def operator(
     *names: str,
     since: int = 1,
+    domain: str = "",
     host: Sequence[str] = (),
     either: Sequence[str] = (),
     state: Sequence[str] = (),
+    moves: bool = False,
+    known: Known = "reference",
 ) -> Callable[[Function], Function]:
     """Registers the function of ONNX operators."""
 
     def register(function: Function) -> Function:
-        made = Operator(since, function, frozenset(host), frozenset(either), frozenset(state))
+        sets = frozenset(host), frozenset(either), frozenset(state)
+        made = Operator(since, function, *sets, moves, known)
         for name in names:
-            _TABLE.setdefault(name, []).append(made)
+            _TABLE.setdefault((domain, name), []).append(made)
         return function
 
     return register
 
 
-def find(name: str, opset: int) -> Operator | None:
-    """The operator's version for `opset`, or None."""
+@functools.cache
+def _complete() -> dict[tuple[str, str], list[Operator]]:
+    """The table, after all families have registered."""
     for family in FAMILIES:
         importlib.import_module(f".{family}", __package__)
-    versions = [o for o in _TABLE.get(name, ()) if o.since <= opset]
+    return _TABLE
+
+
+def find(domain: str, name: str, opset: int) -> Operator | None:
+    """The operator's version for `opset` of its domain, or None."""
+    versions = [o for o in _complete().get((domain, name), ()) if o.since <= opset]
     return max(versions, key=lambda o: o.since, default=None)
+
+
+def standard(domain: str) -> str:
+    """The domain by its shortest name."""
+    return "" if domain in _STANDARD else domain
+
+
+def names() -> list[tuple[str, str]]:
+    """(domain, name) of all operators that have a function."""
+    return sorted(_complete())
