@@ -60,7 +60,7 @@ def rounded(x: Any, dtype: np.dtype[Any], saturate: bool) -> Any:
         # Only e5m2 has infinities, and it has tensors.
         near = f.where((near.abs() > most) | f.isinf(x), float("nan"), near)
     if dtype.name.startswith(("float4", "float6")):  # they have no NaN
-        return f.where(f.isnan(x), most, near)
+        return f.where(f.isnan(x), -0.0, near)
     return f.where(f.isnan(x), x, near)
 
 
