@@ -25,6 +25,8 @@ def thresholded_relu(x: Any, *, alpha: float = 1.0) -> Any:
 
 @operator("PRelu")
 def prelu(x: Any, slope: Any) -> Any:
+    if slope.dim() == 1 and x.dim() > 1 and slope.shape[0] not in (1, x.shape[-1]):
+        slope = slope.reshape([-1] + [1] * (x.dim() - 2))  # one for each channel, as in opset 6
     return f.where(x < 0, x * slope, x)
 
 

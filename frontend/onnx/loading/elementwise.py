@@ -6,9 +6,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.ir.dtype import bool_
-
-from ...functions import creation
 from ...recording import Handle
 from .api import f
 from .table import operator
@@ -20,7 +17,15 @@ def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _binary(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda a, b: function(a, b)
+    def compute(a: Any, b: Any, *, broadcast: int = 0, axis: int | None = None) -> Any:
+        return function(a, b if axis is None else _placed(b, a.dim(), axis))
+
+    return compute
+
+
+def _placed(b: Any, rank: int, axis: int) -> Any:
+    """b with ones behind it, so that its first dimension is `axis`. Before opset 7 nodes said so."""
+    return b.reshape([*b.shape] + [1] * (rank - axis % rank - b.dim()))
 
 
 for _name, _function in {
@@ -37,13 +42,9 @@ for _name, _function in {
     "BitwiseXor": f.bitwise_xor, "Equal": f.eq, "Greater": f.gt, "GreaterOrEqual": f.ge,
     "Less": f.lt, "LessOrEqual": f.le, "Mul": f.mul, "Or": f.logical_or, "Sub": f.sub,
     "Xor": f.logical_xor,
+    "Div": lambda a, b: f.div(a, b, rounding_mode=None if a.dtype.is_floating_point else "trunc"),
 }.items():  # fmt: skip
     operator(_name)(_binary(_function))
-
-
-@operator("Div")
-def div(a: Any, b: Any) -> Any:
-    return f.div(a, b, rounding_mode=None if a.dtype.is_floating_point else "trunc")
 
 
 @operator("Mod")
@@ -103,17 +104,3 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Any:
         x, max = f.minimum(x, max), None
     bounds = [b.array.item() if isinstance(b, Host) else b for b in (min, max)]
     return x if bounds == [None, None] else f.clamp(x, *bounds)
-
-
-@operator("Dropout")
-def dropout(
-    x: Any,
-    ratio: Any = None,
-    training_mode: Any = None,
-    *,
-    seed: int = 0,
-    is_test: int = 1,
-    outputs: int = 1,
-) -> Any:
-    """Dropout that drops nothing, since models run in inference mode."""
-    return x if outputs == 1 else (x, creation.ones_like(x, dtype=bool_))

@@ -25,7 +25,7 @@ def _positions(index: Any, size: int) -> Any:
     return f.where(wide < 0, wide + size, wide)
 
 
-@operator("Gather", either=("index",))
+@operator("Gather", either=("index",), moves=True)
 def gather(x: Any, index: Any, *, axis: int = 0) -> Any:
     axis %= x.dim()
     size = x.shape[axis]
@@ -88,6 +88,45 @@ def one_hot(index: Any, depth: Any, values: Any, *, axis: int = -1) -> Any:
     line = _line(size, axis, index.dim() + 1, index.device)
     hot = f.unsqueeze(_positions(index, size), axis) == line
     return f.where(hot, values[1], values[0])
+
+
+@operator("Compress", moves=True)
+def compress(x: Any, condition: Any, *, axis: int | None = None) -> Any:
+    """The elements, or the slices along `axis`, whose condition is true. Their number depends on
+    values, so they are counted at once."""
+    flat = x.flatten() if axis is None else x
+    places = f.nonzero(condition).reshape(-1)
+    return f.index_select(flat, axis or 0, places)
+
+
+@operator("Unique")
+def unique(x: Any, *, axis: int | None = None, sorted: int = 1) -> Any:
+    """(the different elements or slices, their first places, the places of all in these, counts),
+    computed at once."""
+    flat = x.flatten() if axis is None else x
+    dim = 0 if axis is None else axis % x.dim()
+    values, inverse, counts = f.unique(flat, return_inverse=True, return_counts=True, dim=dim)
+    size = flat.shape[dim]
+    line = creation.arange(size, device=x.device)
+    first = creation.full((counts.shape[0],), size, dtype=int64, device=x.device)
+    first = first.scatter_reduce(0, inverse, line, "amin")
+    if not sorted:  # in the order of the first places
+        order = f.argsort(first)
+        rank = f.argsort(order)
+        values, first, counts = values.index_select(dim, order), first[order], counts[order]
+        inverse = rank[inverse]
+    return values, first, inverse, counts
+
+
+@operator("ReverseSequence")
+def reverse_sequence(x: Any, lengths: Any, *, batch_axis: int = 1, time_axis: int = 0) -> Any:
+    """Turn the first elements of each example around."""
+    time = creation.arange(x.shape[time_axis], device=x.device)
+    lengths = lengths.reshape(-1, 1)
+    place = f.where(time < lengths, lengths - 1 - time, time)  # [n, time]
+    place = place if batch_axis < time_axis else place.t()
+    index = place.reshape([*place.shape] + [1] * (x.dim() - 2)).expand(x.shape)
+    return f.gather(x, time_axis, index)
 
 
 @operator("NonZero")

@@ -29,6 +29,7 @@ def gemm(
     beta: float = 1.0,
     transA: int = 0,
     transB: int = 0,
+    broadcast: int = 1,
 ) -> Any:
     a = a.t() if transA else a
     if alpha == 1 and (c is None or (beta == 1 and tuple(c.shape) == (b.shape[1 - transB],))):
@@ -36,6 +37,11 @@ def gemm(
     product = f.matmul(a, b.t() if transB else b)
     product = product if alpha == 1 else product * alpha
     return product if c is None else product + (c if beta == 1 else c * beta)
+
+
+@operator("Det")
+def determinant(x: Any) -> Any:
+    return f.det(x)
 
 
 @operator("Einsum")

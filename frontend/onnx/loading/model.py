@@ -18,10 +18,7 @@ from .functions import inlined
 from .graph import Graph
 from .step import Step, dense
 from .table import standard
-from .values import NARROW, Host, Narrow, given, returned, tensor_of
-
-LARGEST_HOST = 4096
-"""The most elements of an integer array that counts as a shape or position."""
+from .values import LARGEST_HOST, NARROW, Host, Narrow, given, returned, tensor_of
 
 
 def read(source: Any) -> OnnxModel:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import numpy as np
 
+from tilewright.ir.dtype import from_numpy
+
 from ...functions import creation
 from .api import F, f
 from .table import operator
-from .values import dtype_of
+from .values import LARGEST_HOST, NARROW, Host, dtype_of
 
 
 @operator("Shape")
@@ -23,19 +26,49 @@ def size(x: Any) -> Any:
     return np.array(x.numel(), np.int64)
 
 
-@operator("Constant")
-def constant(**value: Any) -> Any:
-    raise AssertionError("what has no inputs is computed on the host")
+@operator("Constant", known="function")
+def constant(
+    *,
+    value: Any = None,
+    sparse_value: Any = None,
+    value_float: float | None = None,
+    value_floats: list[float] | None = None,
+    value_int: int | None = None,
+    value_ints: list[int] | None = None,
+    value_string: str | None = None,
+    value_strings: list[str] | None = None,
+) -> Any:
+    for given, dtype in (
+        (value, None),
+        (sparse_value, None),
+        (value_float, np.float32),
+        (value_floats, np.float32),
+        (value_int, np.int64),
+        (value_ints, np.int64),
+        (value_string, object),
+        (value_strings, object),
+    ):
+        if given is not None:
+            return np.asarray(given, dtype)
+    raise ValueError("a constant without a value")
 
 
-@operator("ConstantOfShape", host=("shape",))
-def constant_of_shape(shape: Any, *, value: Any = None) -> Any:
+@operator("ConstantOfShape", host=("shape",), known="function")
+def constant_of_shape(shape: Any, *, value: Any = None, device: Any = None) -> Any:
     filler = np.zeros(1, np.float32) if value is None else value
-    return np.broadcast_to(filler.reshape(()), shape.tolist())
+    sizes = [int(n) for n in shape]
+    if math.prod(sizes) <= LARGEST_HOST or filler.dtype in NARROW:
+        return np.full(sizes, filler.reshape(()), filler.dtype)
+    first = Host(filler.reshape(())).tensor(device)
+    return first.expand(sizes)
 
 
-@operator("Range", host=("start", "limit", "delta"))
-def range_(start: Any, limit: Any, delta: Any) -> Any:
+@operator("Range", host=("start", "limit", "delta"), known="function")
+def range_(start: Any, limit: Any, delta: Any, device: Any = None) -> Any:
+    count = max(math.ceil((limit.item() - start.item()) / delta.item()), 0)
+    if count > LARGEST_HOST:  # more than a list of positions
+        line = creation.arange(count, dtype=from_numpy(start.dtype), device=device)
+        return line * delta.item() + start.item()
     return np.arange(start.item(), limit.item(), delta.item(), dtype=start.dtype)
 
 
@@ -55,14 +88,14 @@ def reshape(x: Any, shape: Any, *, allowzero: int = 0) -> Any:
     return x.reshape(sizes)
 
 
-@operator("Flatten")
+@operator("Flatten", moves=True)
 def flatten(x: Any, *, axis: int = 1) -> Any:
     split = axis + x.dim() if axis < 0 else axis
     sizes = tuple(x.shape)
     return x.reshape(int(np.prod(sizes[:split])), int(np.prod(sizes[split:])))
 
 
-@operator("Transpose")
+@operator("Transpose", moves=True)
 def transpose(x: Any, *, perm: list[int] | None = None) -> Any:
     return f.permute(x, perm if perm is not None else list(range(x.dim()))[::-1])
 
@@ -80,6 +113,7 @@ def squeeze(x: Any, axes: Any = None) -> Any:
 
 @operator("Unsqueeze", host=("axes",))
 def unsqueeze(x: Any, axes: Any) -> Any:
+    axes = np.atleast_1d(axes)
     rank = x.dim() + len(axes)
     for axis in sorted(int(a) % rank for a in axes):
         x = f.unsqueeze(x, axis)
@@ -96,7 +130,7 @@ def tile(x: Any, repeats: Any) -> Any:
     return f.tile(x, repeats.tolist())
 
 
-@operator("Concat")
+@operator("Concat", moves=True)
 def concat(*tensors: Any, axis: int) -> Any:
     return f.cat(tensors, axis)
 
@@ -145,12 +179,26 @@ def pad(x: Any, pads: Any, value: Any = None, axes: Any = None, *, mode: str = "
     return F.pad(x, sizes, _MODES.get(mode, mode), filler) if sizes else x
 
 
+@operator("CenterCropPad", host=("shape",), moves=True)
+def center_crop_pad(x: Any, shape: Any, *, axes: list[int] | None = None) -> Any:
+    """The middle of x, with zeros around it where x is smaller."""
+    chosen = range(x.dim()) if axes is None else [a % x.dim() for a in axes]
+    pairs = [(0, 0)] * x.dim()
+    for axis, size in zip(chosen, map(int, shape), strict=True):
+        extra = size - x.shape[axis]
+        if extra < 0:
+            x = x.narrow(axis, -extra // 2, size)
+        else:
+            pairs[axis] = extra // 2, extra - extra // 2
+    return F.pad(x, [n for pair in pairs[::-1] for n in pair])
+
+
 @operator("Trilu", host=("k",))
 def triangle(x: Any, k: Any = None, *, upper: int = 1) -> Any:
     return (f.triu if upper else f.tril)(x, 0 if k is None else int(k.item()))
 
 
-@operator("DepthToSpace")
+@operator("DepthToSpace", moves=True)
 def depth_to_space(x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
     if mode == "CRD":
         return F.pixel_shuffle(x, blocksize)
@@ -159,8 +207,10 @@ def depth_to_space(x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
     return y.reshape(n, c // blocksize**2, h * blocksize, w * blocksize)
 
 
-@operator("SpaceToDepth")
-def space_to_depth(x: Any, *, blocksize: int) -> Any:
+@operator("SpaceToDepth", moves=True)
+def space_to_depth(x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
+    if mode == "CRD":
+        return F.pixel_unshuffle(x, blocksize)
     n, c, h, w = x.shape
     y = x.reshape(n, c, h // blocksize, blocksize, w // blocksize, blocksize)
     return y.permute(0, 3, 5, 1, 2, 4).reshape(n, c * blocksize**2, h // blocksize, w // blocksize)

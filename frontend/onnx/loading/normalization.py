@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.ir import dtype as dtypes
+
 from .api import F, f
 from .table import operator
 
@@ -22,9 +24,22 @@ def batch_normalization(
     is_test: int = 1,
     training_mode: int = 0,
 ) -> Any:
-    if training_mode or not spatial:
-        raise NotImplementedError("statistics of the batch, or for each position")
-    return F.batch_norm(x, mean, variance, scale, shift, eps=epsilon)
+    """The normed values, and in training mode the running statistics behind them.
+
+    ONNX's momentum is the share of the old statistics, and its variance divides by the count.
+    """
+    if not spatial:
+        raise NotImplementedError("statistics for each position")
+    if not training_mode:
+        return F.batch_norm(x, mean, variance, scale, shift, eps=epsilon)
+    over = [0, *range(2, x.dim())]
+    wide = x.to(mean.dtype)
+    now = [f.mean(wide, over), f.var(wide, over, correction=0)]
+    running = [
+        (old * momentum + new * (1 - momentum)).to(old.dtype)
+        for old, new in zip((mean, variance), now, strict=True)
+    ]
+    return F.batch_norm(x, *now, scale, shift, eps=epsilon), *running
 
 
 @operator("InstanceNormalization")
@@ -41,10 +56,19 @@ def layer_normalization(
     axis: int = -1,
     epsilon: float = 1e-5,
     stash_type: int = 1,
+    outputs: int,
 ) -> Any:
+    """The normed values, the means and the inverses of the deviations."""
     shape = x.shape[axis:]
     parameters = [None if p is None else f.broadcast_to(p, shape) for p in (scale, shift)]
-    return F.layer_norm(x, shape, *parameters, epsilon)
+    y = F.layer_norm(x, shape, *parameters, epsilon)
+    if outputs == 1:
+        return y
+    over = list(range(axis % x.dim(), x.dim()))
+    wide = x if x.dtype is dtypes.float64 else x.to(dtypes.float32)
+    mean = f.mean(wide, over, True)
+    deviation = f.rsqrt(f.var(wide, over, correction=0, keepdim=True) + epsilon)
+    return y, mean, deviation
 
 
 @operator("RMSNormalization")

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
+
+from tilewright.ir import dtype as dtypes
 
 from ...functions import creation
 from .api import f
@@ -30,12 +35,31 @@ def _mean(x: Any, axes: list[int], keepdim: bool) -> Any:
     return f.div(_sum(x, axes, keepdim), count, rounding_mode="trunc")
 
 
-def _max(x: Any, axes: list[int], keepdim: bool) -> Any:
-    return f.amax(x, axes, keepdim)
+def _extreme(search: Callable[..., Any], empty: Callable[[Any], Any]) -> Reduction:
+    """The search; of nothing, the number that every other number replaces."""
+
+    def reduce(x: Any, axes: list[int], keepdim: bool) -> Any:
+        dims = {axis % x.dim() for axis in axes}
+        if all(x.shape[d] for d in dims):
+            if x.dtype is dtypes.bool_:
+                return search(x.to(dtypes.uint8), axes, keepdim).to(dtypes.bool_)
+            return search(x, axes, keepdim)
+        sizes = [1 if d in dims else n for d, n in enumerate(x.shape) if keepdim or d not in dims]
+        return creation.full(sizes, empty(x.dtype), dtype=x.dtype, device=x.device)
+
+    return reduce
 
 
-def _min(x: Any, axes: list[int], keepdim: bool) -> Any:
-    return f.amin(x, axes, keepdim)
+def _lowest(dtype: Any) -> Any:
+    if dtype is dtypes.bool_:
+        return False
+    return -math.inf if dtype.is_floating_point else int(np.iinfo(dtype.np).min)
+
+
+def _highest(dtype: Any) -> Any:
+    if dtype is dtypes.bool_:
+        return True
+    return math.inf if dtype.is_floating_point else int(np.iinfo(dtype.np).max)
 
 
 def _log_sum_exp(x: Any, axes: list[int], keepdim: bool) -> Any:
@@ -62,9 +86,9 @@ for _name, _reduction in {
     "ReduceL2": lambda x, axes, keep: f.sqrt(_sum(x * x, axes, keep)),
     "ReduceLogSum": lambda x, axes, keep: f.log(_sum(x, axes, keep)),
     "ReduceLogSumExp": _log_sum_exp,
-    "ReduceMax": _max,
+    "ReduceMax": _extreme(f.amax, _lowest),
     "ReduceMean": _mean,
-    "ReduceMin": _min,
+    "ReduceMin": _extreme(f.amin, _highest),
     "ReduceProd": _prod,
     "ReduceSum": _sum,
     "ReduceSumSquare": lambda x, axes, keep: _sum(x * x, axes, keep),
@@ -92,12 +116,17 @@ def top_k(x: Any, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1) 
     return values, places
 
 
-@operator("CumSum", host=("axis",))
-def cumulative_sum(x: Any, axis: Any, *, exclusive: int = 0, reverse: int = 0) -> Any:
-    dim = int(axis.item())
-    ordered = f.flip(x, (dim,)) if reverse else x
-    total = f.cumsum(ordered, dim, dtype=x.dtype)
-    if exclusive:
-        first = creation.zeros_like(total.narrow(dim, 0, min(1, total.shape[dim])))
-        total = f.cat([first, total.narrow(dim, 0, max(total.shape[dim] - 1, 0))], dim)
-    return f.flip(total, (dim,)) if reverse else total
+def _running(name: str, function: Callable[..., Any], neutral: int) -> None:
+    @operator(name, host=("axis",))
+    def run(x: Any, axis: Any, *, exclusive: int = 0, reverse: int = 0) -> Any:
+        dim = int(axis.item())
+        ordered = f.flip(x, (dim,)) if reverse else x
+        total = function(ordered, dim, dtype=x.dtype)
+        if exclusive:
+            first = creation.full_like(total.narrow(dim, 0, min(1, total.shape[dim])), neutral)
+            total = f.cat([first, total.narrow(dim, 0, max(total.shape[dim] - 1, 0))], dim)
+        return f.flip(total, (dim,)) if reverse else total
+
+
+_running("CumSum", f.cumsum, 0)
+_running("CumProd", f.cumprod, 1)

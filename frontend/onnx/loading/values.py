@@ -16,6 +16,10 @@ from ...functions import creation
 from ...recording import Handle
 
 
+LARGEST_HOST = 4096
+"""The most elements of an integer array that counts as a shape or position."""
+
+
 class Host:
     """An array that is known while the graph is recorded, such as a shape. `tensor` gives it as a
     tensor, which is made once on each device unless all elements are equal."""
