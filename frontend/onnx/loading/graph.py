@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
+from ...autograd import enable_grad
 from ..errors import OnnxLoaderError
 from .step import Step
 from .table import find, standard
-from .values import Host, Narrow, Value
+from .values import Host, Narrow, Value, on_device
 
 Body = Callable[..., list[Value]]
 """A graph that knows the values around it: a function of its inputs."""
@@ -42,6 +44,7 @@ class Graph:
         if missing:
             raise OnnxLoaderError(f"load: nothing computes the output {missing[0]!r}")
         self._drops = _last_uses(self.steps, self.outputs)
+        self._variables = {name for step in self.steps for name in step.variables}
 
     def nested(self) -> Iterator[Graph]:
         """This graph and those inside it."""
@@ -66,12 +69,24 @@ class Graph:
             own[name] = tensor if narrow is None else Narrow(tensor, narrow)
         own.update(zip(self.inputs, inputs, strict=True))
         values: Mapping[str, Value] = ChainMap(own, around) if around else own  # type: ignore[arg-type]
+        with enable_grad() if self._variables else nullcontext():
+            self._run_steps(own, values, device)
+        return [values[name] for name in self.outputs]
+
+    def _run_steps(self, own: dict[str, Value], values: Mapping[str, Value], device: Any) -> None:
+        self._make_variables(own, own.keys() & self._variables)
         for step, drops in zip(self.steps, self._drops, strict=True):
             own.update(zip(step.outputs, step(values, device), strict=False))
             own.pop("", None)
+            self._make_variables(own, self._variables.intersection(step.outputs))
             for name in drops:  # values that nobody reads any more
                 own.pop(name, None)
-        return [values[name] for name in self.outputs]
+
+    def _make_variables(self, own: dict[str, Value], names: Iterable[str]) -> None:
+        """Let autograd follow values by which a later node differentiates."""
+        for name in names:
+            value: Any = on_device(own[name], None)
+            own[name] = value if value.requires_grad else value.detach().requires_grad_()
 
 
 def _steps(nodes: Sequence[Any], opsets: Mapping[str, int], known: frozenset[str]) -> list[Step]:

@@ -69,8 +69,8 @@ class Input:
                 raise TypeError(
                     f"expected a list for {self}, got {type(value).__name__}{at_user_line()}"
                 )
-            for each in value:
-                self.element.check(each, sizes)
+            for each in value:  # whose sizes may differ
+                self.element.check(each, {})
             return
         found = self._dtype_of(value)
         shape = tuple(value.array.shape if isinstance(value, Host) else value.shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ... import linalg
 from .api import F, f
 from .table import operator
 
@@ -41,7 +42,7 @@ def gemm(
 
 @operator("Det")
 def determinant(x: Any) -> Any:
-    return f.det(x)
+    return linalg.det(x)
 
 
 @operator("Einsum")

@@ -22,7 +22,9 @@ from .values import tensor_of
 class Line:
     """A dimension that is resized from `size` to `out` elements, `scale` times as long.
 
-    coordinates, rounding: ONNX's coordinate_transformation_mode and nearest_mode.
+    coordinates, rounding: ONNX's coordinate_transformation_mode and nearest_mode. begin, end: the
+    region that tf_crop_and_resize takes, in shares of the whole. smooth: whether the filter of a
+    smaller image is as wide as its steps. inside: whether only elements of the input count.
     """
 
     size: int
@@ -31,22 +33,37 @@ class Line:
     coordinates: str
     rounding: str = "round_prefer_floor"
     cubic: float = -0.75
+    begin: float = 0.0
+    end: float = 1.0
+    smooth: bool = False
+    inside: bool = False
 
     def places(self) -> np.ndarray:
         """The place in the input of each output element."""
         x = np.arange(self.out, dtype=np.float64)
+        last, whole = self.size - 1, self.scale * self.size
         if self.coordinates == "asymmetric":
             return x / self.scale
         if self.coordinates == "align_corners":
-            return x * ((self.size - 1) / (self.out - 1) if self.out > 1 else 0)
+            return x * (last / (self.out - 1) if self.out > 1 else 0)
+        if self.coordinates == "tf_crop_and_resize":
+            if self.out == 1:
+                return np.array([(self.begin + self.end) / 2 * last])
+            return self.begin * last + x * ((self.end - self.begin) * last / (self.out - 1))
         if self.coordinates == "pytorch_half_pixel" and self.out == 1:
             return np.zeros(1)
         if self.coordinates == "half_pixel_symmetric":
-            adjusted = self.out / (self.scale * self.size)
-            return self.size / 2 * (1 - adjusted) + (x + 0.5) / self.scale - 0.5
+            return self.size / 2 * (1 - self.out / whole) + (x + 0.5) / self.scale - 0.5
         if self.coordinates in ("half_pixel", "pytorch_half_pixel"):
             return (x + 0.5) / self.scale - 0.5
         raise NotImplementedError(f"coordinate_transformation_mode={self.coordinates}")
+
+    def outside(self) -> np.ndarray:
+        """Which output elements lie outside of the input, and so have no value of it."""
+        if self.coordinates != "tf_crop_and_resize":
+            return np.zeros(self.out, np.bool_)
+        places = self.places()
+        return (places < 0) | (places > self.size - 1)
 
     def nearest(self) -> np.ndarray:
         """The input element of each output element."""
@@ -55,17 +72,22 @@ class Line:
 
     def taps(self, mode: str) -> list[tuple[np.ndarray, np.ndarray]]:
         """Pairs of input elements and their weights, for each output element."""
+        wide = max(1.0, 1 / self.scale) if self.smooth else 1.0
+        reach = math.ceil((1 if mode == "linear" else 2) * wide)
         places = self.places()
+        first = np.floor(places).astype(np.int64) - reach + 1
+        index = first + np.arange(2 * reach)[:, None]  # [taps, out]
+        distance = np.abs(index - places) / wide
         if mode == "linear":
-            places = np.clip(places, 0, self.size - 1)
-        first = np.floor(places)
-        t = places - first
-        weights = (1 - t, t) if mode == "linear" else _cubic(t, self.cubic)
-        start = 0 if mode == "linear" else -1
-        return [
-            (np.clip(first.astype(np.int64) + i, 0, self.size - 1), w)
-            for i, w in enumerate(weights, start)
-        ]
+            weight = np.maximum(1 - distance, 0)
+        else:
+            weight = _cubic(distance, self.cubic)
+        if self.inside:
+            weight = np.where((index >= 0) & (index < self.size), weight, 0)
+        if self.inside or self.smooth:
+            weight = weight / weight.sum(0)
+        index = np.clip(index, 0, self.size - 1)
+        return [(i, w) for i, w in zip(index, weight, strict=True) if w.any()]
 
 
 _ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -76,16 +98,11 @@ _ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def _cubic(t: np.ndarray, a: float) -> tuple[np.ndarray, ...]:
+def _cubic(d: np.ndarray, a: float) -> np.ndarray:
     """Keys's kernel (Cubic convolution interpolation for digital image processing, 1981)."""
-
-    def near(d: np.ndarray) -> np.ndarray:
-        return ((a + 2) * d - (a + 3)) * d * d + 1
-
-    def far(d: np.ndarray) -> np.ndarray:
-        return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-
-    return far(t + 1), near(t), near(1 - t), far(2 - t)
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0))
 
 
 @functools.lru_cache(maxsize=256)
@@ -135,19 +152,34 @@ def resize(
     mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
 ) -> Any:
-    if antialias or exclude_outside or keep_aspect_ratio_policy != "stretch":
-        raise NotImplementedError("antialias, exclude_outside and keep_aspect_ratio_policy")
-    chosen = range(x.dim()) if axes is None else [a % x.dim() for a in axes]
+    chosen = list(range(x.dim())) if axes is None else [a % x.dim() for a in axes]
     by_scale = sizes is None or not len(sizes)
+    crops = coordinate_transformation_mode == "tf_crop_and_resize" and roi is not None
+    kept = None
+    if not by_scale and keep_aspect_ratio_policy != "stretch":
+        ratios = [int(n) / x.shape[axis] for n, axis in zip(sizes, chosen, strict=True)]
+        kept = min(ratios) if keep_aspect_ratio_policy == "not_larger" else max(ratios)
     for i, axis in enumerate(chosen):
         size = x.shape[axis]
-        scale = float(scales[i]) if by_scale else int(sizes[i]) / size
-        out = math.floor(size * scale) if by_scale else int(sizes[i])
-        if out != size or scale != 1:
-            line = Line(
-                size, out, scale, coordinate_transformation_mode, nearest_mode, cubic_coeff_a
-            )
-            x = _along(x, axis, line, mode)
+        begin, end = (float(roi[i]), float(roi[i + len(chosen)])) if crops else (0.0, 1.0)
+        if by_scale:
+            scale = float(scales[i])
+            out = math.floor(size * (end - begin) * scale)
+        elif kept is not None:
+            scale, out = kept, math.floor(kept * size + 0.5)
+        else:
+            scale, out = int(sizes[i]) / size, int(sizes[i])
+        if out == size and scale == 1 and (begin, end) == (0, 1):
+            continue
+        line = Line(
+            size, out, scale, coordinate_transformation_mode, nearest_mode, cubic_coeff_a,
+            begin, end, bool(antialias), bool(exclude_outside),
+        )  # fmt: skip
+        x = _along(x, axis, line, mode)
+        outside = line.outside()
+        if outside.any():
+            column = [-1] + [1] * (x.dim() - 1 - axis)
+            x = f.where(tensor_of(outside, x.device).reshape(column), extrapolation_value, x)
     return x
 
 

@@ -48,6 +48,8 @@ class Step:
             self.attributes["outputs"] = len(self.outputs)
         if "used" in parameters:
             self.attributes["used"] = tuple(bool(n) for n in self.outputs)
+        if operator.prepare is not None:
+            self.attributes = self._prepared(operator.prepare)
         self.parameters = self._bind()
         self._last: tuple[list[Value], list[Value]] | None = None
 
@@ -58,7 +60,19 @@ class Step:
     def reads(self) -> list[str]:
         """The values that the node or its graphs read."""
         outer = [name for graph in self.graphs.values() for name in graph.reads]
-        return [n for n in (*self.inputs, *outer) if n]
+        named = [name for a in self.operator.named for name in _list(self.attributes.get(a, ()))]
+        return [n for n in (*self.inputs, *outer, *named) if n]
+
+    @property
+    def variables(self) -> list[str]:
+        """The values by which the function differentiates."""
+        return [name for a in self.operator.variables for name in _list(self.attributes[a])]
+
+    def _prepared(self, prepare: Any) -> dict[str, Any]:
+        try:
+            return {"prepared": prepare(**self.attributes)}
+        except _FAILURES as error:
+            raise OnnxLoaderError(f"load: {self} can't be computed: {error}") from error
 
     def _bind(self) -> list[str]:
         """The function's parameter for each input."""
@@ -92,7 +106,8 @@ class Step:
             if known and self.operator.known == "reference":
                 outputs = self._compute_on_host(inputs)
             else:
-                outputs = self._compute(inputs, bodies, device)
+                named = {a: _found(values, self.attributes[a]) for a in self.operator.named}
+                outputs = self._compute(inputs, bodies | named, device)
         except (OutOfMemoryError, OnnxLoaderError):
             raise
         except _FAILURES as error:
@@ -140,7 +155,7 @@ class Step:
                 raise TypeError(f"expected a tensor for {name}, got a sequence")
             arguments.append(argument)
         extra = {"device": device} if "device" in operator.signature.parameters else {}
-        found = operator.function(*arguments, **self.attributes, **bodies, **extra)
+        found = operator.function(*arguments, **(self.attributes | dict(bodies)), **extra)
         outputs = [_value(v) for v in (found if isinstance(found, tuple) else (found,))]
         if narrow is None:
             return outputs
@@ -157,6 +172,15 @@ class Step:
         feed = {n: v.array for n, v in zip(self.inputs, inputs, strict=True) if v is not None}
         with np.errstate(all="ignore"):
             return [Host(v) for v in reference.run(None, feed)]
+
+
+def _list(names: Any) -> Sequence[str]:
+    return [names] if isinstance(names, str) else names
+
+
+def _found(values: Mapping[str, Value], names: Any) -> Any:
+    """The values with a name or with several."""
+    return values[names] if isinstance(names, str) else [values[n] for n in names]
 
 
 def _value(found: Any) -> Value:

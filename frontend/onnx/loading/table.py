@@ -35,8 +35,9 @@ FAMILIES = (
     "sequences",
     "strings",
     "images",
-    # "trees",
-    # "vectors",
+    "trees",
+    "vectors",
+    "classifiers",
     "training",
 )
 """The modules of this package that register functions."""
@@ -61,6 +62,9 @@ class Operator:
         Tensor, Narrow, list or None.
     state: parameters that aren't trained weights, such as running statistics.
     moves: whether the function only moves elements, so that it takes numbers of any dtype.
+    named: attributes that are names of values, and stand for these values. variables: those of
+        them by which the function differentiates.
+    prepare: makes one argument of all the attributes, once, when the model is read.
     known: what computes the outputs, once, if all inputs are known on the host: ONNX's reference in
         NumPy, or the function as ever. `never`: it runs each time, as random numbers differ.
     """
@@ -72,6 +76,9 @@ class Operator:
     state: frozenset[str]
     moves: bool
     known: Known
+    named: frozenset[str] = frozenset()
+    variables: frozenset[str] = frozenset()
+    prepare: Function | None = None
 
     @functools.cached_property
     def signature(self) -> inspect.Signature:
@@ -90,12 +97,16 @@ def operator(
     state: Sequence[str] = (),
     moves: bool = False,
     known: Known = "reference",
+    named: Sequence[str] = (),
+    variables: Sequence[str] = (),
+    prepare: Function | None = None,
 ) -> Callable[[Function], Function]:
     """Registers the function of ONNX operators."""
 
     def register(function: Function) -> Function:
         sets = frozenset(host), frozenset(either), frozenset(state)
-        made = Operator(since, function, *sets, moves, known)
+        by_name = frozenset(named), frozenset(variables)
+        made = Operator(since, function, *sets, moves, known, *by_name, prepare)
         for name in names:
             _TABLE.setdefault((domain, name), []).append(made)
         return function

@@ -1,10 +1,12 @@
-"""Steps of optimizers, as ai.onnx.preview.training defines them."""
+"""Derivatives and steps of optimizers, as ai.onnx.preview.training defines them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from ...autograd import grad
+from ...functions import creation
 from .api import f
 from .table import TRAINING, operator
 
@@ -84,3 +86,15 @@ def momentum(
     return _each(tensors, 1, update)
 
 
+
+
+@operator("Gradient", domain=TRAINING, named=("xs", "y"), variables=("xs",), known="never")
+def gradient(*inputs: Any, xs: list[Any], y: Any, zs: Any = None) -> Any:
+    """The derivatives of y, summed, by each of xs. The values are those of the graph: the node
+    can't put others in their places."""
+    if any(a is not b for a, b in zip(inputs, xs, strict=False)):
+        raise NotImplementedError("Gradient at other values than those that xs names")
+    found = grad(y, xs, creation.ones_like(y), create_graph=True, allow_unused=True)
+    return tuple(
+        creation.zeros_like(x) if g is None else g for g, x in zip(found, xs, strict=True)
+    )
