@@ -257,8 +257,8 @@ ROOMS = {
         __init__ _dynamo cuda hub operators short_time
         ops
         utils
-        _subclasses accelerator ao distributions func fx onnx quasirandom vision
-        _higher_order_ops
+        _subclasses accelerator ao distributions func fx quasirandom vision
+        _higher_order_ops onnx
         jit
         export
         as_torch

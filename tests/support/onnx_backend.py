@@ -1,11 +1,14 @@
 """The cases of ONNX's own backend suite: models, their inputs, and the outputs that ONNX expects.
 
-The package `onnx` brings all of them, so nothing is fetched.
+The package `onnx` brings all of them, so nothing is fetched. As a program it prints the failures
+among a share of the cases: `python onnx_backend.py PART OF` runs part 0, 1, … of that many.
 """
 
 from __future__ import annotations
 
 import functools
+import json
+import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,19 +37,51 @@ def cases() -> dict[str, Any]:
     return {case.name: case for case in found}
 
 
+_DRAWN = "its expected numbers are one draw of NumPy's generator"
+_NEARER = "its expected numbers were rounded to float16 at each step; ours are nearer to the truth"
+_FRACTION = (
+    "its expected numbers count with a fractional length; the text of the standard, onnxruntime "
+    "and PyTorch count with the whole one"
+)
+RANDOM: dict[str, str] = {
+    **{
+        f"test_bernoulli{kind}{form}": _DRAWN
+        for kind in ("", "_double", "_seed")
+        for form in ("", "_expanded")
+    },
+    **{
+        f"test_training_dropout{kind}": _DRAWN
+        for kind in ("", "_mask", "_default", "_default_mask")
+    },
+}
+"""Cases of random numbers, with the reason: only shapes and dtypes can be compared."""
+EXCEPTIONS: dict[str, str] = {
+    "test_attention_4d_causal_fp16": _NEARER,
+    "test_attention_4d_causal_fp16_expanded": _NEARER,
+    "test_resize_downsample_scales_cubic_align_corners": _FRACTION,
+    "test_resize_downsample_scales_linear_align_corners": _FRACTION,
+}
+"""The other cases that fail, with the reason."""
+
+
+def failures(names: Sequence[str]) -> dict[str, str]:
+    """Why cases fail on tilewright."""
+    found = {name: failure(name) for name in names}
+    return {name: reason for name, reason in found.items() if reason is not None}
+
+
 def failure(name: str) -> str | None:
     """Why the case fails on tilewright, or None if it passes. A warning is a failure, too, where
     warnings are errors."""
-    case = cases()[name]
     try:
-        check(case)
+        check(cases()[name], values=name not in RANDOM)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return None
 
 
-def check(case: Any) -> None:
-    """Compare what tilewright computes with what ONNX expects."""
+def check(case: Any, values: bool = True) -> None:
+    """Compare what tilewright computes with what ONNX expects; without `values` only the form."""
     source, data = _model_and_data(case)
     model = tw.onnx.load(source)
     for inputs, expected in data:
@@ -55,7 +90,11 @@ def check(case: Any) -> None:
         outputs = found if isinstance(found, tuple) else (found,)
         assert len(outputs) == len(expected), f"{len(outputs)} outputs instead of {len(expected)}"
         for mine, other in zip(outputs, expected, strict=True):
-            compare(_array(mine), other, case.rtol, case.atol)
+            if values:
+                compare(_array(mine), other, case.rtol, case.atol)
+            else:
+                form = mine.shape, _array(mine).dtype
+                assert form == (other.shape, other.dtype), f"{form} instead of {other}"
 
 
 def compare(mine: Any, expected: Any, rtol: float, atol: float) -> None:
@@ -157,3 +196,8 @@ def _stored(folder: Path, kind: str, infos: Sequence[Any]) -> Arrays:
 
 def _plain(value: Any) -> Any:
     return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
+
+
+if __name__ == "__main__":
+    _part, _of = map(int, sys.argv[1:])
+    json.dump(failures(sorted(cases())[_part::_of]), sys.stdout)

@@ -46,15 +46,15 @@ def _read(texts: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     """Texts as numbers."""
     decoded = [t.decode() if isinstance(t, bytes) else str(t) for t in texts.reshape(-1)]
     if dtype.kind in "iu":
-        found = np.array([int(float(t)) if "." in t or "e" in t.lower() else int(t) for t in decoded])
+        found = np.array(
+            [int(float(t)) if "." in t or "e" in t.lower() else int(t) for t in decoded]
+        )
         return found.astype(dtype).reshape(texts.shape)
     return np.array([float(t) for t in decoded]).astype(dtype).reshape(texts.shape)
 
 
 @operator("Cast", either=("x",), known="function")
-def cast(
-    x: Any, *, to: int, saturate: int = 1, round_mode: str = "up", device: Any = None
-) -> Any:
+def cast(x: Any, *, to: int, saturate: int = 1, round_mode: str = "up", device: Any = None) -> Any:
     element = element_of(to)
     if _plain(x, element):  # a part of a shape stays on the host
         with np.errstate(all="ignore"):

@@ -124,7 +124,9 @@ def scan_of_batches(
         )
         for i in range(int(tensors[0].shape[0]))
     ]
-    return tuple(stack([_value(v) for v in column], device) for column in zip(*results, strict=True))
+    return tuple(
+        stack([_value(v) for v in column], device) for column in zip(*results, strict=True)
+    )
 
 
 def _value(found: Any) -> Any:

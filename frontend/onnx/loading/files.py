@@ -127,6 +127,4 @@ def _check_sizes(tensor: Any) -> None:
         return
     expected = -(-math.prod(tensor.dims) * _bits(tensor.data_type) // 8)
     if len(tensor.raw_data) != expected:
-        raise OnnxLoaderError(
-            f"{shown} has {len(tensor.raw_data)} bytes; expected {expected}"
-        )
+        raise OnnxLoaderError(f"{shown} has {len(tensor.raw_data)} bytes; expected {expected}")

@@ -113,4 +113,6 @@ def _check_growth(proto: Any) -> None:
         return total
 
     if size(proto.graph.node, ()) > LARGEST:
-        raise OnnxLoaderError(f"load: the functions of the file unfold to more than {LARGEST} nodes")
+        raise OnnxLoaderError(
+            f"load: the functions of the file unfold to more than {LARGEST} nodes"
+        )

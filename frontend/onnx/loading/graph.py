@@ -57,9 +57,7 @@ class Graph:
         """The graph as a function of its inputs."""
         return lambda *inputs: self.run(around, inputs, device)
 
-    def run(
-        self, around: Mapping[str, Value], inputs: Sequence[Value], device: Any
-    ) -> list[Value]:
+    def run(self, around: Mapping[str, Value], inputs: Sequence[Value], device: Any) -> list[Value]:
         """The outputs. around: the values outside, among which are those in `reads`."""
         if len(inputs) != len(self.inputs):
             raise ValueError(f"expected {len(self.inputs)} values, got {len(inputs)}")

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from tilewright.ir.location import at_user_line
 
 from ...nn import Module, Parameter
 from ...recording import Handle
-from ..errors import OnnxLoaderError
 from . import inputs as kinds
 from .files import Source
 from .functions import inlined

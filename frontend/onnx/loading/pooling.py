@@ -104,7 +104,9 @@ def max_unpool(
     if shape is None:
         return made
     wanted = [int(n) for n in shape]
-    return F.pad(made, [n for w, m in list(zip(wanted, natural, strict=True))[::-1] for n in (0, w - m)])
+    return F.pad(
+        made, [n for w, m in list(zip(wanted, natural, strict=True))[::-1] for n in (0, w - m)]
+    )
 
 
 @operator("LpPool")

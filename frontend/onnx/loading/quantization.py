@@ -149,9 +149,7 @@ def _product(a: Any, b: Any) -> Any:
 
 
 @operator("ConvInteger")
-def conv_integer(
-    x: Any, w: Any, x_zero: Any = None, w_zero: Any = None, **options: Any
-) -> Any:
+def conv_integer(x: Any, w: Any, x_zero: Any = None, w_zero: Any = None, **options: Any) -> Any:
     channels = [-1] + [1] * (w.dim() - 1)
     wide = _integers(x, x_zero).to(dtypes.float64)
     return conv(wide, _integers(w, w_zero, channels).to(dtypes.float64), **options).to(dtypes.int32)
@@ -201,5 +199,3 @@ def qlinear_matmul(
 
 def _one(x: Any) -> Any:
     return creation.ones((), dtype=x.dtype, device=x.device)
-
-

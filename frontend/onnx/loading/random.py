@@ -91,18 +91,16 @@ def bernoulli(x: Any, *, dtype: int | None = None, seed: float | None = None) ->
 
 
 @operator("Multinomial", known="never")
-def multinomial(
-    x: Any, *, dtype: int = 6, sample_size: int = 1, seed: float | None = None
-) -> Any:
+def multinomial(x: Any, *, dtype: int = 6, sample_size: int = 1, seed: float | None = None) -> Any:
     """Classes, drawn by probabilities whose logarithms are x[n, classes]."""
     chances = f.softmax(x.to(dtypes.float32), -1)
-    return sampling.multinomial(chances, sample_size, True, generator=_generator(seed)).to(dtype_of(dtype))
+    return sampling.multinomial(chances, sample_size, True, generator=_generator(seed)).to(
+        dtype_of(dtype)
+    )
 
 
 @operator("Dropout", since=12, host=("ratio", "training"), known="never")
-def dropout(
-    x: Any, ratio: Any = None, training: Any = None, *, seed: int | None = None
-) -> Any:
+def dropout(x: Any, ratio: Any = None, training: Any = None, *, seed: int | None = None) -> Any:
     """(x, what is kept). Only in training mode, which is an input, is anything dropped."""
     share = 0.5 if ratio is None else float(ratio.item())
     ones = creation.ones_like(x, dtype=dtypes.bool_)

@@ -36,7 +36,7 @@ def _functions(
 ) -> list[Function]:
     """The activations. Those that take an alpha or a beta take the next ones of the lists."""
     given: list[Iterator[float]] = [iter(alphas or ()), iter(betas or ())]
-    made = []
+    made: list[Function] = []
     for name in names:
         if name.lower() not in _ACTIVATIONS:
             raise ValueError(f"there is no activation {name!r}")

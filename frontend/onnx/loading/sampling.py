@@ -65,10 +65,9 @@ def deform_conv(
         low = [0, 0]
     if bias is None:
         bias = x.new_zeros(weight.shape[0])
-    return deform_conv2d(
-        x, weight, offset, mask, bias, *strides, *low, *dilations, group, offset_group,
-        mask is not None,
-    )  # fmt: skip
+    options = (*strides, *low, *dilations, group, offset_group, mask is not None)
+    moved: Any = deform_conv2d
+    return moved(x, weight, offset, mask, bias, *options)
 
 
 @operator("RoiAlign", since=16)
@@ -145,7 +144,5 @@ def _taps(
 
 
 @operator("MaxRoiPool")
-def max_roi_pool(
-    x: Any, rois: Any, *, pooled_shape: list[int], spatial_scale: float = 1.0
-) -> Any:
+def max_roi_pool(x: Any, rois: Any, *, pooled_shape: list[int], spatial_scale: float = 1.0) -> Any:
     return roi_pool(x, rois, spatial_scale, *pooled_shape)[0]

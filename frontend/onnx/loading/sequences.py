@@ -65,9 +65,7 @@ def split_to_sequence(x: Any, sizes: Any = None, *, axis: int = 0, keepdims: int
 
 
 @operator("ConcatFromSequence", either=("sequence",), known="never")
-def concat_from_sequence(
-    sequence: Any, *, axis: int, new_axis: int = 0, device: Any = None
-) -> Any:
+def concat_from_sequence(sequence: Any, *, axis: int, new_axis: int = 0, device: Any = None) -> Any:
     if new_axis:
         return stack(sequence, device, axis)
     if all(isinstance(v, Host) for v in sequence):
@@ -76,10 +74,8 @@ def concat_from_sequence(
 
 
 @operator("SequenceMap", either=("sequence", "more"), known="never")
-def sequence_map(
-    sequence: Any, *more: Any, body: Callable[..., list[Any]], outputs: int
-) -> Any:
-    """The body for each element. Other inputs are sequences of the same length, or single values."""
+def sequence_map(sequence: Any, *more: Any, body: Callable[..., list[Any]], outputs: int) -> Any:
+    """The body for each element. Other inputs are sequences of the same length, or values."""
     results: list[list[Any]] = [[] for _ in range(outputs)]
     for i, value in enumerate(sequence):
         found = body(value, *[v[i] if isinstance(v, list) else v for v in more])

@@ -82,9 +82,7 @@ _window("HammingWindow", lambda t: 25 / 46 - 21 / 46 * np.cos(t))
 _window("BlackmanWindow", lambda t: 0.42 - 0.5 * np.cos(t) + 0.08 * np.cos(2 * t))
 
 
-@operator(
-    "MelWeightMatrix", host=("bins", "length", "rate", "lowest", "highest"), known="function"
-)
+@operator("MelWeightMatrix", host=("bins", "length", "rate", "lowest", "highest"), known="function")
 def mel_weight_matrix(
     bins: Any, length: Any, rate: Any, lowest: Any, highest: Any, *, output_datatype: int = 1
 ) -> Any:
@@ -107,5 +105,3 @@ def mel_weight_matrix(
     weights = np.where(up, rising, np.where(inside, falling, 0.0))
     weights = np.where((middle == start) & (line == middle), 1.0, weights)
     return weights.astype(dtype_of(output_datatype).np)
-
-

@@ -16,8 +16,10 @@ from ..errors import OnnxLoaderError
 from .table import Operator, standard
 from .values import NARROW, Host, Narrow, Value, array_of, on_device
 
-_FAILURES = (RuntimeError, ValueError, TypeError, IndexError, KeyError, NotImplementedError)
-_FAILURES += (OverflowError, MemoryError, AssertionError)
+_FAILURES = (
+    RuntimeError, ValueError, TypeError, IndexError, KeyError, NotImplementedError, OverflowError,
+    MemoryError, AssertionError,
+)  # fmt: skip
 
 
 class Step:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -84,7 +85,7 @@ def tf_idf_vectorizer(
     pool: list[Any] = list(pool_strings if pool_int64s is None else pool_int64s)  # type: ignore[arg-type]
     grams: dict[tuple[Any, ...], int] = {}
     bounds = [*ngram_counts, len(pool)]
-    for length, (low, high) in enumerate(zip(bounds, bounds[1:], strict=False), 1):
+    for length, (low, high) in enumerate(itertools.pairwise(bounds), 1):
         for start in range(low, high, length):
             grams[tuple(pool[start : start + length])] = len(grams)
     words = texts(x) if pool_int64s is None else x

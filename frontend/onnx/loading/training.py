@@ -86,8 +86,6 @@ def momentum(
     return _each(tensors, 1, update)
 
 
-
-
 @operator("Gradient", domain=TRAINING, named=("xs", "y"), variables=("xs",), known="never")
 def gradient(*inputs: Any, xs: list[Any], y: Any, zs: Any = None) -> Any:
     """The derivatives of y, summed, by each of xs. The values are those of the graph: the node
@@ -95,6 +93,4 @@ def gradient(*inputs: Any, xs: list[Any], y: Any, zs: Any = None) -> Any:
     if any(a is not b for a, b in zip(inputs, xs, strict=False)):
         raise NotImplementedError("Gradient at other values than those that xs names")
     found = grad(y, xs, creation.ones_like(y), create_graph=True, allow_unused=True)
-    return tuple(
-        creation.zeros_like(x) if g is None else g for g, x in zip(found, xs, strict=True)
-    )
+    return tuple(creation.zeros_like(x) if g is None else g for g, x in zip(found, xs, strict=True))

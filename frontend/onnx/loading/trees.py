@@ -312,5 +312,3 @@ def _sets(values: Any, member: np.ndarray) -> np.ndarray | None:
 def tree_ensemble(x: Any, *, prepared: _Ensemble) -> Any:
     scores = prepared.forest.scores(x, prepared.how)
     return transformed(scores, prepared.transform).to(x.dtype)
-
-

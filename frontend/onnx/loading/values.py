@@ -15,7 +15,6 @@ from tilewright.ir import dtype as dtypes
 from ...functions import creation
 from ...recording import Handle
 
-
 LARGEST_HOST = 4096
 """The most elements of an integer array that counts as a shape or position."""
 

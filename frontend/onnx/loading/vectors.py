@@ -257,5 +257,3 @@ def cast_map(
         if 0 <= key < max_map:
             out[0, key] = value
     return out
-
-

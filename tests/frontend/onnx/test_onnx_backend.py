@@ -1,0 +1,65 @@
+"""The backend suite of ONNX itself: some cases on every run, all of them behind a marker."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import Any
+
+import pytest
+from paths import ROOT
+
+pytest.importorskip("onnx")
+
+import onnx_backend
+
+PARTS = 2
+SHARE = 40  # one case of so many is among the fast tests
+KNOWN = {*onnx_backend.EXCEPTIONS}
+
+
+@pytest.mark.computes
+def test_a_sample_of_the_suite() -> None:
+    names = [n for n in sorted(onnx_backend.cases()) if zlib.crc32(n.encode()) % SHARE == 0]
+    assert len(names) > 30
+    found = onnx_backend.failures(names)
+    assert found.keys() == KNOWN.intersection(names), found
+
+
+@pytest.mark.slow
+@pytest.mark.onnx
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("engine", ["llvm", "numpy"])
+def test_the_suite(engine: str, part: int, run_python: Any) -> None:
+    """What isn't among the exceptions passes, and none of the exceptions does."""
+    code = (ROOT / "tests" / "support" / "onnx_backend.py").read_text()
+    found = json.loads(run_python(code, str(part), str(PARTS), env={"TW_CPU": engine}))
+    names = sorted(onnx_backend.cases())[part::PARTS]
+    assert found.keys() == KNOWN.intersection(names), found
+
+
+def test_the_exceptions_are_cases() -> None:
+    names = onnx_backend.cases().keys()
+    assert names >= KNOWN and names >= onnx_backend.RANDOM.keys()
+    assert len(names) - len(KNOWN) - len(onnx_backend.RANDOM) >= 1990
+
+
+def test_random_numbers_are_no_constants() -> None:
+    """What the suite can't compare: two calls draw differently, and a seed the same."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    import tilewright as tw
+
+    def model(**options: Any) -> Any:
+        node = helper.make_node("RandomNormal", [], ["y"], shape=[4000], mean=3.0, scale=2.0, **options)
+        output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4000])
+        graph = helper.make_graph([node], "g", [], [output])
+        return tw.onnx.load(helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 22)]))
+
+    free, seeded = model(), model(seed=1.5)
+    first, second = free(), free()
+    assert not first.equal(second)
+    assert seeded().equal(seeded())
+    for drawn in (first, seeded()):
+        assert abs(drawn.mean().item() - 3) < 0.15 and abs(drawn.std().item() - 2) < 0.15
