@@ -17,6 +17,7 @@ from tilewright.runtime.files import is_plain
 
 from .as_torch import as_torch
 from .errors import user_errors
+from .run_onnx import run_onnx
 from .tune import tune
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ app = typer.Typer(
 
 app.add_typer(tune, name="tune")
 app.add_typer(as_torch, name="as-torch")
+app.command("run-onnx")(run_onnx)
 
 
 class Stage(str, enum.Enum):

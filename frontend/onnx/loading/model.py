@@ -32,7 +32,8 @@ class OnnxModel(Module):
     even in train mode. A sequence is a list. Values of dtypes that tensors don't have, such as int4
     and strings, are NumPy arrays.
 
-    metadata: what the file tells of itself: its producer, its operator sets, its own properties.
+    inputs: name, dtype and sizes of each input. outputs: the names of the outputs. metadata: what
+    the file tells of itself: its producer, its operator sets, its own properties.
     """
 
     def __init__(self, source: Source):
@@ -44,7 +45,8 @@ class OnnxModel(Module):
         for graph in self._graph.nested():
             self._take_initializers(graph, source)
         infos = {i.name: i for i in proto.graph.input}
-        self._inputs = [kinds.Input(infos[name]) for name in self._graph.inputs]
+        self.inputs = [kinds.Input(infos[name]) for name in self._graph.inputs]
+        self.outputs = list(self._graph.outputs)
         self.eval()
 
     def _take_initializers(self, graph: Graph, source: Source) -> None:
@@ -95,23 +97,22 @@ class OnnxModel(Module):
         return found[0] if len(found) == 1 else tuple(found)
 
     def _arguments(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
-        names = [i.name for i in self._inputs]
+        names = [i.name for i in self.inputs]
         values = dict(zip(names, inputs, strict=False))
-        wanted = ", ".join(map(str, self._inputs))
+        wanted = ", ".join(map(str, self.inputs))
         if len(inputs) > len(names) or values.keys() & named or {*values, *named} != {*names}:
             got = ", ".join([str(len(inputs)), *named])
             raise TypeError(f"expected the inputs {wanted}; got {got}{at_user_line()}")
         values.update(named)
         sizes: dict[str, int] = {}
-        found = [given(values[each.name]) for each in self._inputs]
-        for each, value in zip(self._inputs, found, strict=True):
+        found = [given(values[each.name]) for each in self.inputs]
+        for each, value in zip(self.inputs, found, strict=True):
             each.check(value, sizes)
         return found
 
     def extra_repr(self) -> str:
-        inputs = ", ".join(map(str, self._inputs))
-        outputs = ", ".join(self._graph.outputs)
-        return f"{inputs} -> {outputs}, {len(self._graph.steps)} nodes"
+        inputs = ", ".join(map(str, self.inputs))
+        return f"{inputs} -> {', '.join(self.outputs)}, {len(self._graph.steps)} nodes"
 
 
 def _free(owner: Module, name: str, table: Mapping[str, Any]) -> str:
