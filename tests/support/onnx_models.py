@@ -16,7 +16,8 @@ RNG = np.random.default_rng(0)
 
 
 Node = tuple[Any, ...]
-"""(operator, inputs, outputs, attributes), names with blanks between them."""
+"""(operator, inputs, outputs, attributes), names with blanks between them. `ai.onnx.ml:Scaler` is
+an operator of another domain."""
 
 
 def normal(*shape: int) -> np.ndarray:
@@ -33,15 +34,17 @@ def model_of(
     weights: Mapping[str, np.ndarray],
     outputs: str = "y",
     opset: int = 18,
+    domains: Mapping[str, int] | None = None,
 ) -> Any:
     """A ModelProto. inputs: sizes of floats by name, each a number or a name; or (dtype, sizes)."""
     made = []
     for i, (op_type, reads, writes, *rest) in enumerate(nodes):
         names = ["" if n == "-" else n for n in reads.split()]
         attributes = rest[0] if rest else {}
-        made.append(
-            helper.make_node(op_type, names, writes.split(), name=f"{op_type}_{i}", **attributes)
-        )
+        domain, _, plain = op_type.rpartition(":")
+        node = helper.make_node(plain, names, writes.split(), name=f"{plain}_{i}", **attributes)
+        node.domain = domain
+        made.append(node)
     given = []
     for name, sizes in inputs.items():
         dtype, sizes = sizes if isinstance(sizes, tuple) else (TensorProto.FLOAT, sizes)
@@ -53,7 +56,8 @@ def model_of(
         [helper.make_value_info(n, onnx.TypeProto()) for n in outputs.split()],
         [numpy_helper.from_array(np.asarray(v), n) for n, v in weights.items()],
     )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    imports = [helper.make_opsetid(*each) for each in {"": opset, **(domains or {})}.items()]
+    proto = helper.make_model(graph, opset_imports=imports, ir_version=8)
     return onnx.shape_inference.infer_shapes(proto)
 
 

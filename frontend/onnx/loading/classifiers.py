@@ -141,12 +141,11 @@ def svm_classifier(
         columns[first, p] = weights[j - 1, first]
         columns[second, p] = weights[i, second]
     decisions = near @ tensor_of(columns, x.device) + _rows(rho, 1, x.device)
-    won = _votes(decisions, pairs, classes)
+    label = labelled(f.argmax(_votes(decisions, pairs, classes), 1), labels)
     if prob_a:
         a, b = _rows(prob_a, 1, x.device), _rows(prob_b or [], 1, x.device)
         shares = _coupled(f.sigmoid(-(decisions * a + b)), pairs, classes)
-        return labelled(f.argmax(shares, 1), labels), transformed(shares, post_transform)
-    label = labelled(f.argmax(won, 1), labels)
+        return label, transformed(shares, post_transform)
     if classes == 2:  # the score of the first class, against and for
         scores = f.cat([decisions, -decisions], 1)
         return label, transformed(scores, post_transform)

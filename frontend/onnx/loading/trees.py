@@ -48,21 +48,22 @@ class Forest:
     roots: np.ndarray
 
     def __post_init__(self) -> None:
-        self.depth = self._depth()
+        self.depth, self.met = self._measured()
         self.modes = [m for m in _MODES if (self.mode == m).any()]
         self._tensors: dict[Any, dict[str, Any]] = {}
 
-    def _depth(self) -> int:
-        """The most steps from a root to a leaf. A cycle is an error."""
+    def _measured(self) -> tuple[int, int]:
+        """(the most steps from a root to a leaf, how many nodes are met). A cycle is an error."""
         count = len(self.yes)
         for nexts in (self.yes, self.no):
             if len(nexts) and not (0 <= nexts.min() <= nexts.max() < count):
                 raise ValueError("a node's branch leads to no node")
-        at, depth = np.unique(self.roots), 0
+        at, depth, met = np.unique(self.roots), 0, 0
         while True:
             inner = at[self.mode[at] != _LEAF]
+            met += at.size
             if not inner.size:
-                return depth
+                return depth, met
             if depth > count:
                 raise ValueError("a tree has a cycle")
             at, depth = np.unique(np.concatenate([self.yes[inner], self.no[inner]])), depth + 1
@@ -128,7 +129,6 @@ def _by_names(a: Mapping[str, Any], kind: str, targets: int) -> Forest:
     place = {name: i for i, name in enumerate(names)}
     mode = np.array(a["nodes_modes"], object)
     leaf = mode == _LEAF
-    own = np.arange(len(names))
 
     def nexts(key: str) -> np.ndarray:
         given = a[key]
@@ -140,6 +140,7 @@ def _by_names(a: Mapping[str, Any], kind: str, targets: int) -> Forest:
 
     yes, no = nexts("nodes_truenodeids"), nexts("nodes_falsenodeids")
     followed = set(yes[~leaf].tolist()) | set(no[~leaf].tolist())
+    roots = [i for i in range(len(names)) if i not in followed]
     values = a.get("nodes_values_as_tensor")
     value = _numbers(a["nodes_values"]) if values is None else np.asarray(values)
     given = a.get(f"{kind}_weights_as_tensor")
@@ -151,7 +152,7 @@ def _by_names(a: Mapping[str, Any], kind: str, targets: int) -> Forest:
         weights[place[tree, node], target] += weight
         reached[place[tree, node], target] = True
     tracks = a.get("nodes_missing_value_tracks_true") or [0] * len(names)
-    return Forest(
+    forest = Forest(
         feature=np.where(leaf, 0, _numbers(a["nodes_featureids"], np.int64)),
         value=value,
         mode=mode,
@@ -161,8 +162,11 @@ def _by_names(a: Mapping[str, Any], kind: str, targets: int) -> Forest:
         members=None,
         weights=weights,
         reached=reached,
-        roots=np.array([i for i in own if i not in followed], np.int64),
+        roots=np.array(roots, np.int64),
     )
+    if forest.met != len(names):
+        raise ValueError("the nodes of a tree have a cycle, or don't hang together")
+    return forest
 
 
 @dataclass
@@ -240,8 +244,10 @@ def tree_ensemble_classifier(x: Any, *, prepared: _Classifier) -> Any:
     if not p.shares:
         return classified(score.unsqueeze(1), p.labels, p.transform)
     label = labelled((score > 0.5).to(dtypes.int64), p.labels)
-    both = f.stack([1 - score, score], 1)
-    return label, transformed(both, p.transform)
+    if p.transform == "LOGISTIC":
+        score = f.sigmoid(score)
+        return label, f.stack([1 - score, score], 1)
+    return label, transformed(f.stack([1 - score, score], 1), p.transform)
 
 
 # ---- TreeEnsemble ------------------------------------------------------------------------------

@@ -52,10 +52,14 @@ def test_random_numbers_are_no_constants() -> None:
     import tilewright as tw
 
     def model(**options: Any) -> Any:
-        node = helper.make_node("RandomNormal", [], ["y"], shape=[4000], mean=3.0, scale=2.0, **options)
+        node = helper.make_node(
+            "RandomNormal", [], ["y"], shape=[4000], mean=3.0, scale=2.0, **options
+        )
         output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4000])
         graph = helper.make_graph([node], "g", [], [output])
-        return tw.onnx.load(helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 22)]))
+        return tw.onnx.load(
+            helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 22)])
+        )
 
     free, seeded = model(), model(seed=1.5)
     first, second = free(), free()
