@@ -24,7 +24,7 @@ def _binary(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _placed(b: Any, rank: int, axis: int) -> Any:
-    """b with ones behind it, so that its first dimension is `axis`. Before opset 7 nodes said so."""
+    """b with ones behind it: its first dimension is `axis`. Before opset 7 nodes said so."""
     return b.reshape([*b.shape] + [1] * (rank - axis % rank - b.dim()))
 
 

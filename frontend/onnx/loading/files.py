@@ -48,7 +48,7 @@ class Source:
         _check_sizes(tensor)
         try:
             return self._external(tensor) if external else onnx.numpy_helper.to_array(tensor)
-        except OnnxLoaderError:
+        except (OnnxLoaderError, OSError):
             raise
         except Exception as error:
             raise OnnxLoaderError(f"load: the weight {tensor.name!r}: {error}") from error

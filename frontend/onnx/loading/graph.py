@@ -9,7 +9,7 @@ from typing import Any
 
 from ...autograd import enable_grad
 from ..errors import OnnxLoaderError
-from .step import Step
+from .step import FAILURES, Step
 from .table import find, standard
 from .values import Host, Narrow, Value, on_device
 
@@ -40,7 +40,7 @@ class Graph:
         own.update(name for step in self.steps for name in step.outputs)
         reads = [name for step in self.steps for name in step.reads] + self.outputs
         self.reads = [name for name in dict.fromkeys(reads) if name not in own]
-        missing = [n for n in self.outputs if n not in own and n not in around]
+        missing = [n for n in self.outputs if not n or (n not in own and n not in around)]
         if missing:
             raise OnnxLoaderError(f"load: nothing computes the output {missing[0]!r}")
         self._drops = _last_uses(self.steps, self.outputs)
@@ -114,7 +114,14 @@ def _steps(nodes: Sequence[Any], opsets: Mapping[str, int], known: frozenset[str
             for a in node.attribute
             if a.type == kinds.GRAPH
         }
-        step = Step(node, operator, opset, graphs)
+        try:
+            step = Step(node, operator, opset, graphs)
+        except FAILURES as error:
+            if isinstance(error, OnnxLoaderError):
+                raise
+            raise OnnxLoaderError(
+                f"load: the node {shown!r} ({node.op_type}) has a wrong attribute: {error}"
+            ) from error
         twice = [name for name in step.outputs if name in computed]
         if twice:
             raise OnnxLoaderError(f"load: {step} computes {twice[0]!r}, as an earlier node does")

@@ -36,11 +36,14 @@ class Input:
             return
         if which != "tensor_type":
             raise OnnxLoaderError(
-                f"load: the input {self.name!r} is a {str(which).removesuffix('_type')}: expected a "
-                "tensor, a sequence or an optional"
+                f"load: the input {self.name!r} is a {str(which).removesuffix('_type')}: "
+                "expected a tensor, a sequence or an optional"
             )
         tensor = kind.tensor_type
-        self.dtype = element_of(tensor.elem_type)
+        try:
+            self.dtype = element_of(tensor.elem_type)
+        except TypeError as error:
+            raise OnnxLoaderError(f"load: the input {self.name!r}: {error}") from None
         self.sizes: list[Any] | None = None
         if tensor.HasField("shape"):
             self.sizes = [

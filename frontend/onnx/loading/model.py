@@ -9,18 +9,24 @@ from tilewright.ir.location import at_user_line
 
 from ...nn import Module, Parameter
 from ...recording import Handle
+from ..errors import OnnxLoaderError
 from . import inputs as kinds
 from .files import Source
 from .functions import inlined
 from .graph import Graph
-from .step import Step, dense
+from .step import FAILURES, Step, dense
 from .table import standard
 from .values import LARGEST_HOST, NARROW, Host, Narrow, given, returned, tensor_of
 
 
 def read(source: Any) -> OnnxModel:
     """Read a model from a file (a path or a binary stream), a ModelProto or an ONNXProgram."""
-    return OnnxModel(Source(source))
+    try:
+        return OnnxModel(Source(source))
+    except (OnnxLoaderError, OSError):
+        raise
+    except FAILURES as error:
+        raise OnnxLoaderError(f"load: the model is damaged: {error!r}") from error
 
 
 class OnnxModel(Module):

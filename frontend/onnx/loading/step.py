@@ -16,10 +16,11 @@ from ..errors import OnnxLoaderError
 from .table import Operator, standard
 from .values import NARROW, Host, Narrow, Value, array_of, on_device
 
-_FAILURES = (
-    RuntimeError, ValueError, TypeError, IndexError, KeyError, NotImplementedError, OverflowError,
-    MemoryError, AssertionError,
+FAILURES = (
+    RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, MemoryError,
+    AssertionError,
 )  # fmt: skip
+"""What wrong models and inputs raise in the functions of operators."""
 
 
 class Step:
@@ -73,7 +74,7 @@ class Step:
     def _prepared(self, prepare: Any) -> dict[str, Any]:
         try:
             return {"prepared": prepare(**self.attributes)}
-        except _FAILURES as error:
+        except FAILURES as error:
             raise OnnxLoaderError(f"load: {self} can't be computed: {error}") from error
 
     def _bind(self) -> list[str]:
@@ -112,7 +113,7 @@ class Step:
                 outputs = self._compute(inputs, bodies | named, device)
         except (OutOfMemoryError, OnnxLoaderError):
             raise
-        except _FAILURES as error:
+        except FAILURES as error:
             raise OnnxLoaderError(f"{self} failed: {error or type(error).__name__}") from error
         if len(outputs) < len(self.outputs):
             lacking = self.outputs[len(outputs) :]

@@ -43,7 +43,11 @@ def string_split(x: Any, *, delimiter: str = "", maxsplit: int = -1) -> Any:
 
 @operator("RegexFullMatch", host=("x",), known="function")
 def regex_full_match(x: Any, *, pattern: str) -> Any:
-    matched = [re.fullmatch(pattern, t) is not None for t in texts(x).reshape(-1)]
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"the pattern {pattern!r}: {error}") from None
+    matched = [compiled.fullmatch(t) is not None for t in texts(x).reshape(-1)]
     return np.array(matched, np.bool_).reshape(x.shape)
 
 

@@ -215,17 +215,17 @@ def test_arguments() -> None:
 
 def test_missing_operators_are_all_named() -> None:
     nodes: list[Node] = [
-        ("QuantizeLinear", "x scale", "q"),
-        ("DequantizeLinear", "q scale", "d"),
-        ("QuantizeLinear", "d scale", "q2"),
-        ("DequantizeLinear", "q2 scale", "y"),
+        ("own:Turn", "x scale", "q"),
+        ("NoSuchThing", "q scale", "d"),
+        ("own:Turn", "d scale", "q2"),
+        ("NoSuchThing", "q2 scale", "y"),
     ]
-    proto = model_of(nodes, {"x": [4]}, {"scale": np.float32(0.1)})
+    proto = model_of(nodes, {"x": [4]}, {"scale": np.float32(0.1)}, domains={"own": 1})
     with pytest.raises(OnnxLoaderError) as caught:
         load(proto)
     assert str(caught.value) == (
-        "load: there is no function for the operators QuantizeLinear (node 'QuantizeLinear_0'), "
-        "DequantizeLinear (node 'DequantizeLinear_1')"
+        "load: there is no function for the operators own.Turn (node 'Turn_0'), "
+        "NoSuchThing (node 'NoSuchThing_1')"
     )
 
 

@@ -228,7 +228,7 @@ def test_a_cycle_in_a_tree() -> None:
         target_treeids=[t for t, _ in leaves], target_nodeids=[n for _, n in leaves],
         target_ids=[0] * len(leaves), target_weights=floats(len(leaves)), **nodes,
     )  # fmt: skip
-    with pytest.raises(OnnxLoaderError, match="TreeEnsembleRegressor.*cycle"):
+    with pytest.raises(OnnxLoaderError, match=r"TreeEnsembleRegressor.*cycle"):
         load(proto)(tw.tensor(DATA))
 
 
