@@ -115,8 +115,12 @@ def load(f: Any) -> Any:
 
     The module takes the graph's inputs, in order or by name, and returns its output, or a tuple of
     outputs. Initializers become its parameters and buffers, with their own names; numbers and small
-    arrays of integers become part of the graph. Supports opset 7 and newer. Missing operators raise
-    OnnxLoaderError, which names all of them.
+    arrays of integers become part of the graph. A sequence is a list; texts, and numbers of dtypes
+    that tensors don't have, such as int4, are NumPy arrays. `metadata`, `inputs` and `outputs` tell
+    about the file.
+
+    Supports opset 7 and newer, and much of what is older. Missing operators raise OnnxLoaderError,
+    which names all of them, and so does a file that is damaged or means harm.
     """
     from .package import require_onnx
 

@@ -75,6 +75,11 @@ def swish(x: Any, *, alpha: float = 1.0) -> Any:
     return F.silu(x) if alpha == 1 else x * f.sigmoid(x * alpha)
 
 
+@operator("SwiGLU")
+def swiglu(gate: Any, x: Any, *, alpha: float = 1.0) -> Any:
+    return swish(gate, alpha=alpha) * x
+
+
 @operator("Softplus")
 def softplus(x: Any) -> Any:
     return F.softplus(x)

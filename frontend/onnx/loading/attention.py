@@ -301,8 +301,3 @@ def causal_conv_with_state(
     elif activation != "none":
         raise ValueError(f"expected the activation silu, swish or none, got {activation!r}")
     return y, whole[..., whole.shape[2] - before :]
-
-
-@operator("SwiGLU")
-def swiglu(gate: Any, x: Any, *, alpha: float = 1.0) -> Any:
-    return gate * f.sigmoid(gate * alpha) * x

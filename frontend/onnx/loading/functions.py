@@ -33,7 +33,7 @@ def inlined(proto: Any) -> Any:
         names = {
             (n.domain, n.op_type)
             for n in _nodes(proto.graph.node)
-            if find(standard(n.domain), n.op_type, opsets.get(standard(n.domain), 1)) is None
+            if find(n.op_type, opsets.get(standard(n.domain), 1), standard(n.domain)) is None
         }
         wanted = sorted(name for name in names if _has_body(*name, opsets))
         if not wanted:

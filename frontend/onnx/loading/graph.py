@@ -100,7 +100,7 @@ def _steps(nodes: Sequence[Any], opsets: Mapping[str, int], known: frozenset[str
     for node in nodes:
         domain = standard(node.domain)
         opset = opsets.get(domain, 1)
-        operator = find(domain, node.op_type, opset)
+        operator = find(node.op_type, opset, domain)
         shown = node.name or next(iter(node.output), "")
         if operator is None:
             missing.setdefault(f"{domain}.{node.op_type}" if domain else node.op_type, shown)

@@ -16,6 +16,11 @@ from .table import operator
 from .values import LARGEST_HOST, NARROW, Host, dtype_of
 
 
+@operator("Identity", either=("x",), known="never")
+def identity(x: Any) -> Any:
+    return x
+
+
 @operator("Shape")
 def shape(x: Any, *, start: int = 0, end: int | None = None) -> Any:
     return np.array(tuple(x.shape)[start:end], np.int64)

@@ -99,8 +99,3 @@ def optional_get_element(value: Any) -> Any:
     if value is None:
         raise ValueError("the optional is empty")
     return value
-
-
-@operator("Identity", either=("x",), known="never")
-def identity(x: Any) -> Any:
-    return x

@@ -106,8 +106,11 @@ class Step:
                 return outputs
         bodies = {name: graph.bind(values, device) for name, graph in self.graphs.items()}
         try:
+            reference = None
             if known and self.operator.known == "reference":
-                outputs = self._compute_on_host(inputs)
+                reference = _reference(self._proto, self.opset)
+            if reference is not None:
+                outputs = self._compute_on_host(reference, inputs)
             else:
                 named = {a: _found(values, self.attributes[a]) for a in self.operator.named}
                 outputs = self._compute(inputs, bodies | named, device)
@@ -168,13 +171,12 @@ class Step:
             for v in outputs
         ]
 
-    def _compute_on_host(self, inputs: Sequence[Value]) -> list[Value]:
+    def _compute_on_host(self, reference: Any, inputs: Sequence[Value]) -> list[Value]:
         """Compute by ONNX's reference implementation in NumPy: for shapes, and values that depend
         on constants alone."""
-        reference = _reference(self._proto, self.opset)
         feed = {n: v.array for n, v in zip(self.inputs, inputs, strict=True) if v is not None}
         with np.errstate(all="ignore"):
-            return [Host(v) for v in reference.run(None, feed)]
+            return [_value(v) for v in reference.run(None, feed)]
 
 
 def _list(names: Any) -> Sequence[str]:
@@ -188,7 +190,9 @@ def _found(values: Mapping[str, Value], names: Any) -> Any:
 
 def _value(found: Any) -> Value:
     """What a function returns, as a value."""
-    if found is None or isinstance(found, (Handle, Host, Narrow, list)):
+    if isinstance(found, list):
+        return [_value(v) for v in found]
+    if found is None or isinstance(found, (Handle, Host, Narrow, dict)):
         return found
     return Host(found)
 
@@ -221,7 +225,7 @@ def dense(sparse: Any) -> np.ndarray:
 
 @functools.lru_cache(maxsize=4096)
 def _reference(proto: bytes, opset: int) -> Any:
-    """A reference evaluator for a single node."""
+    """A reference evaluator for a single node, or None if ONNX has none for its operator."""
     import onnx
     from onnx.reference import ReferenceEvaluator
 
@@ -234,7 +238,10 @@ def _reference(proto: bytes, opset: int) -> Any:
         [node], "node", untyped(list(dict.fromkeys(node.input))), untyped(node.output)
     )
     imports = [onnx.helper.make_opsetid(standard(node.domain), opset)]
-    return ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=imports))
+    try:
+        return ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=imports))
+    except NotImplementedError:
+        return None
 
 
 def _equal(a: np.ndarray, b: Any) -> bool:

@@ -122,7 +122,7 @@ def _complete() -> dict[tuple[str, str], list[Operator]]:
     return _TABLE
 
 
-def find(domain: str, name: str, opset: int) -> Operator | None:
+def find(name: str, opset: int, domain: str = "") -> Operator | None:
     """The operator's version for `opset` of its domain, or None."""
     versions = [o for o in _complete().get((domain, name), ()) if o.since <= opset]
     return max(versions, key=lambda o: o.since, default=None)
@@ -136,3 +136,8 @@ def standard(domain: str) -> str:
 def names() -> list[tuple[str, str]]:
     """(domain, name) of all operators that have a function."""
     return sorted(_complete())
+
+
+def file_of(domain: str, name: str) -> str:
+    """The family in whose module the operator's function is."""
+    return _complete()[domain, name][0].function.__module__.rpartition(".")[2]

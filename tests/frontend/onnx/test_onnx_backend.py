@@ -44,6 +44,17 @@ def test_the_exceptions_are_cases() -> None:
     assert len(names) - len(KNOWN) - len(onnx_backend.RANDOM) >= 1990
 
 
+def test_the_page_has_all_operators() -> None:
+    """`tools/onnx_suite.py --page` writes it."""
+    from tilewright.onnx.loading import table
+
+    page = (ROOT / "docs" / "onnx_loading.md").read_text(encoding="utf-8")
+    told = {**onnx_backend.EXCEPTIONS, **onnx_backend.RANDOM}
+    lacking = [n for _, n in table.names() if f"`{n}`" not in page]
+    lacking += [n for n, reason in told.items() if f"`{n}`" not in page or reason not in page]
+    assert not lacking, f"run tools/onnx_suite.py --page: {lacking}"
+
+
 def test_random_numbers_are_no_constants() -> None:
     """What the suite can't compare: two calls draw differently, and a seed the same."""
     import onnx

@@ -253,8 +253,8 @@ def test_functions_of_the_file_and_of_onnx(monkeypatch: Any) -> None:
         monkeypatch.setattr(
             module,
             "find",
-            lambda d, n, o, find=find: (
-                None if n in ("Mish", "SoftmaxCrossEntropyLoss") else find(d, n, o)
+            lambda n, o, d, find=find: (
+                None if n in ("Mish", "SoftmaxCrossEntropyLoss") else find(n, o, d)
             ),
         )
     (found,) = ours(load(proto), x, target)

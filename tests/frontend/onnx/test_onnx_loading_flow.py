@@ -49,6 +49,8 @@ def doubling() -> Any:
         "again s2 sum",
     )
     body.output[0].type.tensor_type.elem_type = TensorProto.BOOL
+    for info in body.input:
+        info.type.tensor_type.shape.SetInParent()
     nodes: list[Any] = [("Loop", "most true x", "y sums", {"body": body})]
     weights = {"true": np.array(True), "most": np.array(50)}
     return model_of(nodes, {"x": [3], "limit": []}, weights, "y sums")
@@ -110,8 +112,10 @@ def test_recurrent_layers(kind: str, direction: str) -> None:
         "h": normal(count, n, hidden), "c": normal(count, n, hidden),
         "p": normal(count, 3 * hidden),
     }  # fmt: skip
-    options: dict[str, Any] = {"hidden_size": hidden, "direction": direction, "clip": 2.5}
+    options: dict[str, Any] = {"hidden_size": hidden, "direction": direction}
     reads, outputs = "x w r b lengths h", "y last"
+    if kind != "LSTM":  # of which onnxruntime doesn't clip what h reads
+        options["clip"] = 2.5
     if kind == "LSTM":
         reads, outputs = f"{reads} c p", f"{outputs} cell"
     if kind == "GRU":
