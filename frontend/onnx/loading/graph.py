@@ -23,14 +23,15 @@ class Graph:
     opsets: the version of each domain. around: the names that are known outside.
 
     inputs: without those that have an initializer. reads: the names that the graph takes from
-    outside. constants, weights: the values of its initializers, which the model fills in; a weight
-    is a module, the name of its attribute, and the NumPy dtype of a Narrow.
+    outside. initializers: as they are in the file. constants, weights: their values, which the
+    model fills in; a weight is a module, the name of its attribute, and the NumPy dtype of a
+    Narrow.
     """
 
     def __init__(self, proto: Any, opsets: Mapping[str, int], around: frozenset[str] = frozenset()):
         initialized = {i.name for i in proto.initializer}
         initialized |= {i.values.name for i in proto.sparse_initializer}
-        self.proto = proto
+        self.initializers = [*proto.initializer, *proto.sparse_initializer]
         self.inputs = [i.name for i in proto.input if i.name not in initialized]
         self.outputs = [o.name for o in proto.output]
         self.constants: dict[str, Host] = {}

@@ -62,9 +62,10 @@ class OnnxModel(Module):
             for step in inner.steps:
                 for place, name in enumerate(step.inputs):
                     uses.setdefault(name, []).append((step, place))
-        arrays = {i.name: source.array(i) for i in graph.proto.initializer}
-        arrays.update((i.values.name, dense(i)) for i in graph.proto.sparse_initializer)
-        for name, array in arrays.items():
+        for initializer in graph.initializers:
+            sparse = hasattr(initializer, "indices")
+            name = initializer.values.name if sparse else initializer.name
+            array = dense(initializer) if sparse else source.array(initializer)
             floating = array.dtype.kind in "fc" or array.dtype.name.startswith(("bfloat", "float"))
             small = array.ndim == 0 if floating else array.size <= LARGEST_HOST
             readers = uses.get(name, [])
@@ -82,6 +83,7 @@ class OnnxModel(Module):
             trained = floating and not state and narrow is None
             owner, attribute = self._keep(name, tensor_of(array), trained)
             graph.weights[name] = owner, attribute, narrow
+        graph.initializers = []  # which hold the file's bytes
 
     def _keep(self, name: str, tensor: Any, trained: bool) -> tuple[Module, str]:
         """Keep a weight in nested modules, one for each dot of its name, so that state dicts have

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...functions import creation
+from ...nn.functional import root
 from .api import F, f
 from .table import operator
 
@@ -102,6 +103,45 @@ def _run(
     return y, *ends
 
 
+def _layer(
+    function: Any,
+    x: Any,
+    weights: Sequence[Any],
+    states: Sequence[Any],
+    direction: str,
+    layout: int,
+    order: Sequence[int],
+) -> Any:
+    """A layer with PyTorch's equations, whose times are one loop of the graph.
+
+    function: torch.lstm or one of its kin. order: the places of PyTorch's gates among ONNX's.
+    """
+    w, r, b = weights
+    count, hidden = w.shape[0], r.shape[2]
+    if layout:
+        x, states = x.transpose(0, 1), [s if s is None else s.transpose(0, 1) for s in states]
+    backward = direction == "reverse"
+    x = f.flip(x, (0,)) if backward else x
+    zeros = creation.zeros((count, x.shape[1], hidden), dtype=x.dtype, device=x.device)
+    states = [zeros if s is None else s for s in states]
+
+    def gates(parameter: Any) -> Any:
+        parts = f.split(parameter, hidden, 0)
+        return parameter if len(parts) == 1 else f.cat([parts[i] for i in order], 0)
+
+    parameters = []
+    for d in range(count):
+        biases = [] if b is None else _bias(b, d, len(order), hidden)
+        parameters += [gates(p) for p in (w[d], r[d], *biases)]
+    options = (b is not None, 1, 0.0, False, count == 2, False)
+    y, *ends = function(x, states if len(states) > 1 else states[0], parameters, *options)
+    y = f.flip(y, (0,)) if backward else y
+    y = y.reshape(*y.shape[:2], count, hidden)  # [time, n, directions, hidden]
+    if layout:
+        return y.transpose(0, 1), *(e.transpose(0, 1) for e in ends)
+    return y.transpose(1, 2), *ends
+
+
 def _bias(b: Any, d: int, parts: int, hidden: int) -> tuple[Any, Any]:
     """The biases of W and of R."""
     if b is None:
@@ -135,6 +175,9 @@ def lstm(
     layout: int = 0,
 ) -> Any:
     names = _names(activations, ("Sigmoid", "Tanh", "Tanh"), w.shape[0])
+    plain = lengths is None and clip is None and peephole is None and not input_forget
+    if plain and names == ["Sigmoid", "Tanh", "Tanh"] * w.shape[0]:
+        return _layer(root.lstm, x, (w, r, b), (h, c), direction, layout, (0, 2, 3, 1))
     functions = _functions(names, activation_alpha, activation_beta, clip)
     hidden = r.shape[2]
 
@@ -178,6 +221,9 @@ def gru(
     linear_before_reset: int = 0,
 ) -> Any:
     names = _names(activations, ("Sigmoid", "Tanh"), w.shape[0])
+    plain = lengths is None and clip is None and linear_before_reset
+    if plain and names == ["Sigmoid", "Tanh"] * w.shape[0]:
+        return _layer(root.gru, x, (w, r, b), (h,), direction, layout, (1, 0, 2))
     functions = _functions(names, activation_alpha, activation_beta, clip)
     hidden = r.shape[2]
 
@@ -223,6 +269,9 @@ def rnn(
     layout: int = 0,
 ) -> Any:
     names = _names(activations, ("Tanh",), w.shape[0])
+    kinds = {"Tanh": root.rnn_tanh, "Relu": root.rnn_relu}
+    if lengths is None and clip is None and names == [names[0]] * w.shape[0] and names[0] in kinds:
+        return _layer(kinds[names[0]], x, (w, r, b), (h,), direction, layout, (0,))
     functions = _functions(names, activation_alpha, activation_beta, clip)
 
     def step_of(d: int, w: Any, x: Any) -> tuple[Any, Step]:

@@ -50,7 +50,7 @@ Known = Literal["reference", "function", "never"]
 
 @dataclass(frozen=True)
 class Operator:
-    """The implementation of an ONNX operator from opset `since` on.
+    """The implementation of the ONNX operator `name` of `domain`, from opset `since` on.
 
     function: takes the inputs in order and the attributes by name. A missing input is not passed,
         or is None. Some inputs have the names of the attributes that they were in old opsets. A
@@ -69,6 +69,8 @@ class Operator:
         NumPy, or the function as ever. `never`: it runs each time, as random numbers differ.
     """
 
+    name: str
+    domain: str
     since: int
     function: Function
     host: frozenset[str]
@@ -79,6 +81,9 @@ class Operator:
     named: frozenset[str] = frozenset()
     variables: frozenset[str] = frozenset()
     prepare: Function | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return find, (self.name, self.since, self.domain)
 
     @functools.cached_property
     def signature(self) -> inspect.Signature:
@@ -106,8 +111,8 @@ def operator(
     def register(function: Function) -> Function:
         sets = frozenset(host), frozenset(either), frozenset(state)
         by_name = frozenset(named), frozenset(variables)
-        made = Operator(since, function, *sets, moves, known, *by_name, prepare)
         for name in names:
+            made = Operator(name, domain, since, function, *sets, moves, known, *by_name, prepare)
             _TABLE.setdefault((domain, name), []).append(made)
         return function
 
