@@ -33,6 +33,8 @@ given when the model runs; other arrays are initializers, and None is one that i
 
 IMAGE, ROWS = real(2, 4, 9, 7), real(3, 5)
 KERNEL = real(6, 4, 3, 2)
+GRID = RNG.uniform(-1.2, 1.2, (2, 5, 6, 2)).astype(np.float32)
+ROIS = np.array([[0, 0, 4, 5], [1, 2, 6, 7], [2, 1, 3, 3]], np.float32)
 CONV = [IMAGE, [KERNEL]]
 UP = [real(2, 4, 5, 3), [real(4, 3, 3, 2)], [real(3)]]
 NORM = [IMAGE, [real(4)], [real(4)]]
@@ -69,6 +71,37 @@ CASES = [
     case("GroupNormalization", [IMAGE, [real(2)], [real(2)]], num_groups=2),
     case("GroupNormalization", NORM, opset=21, num_groups=2),
     case("LpNormalization", [ROWS], axis=0, p=2),
+    case("LpPool", [IMAGE], kernel_shape=[3, 2], strides=[2, 1], p=2),
+    case("GlobalLpPool", [IMAGE], p=2),
+    case("AveragePool", [IMAGE], opset=19, kernel_shape=[3, 2], dilations=[2, 2], pads=[1, 1, 0, 1]),
+    case("GridSample", [IMAGE, [GRID]], opset=20),
+    case("GridSample", [IMAGE, [GRID]], opset=20, mode="nearest", padding_mode="border"),
+    case("GridSample", [IMAGE, [GRID]], opset=20, mode="cubic", padding_mode="reflection",
+         align_corners=1),
+    case("AffineGrid", [real(2, 2, 3), [ints(2, 4, 5, 6)]], opset=20),
+    case("RoiAlign", [IMAGE, [ROIS], [ints(0, 1, 1)]], output_height=2, output_width=3,
+         sampling_ratio=2, spatial_scale=0.9),
+    case("RoiAlign", [IMAGE, [ROIS], [ints(0, 1, 1)]], output_height=2, output_width=2, mode="max",
+         sampling_ratio=1),
+    case("DeformConv", [IMAGE, [real(6, 4, 3, 2)], [real(2, 12, 8, 7)], [real(6)],
+                        [np.abs(real(2, 6, 8, 7))]], opset=19, pads=[1, 1, 0, 0]),
+    case("MaxRoiPool", [IMAGE, [np.array([[0, 0, 0, 4, 5], [1, 2, 1, 6, 6]], np.float32)]],
+         pooled_shape=[2, 2]),
+    case("ReverseSequence", [real(5, 3, 2), [ints(2, 5, 1)]], time_axis=0, batch_axis=1),
+    case("ReverseSequence", [real(3, 5), [ints(2, 5, 1)]], time_axis=1, batch_axis=0),
+    case("CenterCropPad", [IMAGE, [ints(5, 9)]], axes=[2, 3]),
+    case("Col2Im", [real(2, 18, 12), [ints(4, 5)], [ints(3, 3)]], pads=[0, 1, 1, 0]),
+    case("Hardmax", [IMAGE], axis=1),
+    case("Det", [real(3, 4, 4)]),
+    case("DFT", [real(2, 9, 1)], opset=17, onesided=1),
+    case("STFT", [real(2, 64, 1), [np.int64(8)], [np.abs(real(16))]], opset=17),
+    case("NegativeLogLikelihoodLoss", [real(4, 5), [ints(0, 4, 2, 2)], [np.abs(real(5))]],
+         ignore_index=2),
+    case("LayerNormalization", [IMAGE, [real(7)], [real(7)]], epsilon=1e-3),
+    case("Attention", [real(2, 4, 5, 8), [real(2, 2, 6, 8)], [real(2, 2, 6, 3)]], opset=23,
+         is_causal=1, softcap=2.0),
+    case("RotaryEmbedding", [real(2, 3, 5, 8), [real(9, 4)], [real(9, 4)],
+                             [RNG.integers(0, 9, (2, 5))]], opset=23, interleaved=1),
     case("Gemm", [ROWS, [real(5, 4)], [real(3, 1)]], alpha=0.5, beta=2.0),
     case("Gemm", [real(5, 3), [real(4, 5)], [real(4)]], transA=1, transB=1),
     case("Gemm", [ROWS, [real(5, 4)]]),
@@ -163,6 +196,12 @@ CASES += [
 
 @pytest.mark.parametrize("each", CASES, ids=lambda c: f"{c[0]}-{c[3]}-{dict(c[2])}")
 def test_operator(each: Case) -> None:
+    proto, arrays = model_with(each, 1)
+    same(load(proto), proto, *arrays)
+
+
+def model_with(each: Case, outputs: int) -> tuple[Any, list[np.ndarray]]:
+    """A model of one node, and its inputs."""
     op_type, given, attributes, opset = each
     inputs, weights, names, arrays = {}, {}, [], []
     for i, value in enumerate(given):
@@ -174,15 +213,73 @@ def test_operator(each: Case) -> None:
             arrays.append(np.asarray(array))
         elif value is not None:
             weights[name] = value
-    nodes = [(op_type, " ".join(names), "y", attributes)]
-    proto = model_of(nodes, inputs, weights, opset=opset)
-    same(load(proto), proto, *arrays)
+    results = " ".join("yabc"[:outputs])
+    nodes = [(op_type, " ".join(names), results, attributes)]
+    return model_of(nodes, inputs, weights, results, opset), arrays
 
 
 def onnx_type(array: np.ndarray) -> int:
     from onnx import helper
 
     return int(helper.np_dtype_to_tensor_dtype(array.dtype))
+
+
+SEVERAL = [
+    case("MaxPool", [IMAGE], kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 0, 1]),
+    case("MaxPool", [IMAGE], kernel_shape=[2, 2], storage_order=1),
+    case("TopK", [IMAGE, ints(3)], axis=1, largest=0),
+    case("Dropout", [ROWS, np.float32(0.5)]),
+    case("LayerNormalization", [IMAGE, [real(9, 7)]], axis=2, opset=17),
+    case("SoftmaxCrossEntropyLoss", [real(4, 5, 2), [ints(*[0, 4] * 4).reshape(4, 2)]]),
+    case("Attention", [real(2, 5, 8), [real(2, 2, 8)], [real(2, 2, 6)], None,
+                       [real(2, 2, 3, 4)], [real(2, 2, 3, 3)]], opset=23, q_num_heads=2,
+         kv_num_heads=2),
+]  # fmt: skip
+OUTPUTS = {"LayerNormalization": 3, "Attention": 3}
+
+
+@pytest.mark.parametrize("each", SEVERAL, ids=lambda c: f"{c[0]}-{dict(c[2])}")
+def test_several_outputs(each: Case) -> None:
+    proto, arrays = model_with(each, OUTPUTS.get(each[0], 2))
+    same(load(proto), proto, *arrays)
+
+
+@pytest.mark.parametrize("ordered", [0, 1])
+@pytest.mark.parametrize("axis", [{}, {"axis": 0}, {"axis": 1}], ids=str)
+def test_unique(axis: dict[str, int], ordered: int) -> None:
+    x = np.array([[2, 1, 1], [0, 3, 3], [2, 1, 1]], np.float32)
+    each = case("Unique", [x], sorted=ordered, **axis)
+    proto, arrays = model_with(each, 4)
+    same(load(proto), proto, *arrays)
+
+
+@pytest.mark.parametrize("centred", [0, 1])
+def test_non_max_suppression(centred: int) -> None:
+    corners = RNG.random((2, 30, 4)).astype(np.float32)
+    options = [np.array(5), np.float32(0.3), np.float32(0.2)]
+    each = case(
+        "NonMaxSuppression", [corners, [RNG.random((2, 3, 30)).astype(np.float32)], *options],
+        center_point_box=centred,
+    )  # fmt: skip
+    proto, arrays = model_with(each, 1)
+    same(load(proto), proto, *arrays)
+
+
+BLOCKS: list[tuple[int, Any, dict[str, int]]] = [
+    (21, np.int8, {"axis": 1}), (21, np.uint8, {"axis": 0}), (21, np.int16, {"axis": 1}),
+    (21, np.uint8, {"axis": 1, "block_size": 2}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("opset", "dtype", "options"), BLOCKS)
+def test_quantization(opset: int, dtype: Any, options: dict[str, int]) -> None:
+    x = real(4, 6) * 20
+    sizes = [4, 3] if "block_size" in options else [x.shape[options["axis"]]]
+    scale = (np.abs(real(*sizes)) + 0.1).astype(np.float32)
+    zero = RNG.integers(0, 9, sizes).astype(dtype)
+    nodes = [("QuantizeLinear", "x s z", "q", options), ("DequantizeLinear", "q s z", "y", options)]
+    proto = model_of(nodes, {"x": [4, 6]}, {"s": scale, "z": zero}, "q y", opset)
+    same(load(proto), proto, x)
 
 
 @pytest.mark.parametrize("sizes", [{"split": ints(1, 3, 1)}, {"num_outputs": 3}], ids=str)
