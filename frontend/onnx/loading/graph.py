@@ -73,17 +73,19 @@ class Graph:
         return [values[name] for name in self.outputs]
 
     def _run_steps(self, own: dict[str, Value], values: Mapping[str, Value], device: Any) -> None:
-        self._make_variables(own, own.keys() & self._variables)
+        if self._variables:
+            self._make_variables(own, own)
         for step, drops in zip(self.steps, self._drops, strict=True):
             own.update(zip(step.outputs, step(values, device), strict=False))
             own.pop("", None)
-            self._make_variables(own, self._variables.intersection(step.outputs))
+            if self._variables:
+                self._make_variables(own, step.outputs)
             for name in drops:  # values that nobody reads any more
                 own.pop(name, None)
 
     def _make_variables(self, own: dict[str, Value], names: Iterable[str]) -> None:
         """Let autograd follow values by which a later node differentiates."""
-        for name in names:
+        for name in self._variables.intersection(names):
             value: Any = on_device(own[name], None)
             own[name] = value if value.requires_grad else value.detach().requires_grad_()
 

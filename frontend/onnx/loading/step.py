@@ -49,11 +49,11 @@ class Step:
         parameters = operator.signature.parameters
         if "outputs" in parameters:
             self.attributes["outputs"] = len(self.outputs)
-        if "used" in parameters:
-            self.attributes["used"] = tuple(bool(n) for n in self.outputs)
         if operator.prepare is not None:
             self.attributes = self._prepared(operator.prepare)
         self.parameters = self._bind()
+        self._on_host = [name in operator.host for name in self.parameters]
+        self._takes_device = "device" in parameters
         self._last: tuple[list[Value], list[Value]] | None = None
 
     def __str__(self) -> str:
@@ -104,7 +104,6 @@ class Step:
             before, outputs = self._last
             if all(a is b for a, b in zip(before, inputs, strict=True)):
                 return outputs
-        bodies = {name: graph.bind(values, device) for name, graph in self.graphs.items()}
         try:
             reference = None
             if known and self.operator.known == "reference":
@@ -112,8 +111,7 @@ class Step:
             if reference is not None:
                 outputs = self._compute_on_host(reference, inputs)
             else:
-                named = {a: _found(values, self.attributes[a]) for a in self.operator.named}
-                outputs = self._compute(inputs, bodies | named, device)
+                outputs = self._compute(inputs, self._options(values, device), device)
         except (OutOfMemoryError, OnnxLoaderError):
             raise
         except FAILURES as error:
@@ -127,6 +125,17 @@ class Step:
             self._last = None  # don't keep tensors beyond the call
         return outputs
 
+    def _options(self, values: Mapping[str, Value], device: Any) -> dict[str, Any]:
+        """The attributes, with graphs as functions and names of values as these, and the device."""
+        if not (self.graphs or self.operator.named or self._takes_device):
+            return self.attributes
+        found = dict(self.attributes)
+        found |= {name: graph.bind(values, device) for name, graph in self.graphs.items()}
+        found |= {name: _found(values, self.attributes[name]) for name in self.operator.named}
+        if self._takes_device:
+            found["device"] = device
+        return found
+
     def _same(self, outputs: list[Value]) -> list[Value]:
         """Replace outputs that equal those of the last call by the same objects. Steps that read
         them then find their last outputs again."""
@@ -138,30 +147,25 @@ class Step:
         ]
 
     def _compute(
-        self, inputs: Sequence[Value], bodies: Mapping[str, Any], device: Any
+        self, inputs: Sequence[Value], options: Mapping[str, Any], device: Any
     ) -> list[Value]:
-        operator = self.operator
         arguments: list[Any] = []
         narrow: Any = None
-        for name, value in zip(self.parameters, inputs, strict=True):
-            if value is None or name in operator.either:
+        for place, value in enumerate(inputs):
+            if isinstance(value, Handle) and not self._on_host[place]:
                 arguments.append(value)
-                continue
-            if name in operator.host:
+            elif value is None or self.parameters[place] in self.operator.either:
+                arguments.append(value)
+            elif self._on_host[place]:
                 arguments.append(array_of(value))
-                continue
-            argument = on_device(value, device)
-            if isinstance(argument, Narrow):
-                if not operator.moves:
-                    raise NotImplementedError(
-                        f"{argument.dtype} can only be moved and converted: cast {name} first"
-                    )
-                narrow, argument = argument.dtype, argument.carrier
-            elif not isinstance(argument, Handle):
-                raise TypeError(f"expected a tensor for {name}, got a sequence")
-            arguments.append(argument)
-        extra = {"device": device} if "device" in operator.signature.parameters else {}
-        found = operator.function(*arguments, **(self.attributes | dict(bodies)), **extra)
+            else:
+                argument = on_device(value, device)
+                if isinstance(argument, Narrow):
+                    narrow, argument = argument.dtype, self._carrier(argument, place)
+                elif not isinstance(argument, Handle):
+                    raise TypeError(f"expected a tensor for {self.parameters[place]}")
+                arguments.append(argument)
+        found = self.operator.function(*arguments, **options)
         outputs = [_value(v) for v in (found if isinstance(found, tuple) else (found,))]
         if narrow is None:
             return outputs
@@ -170,6 +174,14 @@ class Step:
             Narrow(v, narrow) if isinstance(v, Handle) and v.dtype is carrier else v
             for v in outputs
         ]
+
+    def _carrier(self, value: Narrow, place: int) -> Any:
+        """The tensor that holds numbers of few bits, for a function that only moves them."""
+        if self.operator.moves:
+            return value.carrier
+        raise NotImplementedError(
+            f"{value.dtype} can only be moved and converted: cast {self.parameters[place]} first"
+        )
 
     def _compute_on_host(self, reference: Any, inputs: Sequence[Value]) -> list[Value]:
         """Compute by ONNX's reference implementation in NumPy: for shapes, and values that depend
@@ -190,11 +202,9 @@ def _found(values: Mapping[str, Value], names: Any) -> Any:
 
 def _value(found: Any) -> Value:
     """What a function returns, as a value."""
-    if isinstance(found, list):
-        return [_value(v) for v in found]
     if found is None or isinstance(found, (Handle, Host, Narrow, dict)):
         return found
-    return Host(found)
+    return [_value(v) for v in found] if isinstance(found, list) else Host(found)
 
 
 def _plain(onnx: Any, attribute: Any) -> Any:

@@ -54,8 +54,8 @@ class Operator:
 
     function: takes the inputs in order and the attributes by name. A missing input is not passed,
         or is None. Some inputs have the names of the attributes that they were in old opsets. A
-        parameter `outputs` gets the number of outputs, and `used` a tuple that tells for each
-        output whether it is used. Graphs among the attributes are functions of values.
+        parameter `outputs` gets the number of outputs, and `device` the device of the model's
+        inputs. Graphs among the attributes are functions of values.
     host: parameters that are NumPy arrays, such as a shape. They are computed on the host while the
         model is recorded.
     either: parameters that are values of any kind: a Host if the value is known on the host, else a
