@@ -53,6 +53,7 @@ class Step:
             self.attributes = self._prepared(operator.prepare)
         self.parameters = self._bind()
         self._on_host = [name in operator.host for name in self.parameters]
+        self._as_is = [name in operator.either for name in self.parameters]
         self._takes_device = "device" in parameters
         self._last: tuple[list[Value], list[Value]] | None = None
 
@@ -152,11 +153,10 @@ class Step:
         arguments: list[Any] = []
         narrow: Any = None
         for place, value in enumerate(inputs):
-            if isinstance(value, Handle) and not self._on_host[place]:
+            host = self._on_host[place]
+            if value is None or self._as_is[place] or (isinstance(value, Handle) and not host):
                 arguments.append(value)
-            elif value is None or self.parameters[place] in self.operator.either:
-                arguments.append(value)
-            elif self._on_host[place]:
+            elif host:
                 arguments.append(array_of(value))
             else:
                 argument = on_device(value, device)
