@@ -38,7 +38,10 @@ def cases() -> dict[str, Any]:
 
 
 _DRAWN = "its expected numbers are one draw of NumPy's generator"
-_NEARER = "its expected numbers were rounded to float16 at each step; ours are nearer to the truth"
+_NEARER = (
+    "its expected numbers were rounded to float16 at each step; ours are nearer to the truth, and "
+    "differ by up to two units in the last place"
+)
 _FRACTION = (
     "its expected numbers count with a fractional length; the text of the standard, onnxruntime "
     "and PyTorch count with the whole one"
@@ -55,43 +58,48 @@ RANDOM: dict[str, str] = {
     },
 }
 """Cases of random numbers, with the reason: only shapes and dtypes can be compared."""
-EXCEPTIONS: dict[str, str] = {
+ROUNDED: dict[str, str] = {
     "test_attention_4d_causal_fp16": _NEARER,
     "test_attention_4d_causal_fp16_expanded": _NEARER,
+}
+"""Cases of float16 that are compared by two units in the last place, with the reason."""
+EXCEPTIONS: dict[str, str] = {
     "test_resize_downsample_scales_cubic_align_corners": _FRACTION,
     "test_resize_downsample_scales_linear_align_corners": _FRACTION,
 }
-"""The other cases that fail, with the reason."""
+"""The cases that fail, with the reason."""
 
 
-def failures(names: Sequence[str]) -> dict[str, str]:
-    """Why cases fail on tilewright."""
-    found = {name: failure(name) for name in names}
+def failures(names: Sequence[str], calls: int = 1) -> dict[str, str]:
+    """Why cases fail on tilewright. calls: how often each model is called; the last call counts."""
+    found = {name: failure(name, calls) for name in names}
     return {name: reason for name, reason in found.items() if reason is not None}
 
 
-def failure(name: str) -> str | None:
+def failure(name: str, calls: int = 1) -> str | None:
     """Why the case fails on tilewright, or None if it passes. A warning is a failure, too, where
     warnings are errors."""
     try:
-        check(cases()[name], values=name not in RANDOM)
+        check(cases()[name], name not in RANDOM, calls)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return None
 
 
-def check(case: Any, values: bool = True) -> None:
+def check(case: Any, values: bool = True, calls: int = 1) -> None:
     """Compare what tilewright computes with what ONNX expects; without `values` only the form."""
     source, data = _model_and_data(case)
     model = tw.onnx.load(source)
     for inputs, expected in data:
         given = [_value(value) for value in inputs]
-        found = model(*given)
+        for _ in range(calls):
+            found = model(*given)
         outputs = found if isinstance(found, tuple) else (found,)
         assert len(outputs) == len(expected), f"{len(outputs)} outputs instead of {len(expected)}"
         for mine, other in zip(outputs, expected, strict=True):
             if values:
-                compare(_array(mine), other, case.rtol, case.atol)
+                rtol = 2**-9 if case.name in ROUNDED else case.rtol
+                compare(_array(mine), other, rtol, case.atol)
             else:
                 form = mine.shape, _array(mine).dtype
                 assert form == (other.shape, other.dtype), f"{form} instead of {other}"

@@ -22,8 +22,8 @@ KNOWN = {*onnx_backend.EXCEPTIONS}
 def test_a_sample_of_the_suite() -> None:
     names = [n for n in sorted(onnx_backend.cases()) if zlib.crc32(n.encode()) % SHARE == 0]
     assert len(names) > 30
-    found = onnx_backend.failures(names)
-    assert found.keys() == KNOWN.intersection(names), found
+    # What is kept from one call must be right in the next one.
+    assert not onnx_backend.failures([n for n in names if n not in KNOWN], calls=2)
 
 
 @pytest.mark.slow
@@ -40,8 +40,8 @@ def test_the_suite(engine: str, part: int, run_python: Any) -> None:
 
 def test_the_exceptions_are_cases() -> None:
     names = onnx_backend.cases().keys()
-    assert names >= KNOWN and names >= onnx_backend.RANDOM.keys()
-    assert len(names) - len(KNOWN) - len(onnx_backend.RANDOM) >= 1990
+    told = {**onnx_backend.EXCEPTIONS, **onnx_backend.RANDOM, **onnx_backend.ROUNDED}
+    assert names >= told.keys() and len(names) - len(told) >= 1990
 
 
 def test_the_page_has_all_operators() -> None:
@@ -49,7 +49,7 @@ def test_the_page_has_all_operators() -> None:
     from tilewright.onnx.loading import table
 
     page = (ROOT / "docs" / "onnx_loading.md").read_text(encoding="utf-8")
-    told = {**onnx_backend.EXCEPTIONS, **onnx_backend.RANDOM}
+    told = {**onnx_backend.EXCEPTIONS, **onnx_backend.RANDOM, **onnx_backend.ROUNDED}
     lacking = [n for _, n in table.names() if f"`{n}`" not in page]
     lacking += [n for n, reason in told.items() if f"`{n}`" not in page or reason not in page]
     assert not lacking, f"run tools/onnx_suite.py --page: {lacking}"
