@@ -6,7 +6,6 @@ first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,8 @@ from .api import f
 from .table import operator
 from .values import Host, Narrow, array_of, on_device
 
-Body = Callable[..., list[Any]]
+Body = Any
+"""A graph as a function of values (`Body` in `graph.py`, which is above this module)."""
 
 
 @operator("If", either=("condition",), known="never")
@@ -46,13 +46,14 @@ def loop(
             scan.append(value)
         going = bool(array_of(again).item())
         turn += 1
-    return (*state, *(stack(scan, device) for scan in scans))
+    stacked = [
+        stack(scan, device) if scan else body.none_of(1 + count + i) for i, scan in enumerate(scans)
+    ]
+    return (*state, *stacked)
 
 
 def stack(values: list[Any], device: Any, axis: int = 0) -> Any:
     """Values of one shape, along a new axis."""
-    if not values:
-        return np.zeros((0,), np.float32)
     if all(isinstance(v, Host) for v in values):
         return np.stack([v.array for v in values], axis)
     tensors = [on_device(v, device) for v in values]
@@ -93,8 +94,8 @@ def scan(
     out_axes = scan_output_axes or [0] * len(found)
     out_backward = scan_output_directions or [0] * len(found)
     stacked = [
-        stack(line[::-1] if b else line, device, axis)
-        for line, axis, b in zip(found, out_axes, out_backward, strict=True)
+        stack(line[::-1] if b else line, device, axis) if line else body.none_of(count + i)
+        for i, (line, axis, b) in enumerate(zip(found, out_axes, out_backward, strict=True))
     ]
     return (*state, *stacked)
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from ...autograd import enable_grad
 from ..errors import OnnxLoaderError
 from .step import FAILURES, Step
 from .table import find, standard
-from .values import Host, Narrow, Value, on_device
-
-Body = Callable[..., list[Value]]
-"""A graph that knows the values around it: a function of its inputs."""
+from .values import Host, Narrow, Value, element_of, on_device
 
 
 class Graph:
@@ -44,6 +44,7 @@ class Graph:
         missing = [n for n in self.outputs if not n or (n not in own and n not in around)]
         if missing:
             raise OnnxLoaderError(f"load: nothing computes the output {missing[0]!r}")
+        self.output_types = [o.type.tensor_type for o in proto.output]
         self._drops = _last_uses(self.steps, self.outputs)
         self._variables = {name for step in self.steps for name in step.variables}
 
@@ -56,7 +57,7 @@ class Graph:
 
     def bind(self, around: Mapping[str, Value], device: Any) -> Body:
         """The graph as a function of its inputs."""
-        return lambda *inputs: self.run(around, inputs, device)
+        return Body(self, around, device)
 
     def run(self, around: Mapping[str, Value], inputs: Sequence[Value], device: Any) -> list[Value]:
         """The outputs. around: the values outside, among which are those in `reads`."""
@@ -88,6 +89,25 @@ class Graph:
         for name in self._variables.intersection(names):
             value: Any = on_device(own[name], None)
             own[name] = value if value.requires_grad else value.detach().requires_grad_()
+
+
+@dataclass(frozen=True)
+class Body:
+    """A graph that knows the values around it: a function of its inputs."""
+
+    graph: Graph
+    around: Mapping[str, Value]
+    device: Any
+
+    def __call__(self, *inputs: Value) -> list[Value]:
+        return self.graph.run(self.around, inputs, self.device)
+
+    def none_of(self, place: int) -> Value:
+        """No values of an output, stacked: what a loop gives that never turned."""
+        kind = self.graph.output_types[place]
+        element = element_of(kind.elem_type) if kind.elem_type else np.dtype(np.float32)
+        dtype = object if element is str else getattr(element, "np", element)
+        return Host(np.zeros((0, *(d.dim_value for d in kind.shape.dim)), dtype))
 
 
 def _steps(nodes: Sequence[Any], opsets: Mapping[str, int], known: frozenset[str]) -> list[Step]:

@@ -88,7 +88,7 @@ def mel_weight_matrix(
 ) -> Any:
     """Triangles [frequencies, bins] that are even on the mel scale, each with the height 1.
 
-    Its corners are whole frequencies of the transform, as TensorFlow's first version had them.
+    As ONNX defines them, their corners are whole numbers of frequencies.
     """
     count, size = int(bins.item()), int(length.item())
     edges = np.array([lowest.item(), highest.item()], np.float64)
@@ -98,10 +98,7 @@ def mel_weight_matrix(
     corners = ((size + 1) * hertz // float(rate.item())).astype(np.int64)
     line = np.arange(size // 2 + 1)[:, None]
     start, middle, end = corners[:-2], corners[1:-1], corners[2:]
-    rising = np.where(middle > start, (line - start) / np.maximum(middle - start, 1), 1.0)
+    rising = (line - start) / np.maximum(middle - start, 1)
     falling = (end - line) / np.maximum(end - middle, 1)
-    inside = (line >= start) & (line < end)
-    up = (line <= middle) & (line >= start)
-    weights = np.where(up, rising, np.where(inside, falling, 0.0))
-    weights = np.where((middle == start) & (line == middle), 1.0, weights)
+    weights = np.where(line == middle, 1.0, np.maximum(np.minimum(rising, falling), 0.0))
     return weights.astype(dtype_of(output_datatype).np)

@@ -64,6 +64,20 @@ def test_a_loop_that_ends_by_its_values() -> None:
         same(model, proto, x, np.array(limit, np.float32))
 
 
+def test_a_loop_that_never_turns() -> None:
+    body = graph(
+        [("Identity", "going", "again"), ("Add", "s s", "t")], {**LOOP, "s": 1}, "again t s2"
+    )
+    body.node.append(helper.make_node("Identity", ["s"], ["s2"]))
+    body.output[0].type.tensor_type.elem_type = TensorProto.BOOL
+    body.output[2].type.tensor_type.shape.dim.add().dim_value = 3
+    nodes: list[Any] = [("Loop", "most - x", "y all", {"body": body})]
+    proto = model_of(nodes, {"most": (TensorProto.INT64, []), "x": [3]}, {}, "y all")
+    y, every = load(proto)(tw.tensor(0), tw.ones(3))
+    assert y.equal(tw.ones(3)) and every.shape == (0, 3) and every.dtype is tw.float32
+    assert load(proto)(tw.tensor(2), tw.ones(3))[1].tolist() == [[1] * 3, [2] * 3]
+
+
 def branches() -> Any:
     yes = graph([("MatMul", "x w", "a")], {}, "a", w=normal(4, 4))
     no = graph([("Neg", "x", "b")], {}, "b")
