@@ -6,6 +6,7 @@ which the table has no form are replaced by that definition.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -36,9 +37,12 @@ def inlined(proto: Any) -> Any:
             if find(n.op_type, opsets.get(standard(n.domain), 1), standard(n.domain)) is None
         }
         wanted = sorted(name for name in names if _has_body(*name, opsets))
-        if not wanted:
+        if not wanted or not _can_inline():
             break
-        proto = _inline(proto, wanted)
+        try:
+            proto = _inline(proto, wanted)
+        except RuntimeError:  # a type that isn't known: the operators are named as missing
+            break
     return proto
 
 
@@ -48,26 +52,33 @@ def _inline(proto: Any, names: Sequence[Name]) -> Any:
     import onnx
     from onnx.inliner import inline_selected_functions
 
-    small = onnx.ModelProto()
-    small.CopyFrom(proto)
-    given = {i.name for i in small.graph.input}
-    for initializer in small.graph.initializer:
-        if initializer.name not in given:
-            small.graph.input.append(
-                onnx.helper.make_tensor_value_info(
-                    initializer.name, initializer.data_type, list(initializer.dims)
-                )
-            )
-    small.graph.ClearField("initializer")
+    small = onnx.ModelProto(ir_version=proto.ir_version, opset_import=proto.opset_import)
+    whole, graph = proto.graph, small.graph
+    graph.name = whole.name
+    for field in ("node", "input", "output", "value_info"):
+        getattr(graph, field).extend(getattr(whole, field))
+    given = {i.name for i in whole.input}
+    graph.input.extend(
+        onnx.helper.make_tensor_value_info(i.name, i.data_type, list(i.dims))
+        for i in whole.initializer
+        if i.name not in given
+    )
     # Bodies that depend on types need those of all values.
     small = onnx.shape_inference.infer_shapes(small)
     small = inline_selected_functions(small, list(names), inline_schema_functions=True)
-    out = onnx.ModelProto()
-    out.CopyFrom(small)
-    out.graph.initializer.extend(proto.graph.initializer)
-    out.graph.ClearField("input")
-    out.graph.input.extend(proto.graph.input)
-    return out
+    graph = small.graph
+    graph.initializer.extend(whole.initializer)
+    graph.sparse_initializer.extend(whole.sparse_initializer)
+    graph.ClearField("input")
+    graph.input.extend(whole.input)
+    return small
+
+
+def _can_inline() -> bool:
+    """Whether this version of onnx replaces the calls of its own functions."""
+    from onnx.inliner import inline_selected_functions
+
+    return "inline_schema_functions" in inspect.signature(inline_selected_functions).parameters
 
 
 def _has_body(domain: str, name: str, opsets: dict[str, int]) -> bool:
