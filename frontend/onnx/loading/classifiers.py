@@ -146,8 +146,8 @@ def svm_classifier(
         a, b = _rows(prob_a, 1, x.device), _rows(prob_b or [], 1, x.device)
         shares = _coupled(f.sigmoid(-(decisions * a + b)), pairs, classes)
         return label, transformed(shares, post_transform)
-    if classes == 2:  # the score of the first class, against and for
-        scores = f.cat([decisions, -decisions], 1)
+    if classes == 2:  # the decision is for the first class; onnxruntime has it behind its negative
+        scores = f.cat([-decisions, decisions], 1)
         return label, transformed(scores, post_transform)
     return label, transformed(decisions, post_transform)
 

@@ -130,6 +130,14 @@ def test_support_vector_machines(kernel: str) -> None:
     )  # fmt: skip
 
 
+def test_a_machine_of_two_classes() -> None:
+    compared(
+        "SVMClassifier", DATA, "y z", 1, coefficients=floats(1, 6), support_vectors=floats(6, 4),
+        vectors_per_class=[3, 3], rho=floats(1), classlabels_ints=[0, 1], kernel_type="RBF",
+        kernel_params=[0.3, 0.0, 0.0],
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("classes", [2, 3])
 def test_machines_with_probabilities(classes: int) -> None:
     pairs = classes * (classes - 1) // 2
