@@ -238,6 +238,13 @@ def test_activations_behind_a_product_spill_nothing(name: str) -> None:
     assert found.spills == 0 and found.registers < 224
 
 
+def test_positions_take_32_bits_where_addresses_take_64() -> None:
+    """Columns of a tensor of more than 2**31 elements, whose positions are small."""
+    kernel = tk.fold("argmax", (4096, 1 << 20), 0, dt.float32)
+    found = compile_offline(kernel, "sm_90")
+    assert found.spills == 0 and found.registers < 200
+
+
 def test_tensor_descriptors() -> None:
     """Both operands by hardware copies, which take no registers."""
     schedule = Schedule(block_m=128, block_n=256, block_k=64, num_warps=8, persistent=132)
