@@ -28,6 +28,7 @@ from .grouping import group_updates
 from .interleave import InterleaveStrides
 from .sorting import sort_first, sort_leading, sort_words
 from .split import SplitFolds, SplitProducts, SplitScans
+from .split_keys import SplitKeys
 from .sums import SumDepthwise, SumVectors
 from .writes import write_in_place
 
@@ -40,6 +41,8 @@ def legalize(roots: Sequence[Node], target: Target, inner: Sequence[Node] = ()) 
     below the roots that a caller asks about. They change nothing of the roots."""
     count, nodes = len(roots), [*roots, *inner]
     nodes = split_complex(nodes, target)
+    if target.split_keys:
+        nodes = rewrite(nodes, [SplitKeys(target)])
     roots = nodes[:count]
     if any(_has_no_kernel(n, target) for n in reachable(roots)):
         nodes = rewrite(nodes, [Decompose(target), decompose_composites, *RULES])
