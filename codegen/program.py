@@ -12,7 +12,7 @@ from tilewright.ir.node import Node, format_location, intern, reachable
 from tilewright.ir.op import Kind
 from tilewright.ir.ops.external import outcomes, updated
 from tilewright.ir.ops.generate import scalar
-from tilewright.ir.ops.host import results_of
+from tilewright.ir.ops.host import has_kernel, results_of
 from tilewright.ir.passes.pipeline import lower_graph
 
 from .fusion import Group, Partition
@@ -22,7 +22,7 @@ from .kernel import Bundle, Kernel, Load, Scalar
 from .kernel.canonical import Note
 from .legalize import legalize
 from .lower.external import External, launch_of
-from .lower.host import Routine, routine_of
+from .lower.host import Routine, kernel_of, routine_of
 from .ops import initial
 from .target import Target
 
@@ -246,7 +246,8 @@ class _Assembly:
     def _host(self, node: Node) -> Step:
         # All results, also those that nothing reads.
         outputs = tuple(self._slot(each) for each in results_of(node))
-        return Step(routine_of(node), outputs, tuple(self._slot(memory(o)) for o in node.operands))
+        made = kernel_of(node) if has_kernel(node.op, node.operands) else routine_of(node)
+        return Step(made, outputs, tuple(self._slot(memory(o)) for o in node.operands))
 
     def _scalars(self, steps: Sequence[Step], nodes: Sequence[Node]) -> tuple[Node, ...]:
         used = {s.slot for step in steps for s in step.kernel.scalars}

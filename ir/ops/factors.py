@@ -15,7 +15,7 @@ from ..shape import Size
 from .complex import conj, real
 from .contraction import matmul
 from .gather import take_along
-from .host import called, results_of, routine
+from .host import TILE, called, results_of, routine
 from .matrices import (
     adjoint,
     by_column,
@@ -60,6 +60,7 @@ cholesky = routine(
     matrices.cholesky,
     2,
     vjp=_cholesky_vjp,
+    tile=TILE,
 )
 """(L, info) of the lower triangle of `a`: a = L Lᴴ. info: the order of the first leading minor that
 isn't positive-definite."""
