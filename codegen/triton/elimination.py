@@ -90,3 +90,25 @@ def tw_solve(a, b, n):
         b = b - factor * second
     x = tw_substitute(a, b, n, True, False)
     return tl.where(info != 0, float("nan"), x), info
+
+
+@triton.jit
+def tw_reflect(a, steps):
+    """(Q, R) of a tile, by Householder's reflections with LAPACK's signs. steps: the lesser of its
+    matrix's sides."""
+    i = tl.arange(0, a.shape[0])[:, None]
+    j = tl.arange(0, a.shape[1])[None, :]
+    q = (i == tl.arange(0, a.shape[0])[None, :]).to(a.dtype)
+    for k in range(steps):
+        column = tl.where(i >= k, tw_column(a, k), 0)
+        top = tl.max(tl.abs(column))
+        v = column / tl.where(top == 0, 1, top)  # so that no square overflows
+        head = tw_element(v, k)
+        rest = tl.sum(tl.where(i > k, v * v, 0))
+        norm = tl.sqrt(head * head + rest)
+        v = tl.where(i == k, head + tl.where(head < 0, -norm, norm), v)
+        factor = tl.where(rest == 0, 0, 2 / tl.sum(v * v))
+        a = a - factor * v * tl.sum(v * a, axis=0, keep_dims=True)
+        turned = tl.trans(v)
+        q = q - factor * tl.sum(q * turned, axis=1, keep_dims=True) * turned
+    return q, tl.where(i <= j, a, 0)

@@ -25,31 +25,41 @@ _FORMS = {
 
 def matrices(op: Op, attrs: Sequence[Any], inputs: Types, outputs: Types) -> Emitted:
     """The kernel of a routine on matrices that fit a tile (`Op.tile`)."""
-    (*batch, n, _), _ = inputs[0]
-    columns = outputs[0][0][-1]
-    has_b, has_info = len(inputs) == 2, len(outputs) == 2
-    names = ["out0", *(["out1"] if has_info else []), "in0", *(["in1"] if has_b else [])]
-    kinds = [POINTER[dtype.name] for _, dtype in (*outputs, *inputs)]
+    (*batch, rows, columns), _ = inputs[0]
     lines = [
         "pid = tl.program_id(0).to(tl.int64)",
         "i = tl.arange(0, N)[:, None]",
         "j = tl.arange(0, N)[None, :]",
-        "a = tl.load(in0 + (pid * n + i) * n + j, mask=(i < n) & (j < n), other=0)",
     ]
-    place, inside = "(pid * n + i) * n_k + k", "(i < n) & (k < n_k)"
-    lines.append("k = tl.arange(0, K)[None, :]")
-    if has_b:
-        lines.append(f"b = tl.load(in1 + {place}, mask={inside}, other=0)")
-    lines.append(_FORMS[op].format(*attrs))
-    lines.append(f"tl.store(out0 + {place}, x, mask={inside})")
-    if has_info:
-        lines.append("tl.store(out1 + pid, info)")
-    edge, width = (max(_LEAST, power_of_two(x)) for x in (n, columns))
+    if op is ops.qr:
+        sizes = {"m": rows, "n": columns, "n_q": outputs[0][0][-1]}
+        lines += [
+            "k = tl.arange(0, K)[None, :]",
+            f"a = {_load('in0', 'm', 'n', 'k')}",
+            "q, r = tw_reflect(a, tl.minimum(m, n))",
+            _store("out0", "q", "m", "n_q", "j"),
+            _store("out1", "r", "n_q", "n", "k"),
+        ]
+    else:
+        columns = outputs[0][0][-1]
+        sizes = {"n": rows, "n_k": columns}
+        lines += [
+            "k = tl.arange(0, K)[None, :]",
+            f"a = {_load('in0', 'n', 'n', 'j')}",
+            *([f"b = {_load('in1', 'n', 'n_k', 'k')}"] if len(inputs) == 2 else []),
+            _FORMS[op].format(*attrs),
+            _store("out0", "x", "n", "n_k", "k"),
+            *(["tl.store(out1 + pid, info)"] if len(outputs) == 2 else []),
+        ]
+    edge, width = (max(_LEAST, power_of_two(x)) for x in (rows, columns))
     constexprs = {"N": edge, "K": width}
+    names = [f"out{i}" for i in range(len(outputs))] + [f"in{i}" for i in range(len(inputs))]
     arguments = (
-        *(Argument(x, kind, "buffer", i) for i, (x, kind) in enumerate(zip(names, kinds))),
-        Argument("n", "i32", "size", n),
-        Argument("n_k", "i32", "size", columns),
+        *(
+            Argument(name, POINTER[dtype.name], "buffer", i)
+            for i, (name, (_, dtype)) in enumerate(zip(names, (*outputs, *inputs), strict=True))
+        ),
+        *(Argument(name, "i32", "size", size) for name, size in sizes.items()),
     )
     name = f"{op.name}_tile"
     return Emitted(
@@ -63,3 +73,15 @@ def matrices(op: Op, attrs: Sequence[Any], inputs: Types, outputs: Types) -> Emi
         num_warps=max(1, edge * max(edge, width) // 512),
         num_stages=1,
     )
+
+
+def _load(buffer: str, rows: str, columns: str, along: str) -> str:
+    """The tile of a matrix; zeros beyond its end."""
+    inside = f"(i < {rows}) & ({along} < {columns})"
+    return f"tl.load({buffer} + (pid * {rows} + i) * {columns} + {along}, mask={inside}, other=0)"
+
+
+def _store(buffer: str, value: str, rows: str, columns: str, along: str) -> str:
+    inside = f"(i < {rows}) & ({along} < {columns})"
+    place = f"{buffer} + (pid * {rows} + i) * {columns} + {along}"
+    return f"tl.store({place}, {value}, mask={inside})"

@@ -115,7 +115,7 @@ def _qr_grad(q: Node, r: Node, of_q: Node | None, of_r: Node | None) -> Node:
     return adjoint(solve_triangular(r, adjoint(total), True, False))
 
 
-qr = routine("qr", _qr_types, matrices.qr, 2, ("complete",), _qr_vjp)
+qr = routine("qr", _qr_types, matrices.qr, 2, ("complete",), _qr_vjp, tile=TILE)
 """(Q, R): a = Q R, with min(m, n) columns in Q, or all m if `complete`."""
 
 geqrf = routine(

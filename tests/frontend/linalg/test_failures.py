@@ -108,7 +108,7 @@ def test_tensors_of_another_device_are_computed_on_the_host(
     monkeypatch.setenv("TW_DEBUG", "1")
     values = L.eigvalsh(x)
     assert str(values.device) == "interpret"
-    assert "the host computes eigvalsh of interpret" in capfd.readouterr().err
+    assert "the host computes eigh of interpret" in capfd.readouterr().err
     monkeypatch.delenv("TW_DEBUG")
     np.testing.assert_allclose(values.cpu().detach().numpy(), np.linalg.eigvalsh(a), rtol=1e-6)
     (values**2).sum().backward()

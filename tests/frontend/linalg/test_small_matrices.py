@@ -48,6 +48,12 @@ CALLS: dict[str, tuple[Callable[..., Any], list[np.ndarray]]] = {
         lambda m, a, b: m.linalg.solve(a, b),
         [np.eye(4)[[1, 2, 3, 0]] + 0 * drawn(2, 4, 4), drawn(2, 4, 4)],
     ),
+    "qr": (lambda m, a: sum(x.sum() ** 2 for x in m.linalg.qr(a)), [drawn(2, 7, 4)]),
+    "qr of wide ones": (lambda m, a: m.linalg.qr(a)[1], [drawn(3, 17)]),
+    "qr, complete": (
+        lambda m, a: m.cat(m.linalg.qr(a, "complete"), -1),
+        [np.triu(drawn(2, 4, 4), 1)],
+    ),
     "inverse": (lambda m, a: m.linalg.inv(a), [drawn(3, 1, 1)]),
     "inverse of more": (lambda m, a: m.linalg.inv(a), [drawn(2, 9, 9)]),
 }
