@@ -30,6 +30,14 @@ def definite(*shape: int) -> np.ndarray:
 CALLS: dict[str, tuple[Callable[..., Any], list[np.ndarray]]] = {
     "cholesky": (lambda m, a: m.linalg.cholesky(a), [definite(2, 3, 5, 5)]),
     "cholesky, upper": (lambda m, a: m.linalg.cholesky(a, upper=True), [definite(17, 17)]),
+    "by a factor": (
+        lambda m, b, a: m.cholesky_solve(b, m.linalg.cholesky(a)),
+        [drawn(2, 5, 3), definite(2, 5, 5)],
+    ),
+    "inverse by a factor": (
+        lambda m, a: m.cholesky_inverse(m.linalg.cholesky(a)),
+        [definite(2, 4, 4)],
+    ),
     "lower": (
         lambda m, a, b: m.linalg.solve_triangular(a, b, upper=False),
         [definite(3, 4, 4), drawn(3, 4, 20)],
