@@ -112,3 +112,39 @@ def tw_reflect(a, steps):
         turned = tl.trans(v)
         q = q - factor * tl.sum(q * turned, axis=1, keep_dims=True) * turned
     return q, tl.where(i <= j, a, 0)
+
+
+@triton.jit
+def tw_lu(a, rows, steps):
+    """(L below the diagonal and U, pivots from 1 on, info) of a tile, by the largest pivot of each
+    column. steps: the lesser of its matrix's sides, as long as the column of pivots."""
+    i = tl.arange(0, a.shape[0])[:, None]
+    j = tl.arange(0, a.shape[1])[None, :]
+    info = tl.full((), 0, tl.int32)
+    pivots = tl.full((a.shape[0], 1), 0, tl.int32)
+    for k in range(steps):
+        column = tw_column(a, k)
+        size = tl.where((i >= k) & (i < rows), tl.abs(column), -1)
+        best = tl.minimum(tl.min(tl.where(size == tl.max(size), i, rows)), rows - 1)
+        pivots = tl.where(i == k, best + 1, pivots)
+        above, below = tw_row(a, k), tw_row(a, best)
+        a = tl.where(i == k, below, tl.where(i == best, above, a))
+        column = tw_column(a, k)
+        pivot = tw_element(column, k)
+        info = tl.where((info == 0) & (pivot == 0), k + 1, info)
+        factor = tl.where(i > k, column / tl.where(pivot == 0, 1, pivot), 0)
+        later = tl.where(j > k, a - factor * below, tl.where(j == k, factor, a))
+        a = tl.where(i > k, later, a)
+    return a, pivots, info
+
+
+@triton.jit
+def tw_exchange(pivots, steps):
+    """The order of rows after each row k was exchanged with row pivots[k], counted from 1."""
+    i = tl.arange(0, pivots.shape[0])[:, None]
+    order = i
+    for k in range(steps):
+        other = tw_element(pivots, k) - 1
+        first, second = tw_element(order, k), tw_element(order, other)
+        order = tl.where(i == k, second, tl.where(i == other, first, order))
+    return order.to(tl.int64)

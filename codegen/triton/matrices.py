@@ -25,6 +25,8 @@ _FORMS = {
 
 def matrices(op: Op, attrs: Sequence[Any], inputs: Types, outputs: Types) -> Emitted:
     """The kernel of a routine on matrices that fit a tile (`Op.tile`)."""
+    if op is ops.permutation:
+        return _exchanges(op, attrs[0], inputs, outputs)
     (*batch, rows, columns), _ = inputs[0]
     lines = [
         "pid = tl.program_id(0).to(tl.int64)",
@@ -40,6 +42,16 @@ def matrices(op: Op, attrs: Sequence[Any], inputs: Types, outputs: Types) -> Emi
             _store("out0", "q", "m", "n_q", "j"),
             _store("out1", "r", "n_q", "n", "k"),
         ]
+    elif op is ops.lu:
+        sizes = {"m": rows, "n": columns, "n_q": min(rows, columns)}
+        lines += [
+            "k = tl.arange(0, K)[None, :]",
+            f"a = {_load('in0', 'm', 'n', 'k')}",
+            "x, pivots, info = tw_lu(a, m, n_q)",
+            _store("out0", "x", "m", "n", "k"),
+            "tl.store(out1 + pid * n_q + i, pivots, mask=i < n_q)",
+            "tl.store(out2 + pid, info)",
+        ]
     else:
         columns = outputs[0][0][-1]
         sizes = {"n": rows, "n_k": columns}
@@ -52,7 +64,35 @@ def matrices(op: Op, attrs: Sequence[Any], inputs: Types, outputs: Types) -> Emi
             *(["tl.store(out1 + pid, info)"] if len(outputs) == 2 else []),
         ]
     edge, width = (max(_LEAST, power_of_two(x)) for x in (rows, columns))
-    constexprs = {"N": edge, "K": width}
+    warps = max(1, edge * max(edge, width) // 512)
+    return _emitted(
+        op, lines, sizes, {"N": edge, "K": width}, math.prod(batch), warps, inputs, outputs
+    )
+
+
+def _exchanges(op: Op, rows: int, inputs: Types, outputs: Types) -> Emitted:
+    (*batch, steps), _ = inputs[0]
+    lines = [
+        "pid = tl.program_id(0).to(tl.int64)",
+        "i = tl.arange(0, N)[:, None]",
+        "pivots = tl.load(in0 + pid * n_q + i, mask=i < n_q, other=0)",
+        "order = tw_exchange(pivots, n_q)",
+        "tl.store(out0 + pid * m + i, order, mask=i < m)",
+    ]
+    sizes, edge = {"m": rows, "n_q": steps}, max(_LEAST, power_of_two(rows))
+    return _emitted(op, lines, sizes, {"N": edge}, math.prod(batch), 1, inputs, outputs)
+
+
+def _emitted(
+    op: Op,
+    lines: list[str],
+    sizes: dict[str, int],
+    constexprs: dict[str, int],
+    programs: int,
+    warps: int,
+    inputs: Types,
+    outputs: Types,
+) -> Emitted:
     names = [f"out{i}" for i in range(len(outputs))] + [f"in{i}" for i in range(len(inputs))]
     arguments = (
         *(
@@ -69,8 +109,8 @@ def matrices(op: Op, attrs: Sequence[Any], inputs: Types, outputs: Types) -> Emi
         header=f"# {op.name}\n\n",
         arguments=arguments,
         constexprs=constexprs,
-        grid=math.prod(batch),
-        num_warps=max(1, edge * max(edge, width) // 512),
+        grid=programs,
+        num_warps=warps,
         num_stages=1,
     )
 

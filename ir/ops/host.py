@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..dtype import float32, float64
+from ..dtype import float32, float64, int32
 from ..node import Node, grad_mode
 from ..op import Aval, Kind, Op
 from .transfer import copy_to
@@ -81,14 +81,15 @@ def called(op: Op, *args: Any) -> tuple[Node, ...]:
 
 def has_kernel(op: Op, operands: Sequence[Node]) -> bool:
     """Whether operands are on a device that has a kernel for this routine of theirs: real matrices
-    that fit a tile, a batch of them alike."""
-    if not op.tile or any(o.device in (None, HOST) for o in operands):
+    that fit a tile, a batch of them alike, or the pivots of such."""
+    if not op.tile or any(o.device in (None, HOST) or 0 in o.shape for o in operands):
         return False
+    if operands[0].dtype is int32:
+        return operands[0].shape[-1] <= op.tile
     batch = operands[0].shape[:-2]
     return all(
         o.rank >= 2
         and o.shape[:-2] == batch
-        and 0 not in o.shape
         and max(o.shape[-2:]) <= op.tile
         and o.dtype in (float32, float64)
         for o in operands

@@ -62,6 +62,13 @@ CALLS: dict[str, tuple[Callable[..., Any], list[np.ndarray]]] = {
         lambda m, a: m.cat(m.linalg.qr(a, "complete"), -1),
         [np.triu(drawn(2, 4, 4), 1)],
     ),
+    "lu": (lambda m, a: m.cat(m.linalg.lu(a), -1), [drawn(2, 5, 5)]),
+    "lu of tall ones": (lambda m, a: m.linalg.lu_factor(a)[0], [drawn(3, 18, 4)]),
+    "lu of wide ones": (lambda m, a: m.linalg.lu_factor(a)[0], [drawn(2, 3, 20)]),
+    "solution by lu": (
+        lambda m, a, b: m.linalg.lu_solve(*m.linalg.lu_factor(a), b),
+        [drawn(2, 6, 6), drawn(2, 6, 2)],
+    ),
     "inverse": (lambda m, a: m.linalg.inv(a), [drawn(3, 1, 1)]),
     "inverse of more": (lambda m, a: m.linalg.inv(a), [drawn(2, 9, 9)]),
 }
@@ -110,10 +117,9 @@ def test_the_host_computes_what_is_large_and_says_so(
     assert "the host computes cholesky of interpret" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["cholesky", "solve"])
-def test_the_largest_stay_in_registers(name: str) -> None:
-    op, n = getattr(ops, name), ops.cholesky.tile
-    inputs = [((4096, n, n), dt.float32)] * (2 if name == "solve" else 1)
-    emitted = matrices(op, (), inputs, [((4096, n, n), dt.float32), ((4096,), dt.int32)])
+def test_the_largest_stay_in_registers() -> None:
+    n = ops.solve.tile
+    inputs = [((4096, n, n), dt.float32)] * 2
+    emitted = matrices(ops.solve, (), inputs, [inputs[0], ((4096,), dt.int32)])
     found = compile_request(request(emitted, "sm_90"))
     assert found.spills == 0 and found.shared <= 4096
