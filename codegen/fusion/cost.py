@@ -50,9 +50,9 @@ def kernel_cost(kernel: Kernel, domain: Domain, target: Target) -> float:
             cost = value.op.cost if isinstance(value, Apply) else 60
             arithmetic += cost * count(value)
             over = axes[id(value)]
-            along = bool(row & over) and cost >= DEAR
+            in_rows = bool(row & over) and cost >= DEAR
             table = bool(over and target.columns) and not row & over and cost >= DEAR_TABLE
-            if (along or table) and not kernel.has_dot:
+            if (in_rows or table) and not kernel.has_dot:
                 # What varies along rows alone is computed again in each of them, and on a GPU what
                 # varies along some parallel axes alone at each point.
                 own = math.prod(a.extent for a in over if a not in row)

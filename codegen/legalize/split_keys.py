@@ -24,6 +24,7 @@ from tilewright.ir.ops.attention import (
 from tilewright.ir.ops.composite import as_dtype
 
 from ..target import Target
+from .templates import has_template
 
 _ROWS = 64
 """The least queries of a program's tile."""
@@ -38,12 +39,15 @@ _FULL = 2
 @dataclass(frozen=True)
 class SplitKeys:
     """Splits the keys of attention whose programs are too few to keep the machine busy. With
-    dropout, causal masks or ranges of keys a key's place counts: these stay as they are."""
+    dropout, causal masks or ranges of keys a key's place counts: these stay as they are. So does a
+    single query, which has no template: its products have programs enough."""
 
     target: Target
 
     def __call__(self, node: Node) -> Node | None:
         if node.op not in (attention, attention_logsumexp) or not self.target.split_keys:
+            return None
+        if not has_template(node, self.target):
             return None
         a = attention_args(*node.operands, *node.attrs)
         size = self._size(a)
@@ -61,8 +65,8 @@ class SplitKeys:
         """The keys of a part; None if there are programs enough, or too few keys."""
         queries, keys = a.scores_shape[-2:]
         programs = math.prod(a.batch) * -(-queries // _ROWS)
-        if queries == 1 or not programs or 2 * programs > self.target.chip.multiprocessors:
-            return None  # a single query's products have programs enough
+        if not programs or 2 * programs > self.target.chip.multiprocessors:
+            return None
         least = max(2, -(-_FULL * self.target.chip.multiprocessors // programs))
         most = min(2 * least, keys // _LEAST)
         if most < 2:

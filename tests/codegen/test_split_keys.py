@@ -16,6 +16,7 @@ from tilewright.ir import dtype as dt
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType
 from tilewright.ir.node import Node
+from tilewright.ir.ops.attention import attention_total, attention_wide
 from tilewright.ir.passes.autodiff import pullback
 from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.ir.shape import Size
@@ -109,6 +110,25 @@ def test_what_stays_whole() -> None:
     assert count(16, 4096, target=INTERPRET) == count(16, 4096, target=LLVM) == 1
     assert count(16, 256) == count(16, 4096, heads=128) == count(4096, 4096) == 1
     assert count(16, 4096, causal=True) == 1
+
+
+def test_parts_without_a_template_are_the_same() -> None:
+    """What the records of a part decompose into, where a query sees nothing too."""
+    rng = np.random.default_rng(2)
+    values: dict[Node, Any] = {}
+    q, k, v = (leaf(i, rng.standard_normal((2, 5, 4)), dt.float64, values) for i in range(3))
+    mask = leaf(3, np.arange(10).reshape(2, 5, 1) % 5 > 0, dt.bool_, values)
+    args = (q, k, v, mask, 0.5, False, 0.0, True, False)
+    found = interpret(
+        [attention_wide(*args), attention_total(*args)], values, CUDA, InterpretDevice()
+    )
+    exact = [values[n] for n in (q, k, v)]
+    expected = reference(*exact, values[mask])
+    np.testing.assert_allclose(found[0].reshape(expected.shape), expected, atol=1e-12)
+    scores = np.where(values[mask], exact[0] @ exact[1].swapaxes(1, 2) / 2, -np.inf)
+    with np.errstate(divide="ignore"):
+        total = np.log(np.exp(scores).sum(-1))
+    np.testing.assert_allclose(found[1].reshape(2, 5), total, atol=1e-12)
 
 
 def test_the_gradient_takes_the_logsumexp_of_all_parts() -> None:

@@ -11,6 +11,7 @@ import pytest
 import tilewright as tw
 from tilewright.nn.attention import flex_attention as flex
 
+pytestmark = pytest.mark.computes
 Mod = Callable[..., Any]
 L, S = 37, 41
 
