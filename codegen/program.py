@@ -22,7 +22,7 @@ from .kernel import Bundle, Kernel, Load, Scalar
 from .kernel.canonical import Note
 from .legalize import legalize
 from .lower.external import External, launch_of
-from .lower.host import Routine, kernel_of, routine_of
+from .lower.host import Routine, routine_of
 from .ops import initial
 from .target import Target
 
@@ -246,8 +246,12 @@ class _Assembly:
     def _host(self, node: Node) -> Step:
         # All results, also those that nothing reads.
         outputs = tuple(self._slot(each) for each in results_of(node))
-        made = kernel_of(node) if has_kernel(node.op, node.operands) else routine_of(node)
-        return Step(made, outputs, tuple(self._slot(memory(o)) for o in node.operands))
+        inputs = tuple(self._slot(memory(o)) for o in node.operands)
+        if has_kernel(node.op, node.operands):
+            from .triton.matrices import kernel_of
+
+            return Step(kernel_of(node), outputs, inputs)
+        return Step(routine_of(node), outputs, inputs)
 
     def _scalars(self, steps: Sequence[Step], nodes: Sequence[Node]) -> tuple[Node, ...]:
         used = {s.slot for step in steps for s in step.kernel.scalars}

@@ -15,7 +15,6 @@ from tilewright.ir.op import Op
 from tilewright.ir.ops.host import results_of
 
 from ..kernel import Scalar
-from .external import External, Registered, external, register
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,16 +73,3 @@ def routine_of(node: Node) -> Routine:
         outputs = tuple([(tuple(each.shape), each.dtype) for each in results_of(node)])
         found = _made[key] = Routine(node.op, attrs, inputs, outputs)
     return found
-
-
-def kernel_of(node: Node) -> External:
-    """The kernel of small matrices that computes a node on its device."""
-    routine = routine_of(node)
-    key = routine.op, routine.attrs, routine.inputs
-
-    def make() -> Registered:
-        from ..triton.matrices import matrices
-
-        return Registered(matrices(routine.op, routine.attrs, routine.inputs, routine.outputs))
-
-    return external(register(key, make))

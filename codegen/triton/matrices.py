@@ -8,8 +8,11 @@ from typing import Any
 
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType
+from tilewright.ir.node import Node
 from tilewright.ir.op import Op
 
+from ..lower.external import External, Registered, external, register
+from ..lower.host import routine_of
 from ..schedule import power_of_two
 from .emitted import POINTER, Argument, Emitted, source
 
@@ -21,6 +24,16 @@ _FORMS = {
     ops.solve: "x, info = tw_solve(a, b, n)",
     ops.inv: "x, info = tw_solve(a, (i == j).to(a.dtype), n)",
 }
+
+
+def kernel_of(node: Node) -> External:
+    """The kernel that computes a node of such a routine on its device."""
+    found = routine_of(node)
+
+    def make() -> Registered:
+        return Registered(matrices(found.op, found.attrs, found.inputs, found.outputs))
+
+    return external(register((found.op, found.attrs, found.inputs), make))
 
 
 def matrices(op: Op, attrs: Sequence[Any], inputs: Types, outputs: Types) -> Emitted:
