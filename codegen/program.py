@@ -12,7 +12,7 @@ from tilewright.ir.node import Node, format_location, intern, reachable
 from tilewright.ir.op import Kind
 from tilewright.ir.ops.external import outcomes, updated
 from tilewright.ir.ops.generate import scalar
-from tilewright.ir.ops.host import results_of
+from tilewright.ir.ops.host import has_kernel, results_of
 from tilewright.ir.passes.pipeline import lower_graph
 
 from .fusion import Group, Partition
@@ -246,7 +246,12 @@ class _Assembly:
     def _host(self, node: Node) -> Step:
         # All results, also those that nothing reads.
         outputs = tuple(self._slot(each) for each in results_of(node))
-        return Step(routine_of(node), outputs, tuple(self._slot(memory(o)) for o in node.operands))
+        inputs = tuple(self._slot(memory(o)) for o in node.operands)
+        if has_kernel(node.op, node.operands):
+            from .triton.matrices import kernel_of
+
+            return Step(kernel_of(node), outputs, inputs)
+        return Step(routine_of(node), outputs, inputs)
 
     def _scalars(self, steps: Sequence[Step], nodes: Sequence[Node]) -> tuple[Node, ...]:
         used = {s.slot for step in steps for s in step.kernel.scalars}

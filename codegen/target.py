@@ -34,6 +34,7 @@ class Target:
     tiled_attention: the dtypes whose attention is computed by tiles; that of others is decomposed.
     gradient_passes: whether attention's gradient takes two kernels, one that walks along keys and
         one that walks along queries; otherwise one kernel does both.
+    split_keys: whether few queries to many keys take these in parts, in programs of their own.
     columns: how many neighbouring columns one program folds; 0 if it takes them one by one.
     convert_limit: the most often that an element of a contraction's operand may be used, if it is
         converted to a narrow type on its way there. An element that is used more often is converted
@@ -75,6 +76,7 @@ class Target:
     product_rows: int = 0
     tiled_attention: tuple[str, ...] = ()
     gradient_passes: bool = False
+    split_keys: bool = False
     columns: int = 0
     convert_limit: int | None = None
     split_products: tuple[str, ...] = ()
@@ -159,6 +161,7 @@ CUDA = Target(
     product_rows=512,
     tiled_attention=TENSOR_TYPES,
     gradient_passes=True,
+    split_keys=True,
     columns=64,
     convert_limit=128,
     split_products=TENSOR_TYPES,

@@ -10,10 +10,8 @@ import pickle
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tilewright.codegen.kernel import Bundle, Kernel
@@ -21,6 +19,7 @@ from tilewright.codegen.schedule import Schedule, default_schedule
 from tilewright.codegen.target import gpu
 from tilewright.codegen.triton import Emitted, emit
 
+from . import cubin
 from .interpret.modules import LOCK, adopted, load_source
 
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
@@ -184,19 +183,7 @@ def _usage(asm: dict[str, str], binary: bytes) -> tuple[int, int]:
         spilled = sum(int(n) for n in re.findall(r"\.[sv]gpr_spill_count:\s*(\d+)", text))
         found = re.search(r"\.vgpr_count:\s*(\d+)", text)
         return int(found[1]) if found else 0, 4 * spilled
-    import triton
-
-    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "kernel.cubin"
-        path.write_bytes(binary)
-        report = subprocess.run(
-            [str(tool), "-res-usage", str(path)], capture_output=True, text=True, check=True
-        ).stdout
-    found = re.search(r"REG:(\d+) STACK:(\d+)", report)
-    if found is None:
-        raise RuntimeError(f"cuobjdump reported no registers: {report!r}")
-    return int(found[1]), int(found[2])
+    return cubin.usage(binary)
 
 
 def compile_many(requests: Sequence[Request], processes: int | None = None) -> list[Compiled]:

@@ -36,6 +36,8 @@ from ..target import Target
 MOST_NODES, MOST_PLACES = 200, 16
 # The most arithmetic that may be done twice: on tensors, and on single numbers.
 MOST_COST, MOST_SCALAR_COST = 100, 400
+# The least that an element of a table costs which is read at many points.
+DEAR_TABLE = 20
 # The points of a row that a thread has in a kernel that folds other axes: for them it computes what
 # the row has in common once.
 TOGETHER = 4
@@ -107,6 +109,7 @@ class _Cutter:
         self.windowed = {_moved(n) for n in self.nodes if n.op is ops.windows_op}
         self.expanded = _expanded(self.nodes)
         self.spread = _spread(self.nodes) if target.columns else {}
+        self.wide = {_moved(n) for n in self.nodes if n.op is ops.expand_op}
         for node in self.nodes:
             self._require(node)
         self._bound_places()
@@ -246,7 +249,9 @@ class _Cutter:
     def _is_kept(self, node: Node, cone: int, readers: int) -> bool:
         """Whether a node is better kept in memory than computed wherever it is read."""
         if node.op.kind is Kind.ELEMENTWISE and (
-            cone.bit_count() > MOST_NODES or self._is_repeated(node, cone)
+            cone.bit_count() > MOST_NODES
+            or self._is_repeated(node, cone)
+            or self._is_table(node, cone)
         ):
             return True
         return readers > 1 and _can_be_shared(node) and not self._is_cheap(node, cone, readers)
@@ -263,6 +268,17 @@ class _Cutter:
         elements = math.prod(node.shape)
         arithmetic = cost * self.target.op_cost * elements * times
         return arithmetic > 2 * node.dtype.itemsize * elements + self.target.launch_cost
+
+    def _is_table(self, node: Node, cone: int) -> bool:
+        """Whether a node is expanded to so many points that it is dear to compute it at each, as
+        angles of rotations by place are."""
+        times = self.spread.get(node, 1)
+        if times == 1 or node not in self.wide:
+            return False
+        cost, _ = self._effort(node, cone)
+        elements = math.prod(node.shape)
+        arithmetic = cost * self.target.op_cost * elements * times
+        return cost >= DEAR_TABLE and arithmetic > self.target.launch_cost
 
     def _is_cheap(self, node: Node, cone: int, readers: int) -> bool:
         """Whether computing a node for each reader moves no more bytes than keeping it.

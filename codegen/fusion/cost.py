@@ -13,6 +13,8 @@ from ..target import Target
 
 DEAR = 4
 """The least cost of a function for which it matters how often it is computed: a division's."""
+DEAR_TABLE = 12
+"""The same for what some points of a map have in common: a sine's."""
 
 
 def kernel_cost(kernel: Kernel, domain: Domain, target: Target) -> float:
@@ -47,9 +49,13 @@ def kernel_cost(kernel: Kernel, domain: Domain, target: Target) -> float:
             # An expression without axes is computed once for all points of a tile.
             cost = value.op.cost if isinstance(value, Apply) else 60
             arithmetic += cost * count(value)
-            if cost >= DEAR and row & axes[id(value)] and not kernel.has_dot:
-                # What varies along rows alone is computed again in each of them.
-                own = math.prod(a.extent for a in axes[id(value)] if a not in row)
+            over = axes[id(value)]
+            in_rows = bool(row & over) and cost >= DEAR
+            table = bool(over and target.columns) and not row & over and cost >= DEAR_TABLE
+            if (in_rows or table) and not kernel.has_dot:
+                # What varies along rows alone is computed again in each of them, and on a GPU what
+                # varies along some parallel axes alone at each point.
+                own = math.prod(a.extent for a in over if a not in row)
                 arithmetic += cost * count(value) * (domain.points // max(own, 1) - 1)
         elif isinstance(value, Reduce):
             arithmetic += count(value.arg)

@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from tilewright.ir import ops
 from tilewright.ir.node import Node, grad_mode, intern, reachable
 from tilewright.ir.op import Kind
-from tilewright.ir.ops.attention import (
-    attention_args,
-)
 from tilewright.ir.ops.external import external, outcomes
 from tilewright.ir.ops.grouped import grouped_matmul, grouped_weight_grad, has_trivial_size
 from tilewright.ir.ops.scaled import matmul_by_blocks
@@ -28,11 +25,10 @@ from .grouping import group_updates
 from .interleave import InterleaveStrides
 from .sorting import sort_first, sort_leading, sort_words
 from .split import SplitFolds, SplitProducts, SplitScans
+from .split_keys import SplitKeys
 from .sums import SumDepthwise, SumVectors
+from .templates import has_template
 from .writes import write_in_place
-
-MOST_WIDTH = 256
-"""The widest head whose tiles are sure to fit a thread's stack, or a GPU's registers."""
 
 
 def legalize(roots: Sequence[Node], target: Target, inner: Sequence[Node] = ()) -> list[Node]:
@@ -40,6 +36,8 @@ def legalize(roots: Sequence[Node], target: Target, inner: Sequence[Node] = ()) 
     below the roots that a caller asks about. They change nothing of the roots."""
     count, nodes = len(roots), [*roots, *inner]
     nodes = split_complex(nodes, target)
+    if target.split_keys:
+        nodes = rewrite(nodes, [SplitKeys(target)])
     roots = nodes[:count]
     if any(_has_no_kernel(n, target) for n in reachable(roots)):
         nodes = rewrite(nodes, [Decompose(target), decompose_composites, *RULES])
@@ -142,12 +140,3 @@ def _give_external(node: Node) -> Node | None:
     for place, number in copies.items():
         operands[place] = intern(initial, (operands[place],), (number,), loc=node.loc)
     return node.op(*operands, *node.attrs)
-
-
-def has_template(node: Node, target: Target) -> bool:
-    """Whether a target computes this record of attention as one kernel. Sizes of 0 or 1 are better
-    computed as plain products."""
-    a = attention_args(*node.operands, *node.attrs)
-    sizes = (*a.q.shape[-2:], *a.k.shape[-2:], a.v.shape[-1])
-    fits = max(a.q.shape[-1], a.v.shape[-1]) <= MOST_WIDTH and min(sizes) > 1
-    return a.q.dtype.name in target.tiled_attention and fits and 0 not in a.batch

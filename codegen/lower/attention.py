@@ -34,7 +34,9 @@ from tilewright.ir.ops.attention import (
     attention_key_grad,
     attention_logsumexp,
     attention_query_grad,
+    attention_total,
     attention_value_grad,
+    attention_wide,
     kept_scale,
     masked_scores,
 )
@@ -148,9 +150,13 @@ class _Template:
         """The rows' logsumexp, 0 for a query that sees nothing: its weights are exp(-inf - 0)."""
         if self.args.rows:
             return self.at(self.args.rows[0], self.i, None)
-        total = Reduce(Fold.LOGSUMEXP, self.scores, (self.j,), self.wide)
         nothing, zero = (self.lowering.constant(x, self.wide) for x in (-math.inf, 0.0))
-        return self.apply(ops.where, self.apply(ops.eq, total, nothing), zero, total)
+        return self.apply(ops.where, self.apply(ops.eq, self.total, nothing), zero, self.total)
+
+    @cached_property
+    def total(self) -> Value:
+        """The logsumexp of the scores, in a forward kernel."""
+        return Reduce(Fold.LOGSUMEXP, self.scores, (self.j,), self.wide)
 
     @cached_property
     def weights(self) -> Value:
@@ -179,7 +185,9 @@ class _Template:
 # The value of each record, and the axes of its shape behind the batch.
 _RESULTS: dict[Op, Callable[[_Template], tuple[Value, Axis, Axis | None]]] = {
     attention: lambda t: (t.dot(t.dropped(t.weights), t.v, t.j), t.i, t.c),
+    attention_wide: lambda t: (t.dot(t.dropped(t.weights), t.v, t.j), t.i, t.c),
     attention_logsumexp: lambda t: (t.rows, t.i, None),
+    attention_total: lambda t: (t.total, t.i, None),
     attention_query_grad: lambda t: (
         t.apply(ops.mul, t.dot(t.scores_grad, t.k, t.j), t.scale),
         t.i,

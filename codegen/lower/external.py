@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -93,7 +93,11 @@ def register(key: Hashable, make: Callable[[], Registered]) -> str:
 def launch_of(node: Node) -> External:
     """The External that runs a node, one object for all nodes with the same numbers."""
     name, tensors, *_ = node.attrs
-    numbers = node.operands[tensors:]
+    return external(name, node.operands[tensors:])
+
+
+def external(name: str, numbers: Sequence[Node] = ()) -> External:
+    """The External of a registered launch with these numbers."""
     key = name, tuple(n.attrs[0] for n in numbers)
     found = _made.get(key)
     if found is None:

@@ -8,6 +8,7 @@ from ..kernel import Bundle, Kernel
 from ..target import Target
 from .attention import attention_schedule
 from .dots import dot_schedule
+from .lighter import lighter
 from .roofline import Prediction, Usage, Work, occupancy, predict, work
 from .rows import merge_schedule, pointwise_schedule, rows_schedule, update_schedule
 from .schedule import Schedule, head_block, points, power_of_two
@@ -20,15 +21,35 @@ def default_schedule(
     """A good schedule from shapes alone. A Bundle's suits its largest member.
 
     known: what schedules that were compiled use. It takes the place of the model's estimates for
-        tiles of products; other kernels have one default.
+        tiles of products. Other kernels get lighter schedules until one isn't known to spill.
     """
+    known = known or {}
+    largest = kernel.largest if isinstance(kernel, Bundle) else kernel
+    if largest.has_dot and not largest.is_chained:
+        return dot_schedule(largest, target, known)
+    schedule: Schedule | None = _heaviest(kernel, target)
+    while schedule is not None and schedule in known and known[schedule].spills:
+        schedule = lighter(largest, schedule, target.chip.warp)
+    return schedule or _best(kernel, target, known)
+
+
+def _best(kernel: Kernel | Bundle, target: Target, known: Mapping[Schedule, Usage]) -> Schedule:
+    """The one of schedules that were compiled which takes the least time, and spills the least."""
+
+    def cost(schedule: Schedule) -> tuple[float, int]:
+        usage = known[schedule]
+        return predict(kernel, schedule, target, usage).seconds, usage.spills
+
+    return min(known, key=cost)
+
+
+def _heaviest(kernel: Kernel | Bundle, target: Target) -> Schedule:
+    """The schedule of a kernel that isn't a product, before anything is known of its registers."""
     alone = not isinstance(kernel, Bundle)
     if isinstance(kernel, Bundle):
         kernel = kernel.largest
     if kernel.is_chained:
         return attention_schedule(kernel, target)
-    if kernel.has_dot:
-        return dot_schedule(kernel, target, known)
     if any(v.run for v in kernel.ordered):
         return merge_schedule(kernel, target)
     if kernel.is_update:
@@ -53,15 +74,16 @@ class Defaults:
     def after(self, kernel: Kernel | Bundle, schedule: Schedule, usage: Usage) -> Schedule:
         """The schedule to take, now that `schedule` is compiled: itself, unless it spills, is the
         default, and the model ranks another one higher that spills less or isn't compiled yet."""
-        if not usage.spills:
+        known = self._spilling.get(kernel, {})
+        if schedule in known or not (usage.spills or known):
             return schedule
-        known = self._spilling.setdefault(kernel, {})
-        if schedule in known or schedule != default_schedule(kernel, self._target, known):
+        if schedule != default_schedule(kernel, self._target, known):
             return schedule
         known[schedule] = usage
-        if len(known) < _MOST:
+        self._spilling[kernel] = known
+        if usage.spills and len(known) < _MOST:
             return default_schedule(kernel, self._target, known)
-        return min(known, key=lambda s: predict(kernel, s, self._target, known[s]).seconds)
+        return _best(kernel, self._target, known)
 
 
 __all__ = [

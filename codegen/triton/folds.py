@@ -10,6 +10,7 @@ from tilewright.ir.dtype import BOOL, FLOAT, DType
 from tilewright.ir.op import Fold
 
 from ..kernel import Guard, Load, Reduce
+from ..schedule import points
 from .scope import Guards, Ref, Scope
 from .text import tl_type
 from .values import evaluate, is_zero
@@ -126,8 +127,16 @@ def candidates(scope: Scope, rows: Rows, value: Reduce, arg: str) -> tuple[str, 
         worst = neutral(value.op, value.arg.dtype)
         best = scope.assign("best", f"tl.where({ok}, {arg}, {worst})", rows.tile).text
     # A row's own positions are below those beyond its end, which decides ties.
-    text = f"tl.broadcast_to({rows.along}, {scope.shape(rows.tile)})"
+    at = f"{rows.along}.to({type_of_places(scope, rows)})" if scope.body.is_wide else rows.along
+    text = f"tl.broadcast_to({at}, {scope.shape(rows.tile)})"
     return best, scope.assign("where", text, rows.tile).text
+
+
+def type_of_places(scope: Scope, rows: Rows) -> str:
+    """The type of positions in a row. In 32 bits they take half the registers."""
+    length = points(scope.tiles[rows.along].axes)
+    fits = length < 2**31 - 2**20  # tiles reach a little beyond the end
+    return "tl.int32" if fits else scope.body.sizes.tl_type
 
 
 def pick(scope: Scope, rows: Rows, value: Reduce, best: str, at: str) -> Ref:

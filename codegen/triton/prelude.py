@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 _NAME = re.compile(r"\btw_\w+")
-_FILES = ("functions.py", "special.py", "recurrences.py")
+_FILES = ("functions.py", "special.py", "recurrences.py", "elimination.py")
 
 
 @functools.cache

@@ -27,6 +27,7 @@ from .folds import (
     masked,
     neutral,
     pick,
+    type_of_places,
 )
 from .online import online
 from .scope import Body, Guards, Ref, Scope, Tile
@@ -243,10 +244,9 @@ def _accumulate(root: Scope, scope: Scope, value: Reduce, guards: Guards) -> tup
     ref = evaluate(scope, value.arg, guards)
     arg = scope.spread(ref, ROWS.tile, tl_type(value.arg.dtype))
     if value.op.picks:
-        limit = 2**31 - 1 if scope.body.sizes.tl_type == "tl.int32" else 2**63 - 1
-        at = root.assign(
-            "where", f"tl.full({shape}, {limit}, {scope.body.sizes.tl_type})", ROWS.tile
-        )
+        places = type_of_places(scope, ROWS)
+        limit = 2**31 - 1 if places == "tl.int32" else 2**63 - 1
+        at = root.assign("where", f"tl.full({shape}, {limit}, {places})", ROWS.tile)
         best, here = candidates(scope, ROWS, value, arg)
         scope.block.add(f"{acc}, {at.text} = tw_{value.op.value}({acc}, {at.text}, {best}, {here})")
         return acc, at.text

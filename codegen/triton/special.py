@@ -3,8 +3,10 @@
 Made of what Triton's math module has on every target and in its interpreter, and of the few device
 functions that ours knows (`runtime/interpret/interpreter.py`). Functions of the everyday kind have
 a form for float32 that takes 10 to 30 instructions: what memory hides in a kernel for halves, and
-registers hold behind a product. They branch nowhere, so the assembler may interleave elements. The
-others work in float64 for float32 too, which is exact after rounding and keeps them short.
+registers hold behind a product. They branch nowhere, so the assembler may interleave elements.
+Where the device's library has a function of float32 that is right within five units of the last
+place, that is taken; float64 has forms of its own. The others work in float64 for float32 too,
+which is exact after rounding and keeps them short.
 
 A polynomial is written with `tl.fma`: kernels contract nothing by themselves.
 """
@@ -15,7 +17,6 @@ from triton.language.extra import libdevice
 
 from .functions import (
     tw_copysign,
-    tw_div,
     tw_maximum,
     tw_minimum,
     tw_neg,
@@ -60,8 +61,11 @@ def tw_logaddexp(a, b):
 
 @triton.jit
 def tw_log10(x):
-    wide = tl.log(x.to(tl.float64)) * 0.43429448190325182765
-    return wide.to(x.dtype)
+    if x.dtype == tl.float32:
+        out = libdevice.log10(x)
+    else:
+        out = tl.log(x) * 0.43429448190325182765
+    return out
 
 
 @triton.jit
@@ -90,27 +94,39 @@ def tw_tanh(x):
 
 @triton.jit
 def tw_sinh(x):
-    size = tl.abs(x)
-    t = tw_expm1(size)
-    out = 0.5 * (t + tw_div(t, t + 1))
-    half = tl.exp(0.5 * size)
-    return tw_copysign(tl.where(size > 20, 0.5 * half * half, out), x)
+    if x.dtype == tl.float32:
+        out = libdevice.sinh(x)
+    else:
+        size = tl.abs(x)
+        t = tw_expm1(size)
+        near = 0.5 * (t + t / (t + 1))
+        half = tl.exp(0.5 * size)
+        out = tw_copysign(tl.where(size > 20, 0.5 * half * half, near), x)
+    return out
 
 
 @triton.jit
 def tw_cosh(x):
-    half = tl.exp(0.5 * tl.abs(x))
-    whole = half * half
-    return tl.where(tl.abs(x) > 20, 0.5 * half * half, 0.5 * whole + tw_div(0.5 + 0 * x, whole))
+    if x.dtype == tl.float32:
+        out = libdevice.cosh(x)
+    else:
+        half = tl.exp(0.5 * tl.abs(x))
+        whole = half * half
+        out = tl.where(tl.abs(x) > 20, 0.5 * half * half, 0.5 * whole + 0.5 / whole)
+    return out
 
 
 @triton.jit
 def tw_asinh(x):
-    size = tl.abs(x)
-    square = size * size
-    out = tw_log1p(size + tw_div(square, 1 + tw_sqrt(square + 1)))
-    large = tl.log(size) + 0.69314718055994530942
-    return tw_copysign(tl.where(size > 1e8, large, out), x)
+    if x.dtype == tl.float32:
+        out = libdevice.asinh(x)
+    else:
+        size = tl.abs(x)
+        square = size * size
+        near = tw_log1p(size + square / (1 + tw_sqrt(square + 1)))
+        large = tl.log(size) + 0.69314718055994530942
+        out = tw_copysign(tl.where(size > 1e8, large, near), x)
+    return out
 
 
 @triton.jit
@@ -123,13 +139,21 @@ def tw_acosh(x):
 
 @triton.jit
 def tw_atanh(x):
-    size = tl.abs(x)
-    return tw_copysign(0.5 * tw_log1p(tw_div(2 * size, 1 - size)), x)
+    if x.dtype == tl.float32:
+        out = libdevice.atanh(x)
+    else:
+        size = tl.abs(x)
+        out = tw_copysign(0.5 * tw_log1p(2 * size / (1 - size)), x)
+    return out
 
 
 @triton.jit
 def tw_tan(x):
-    return tw_div(tl.sin(x), tl.cos(x))
+    if x.dtype == tl.float32:
+        out = libdevice.tan(x)
+    else:
+        out = tl.sin(x) / tl.cos(x)
+    return out
 
 
 @triton.jit
@@ -171,24 +195,38 @@ def tw_atan2_wide(y, x):
 
 @triton.jit
 def tw_atan(x):
-    return tw_atan_wide(x.to(tl.float64)).to(x.dtype)
+    if x.dtype == tl.float32:
+        out = libdevice.atan(x)
+    else:
+        out = tw_atan_wide(x)
+    return out
 
 
 @triton.jit
 def tw_atan2(a, b):
-    return tw_atan2_wide(a.to(tl.float64), b.to(tl.float64)).to(a.dtype)
+    if a.dtype == tl.float32:
+        out = libdevice.atan2(a, b)
+    else:
+        out = tw_atan2_wide(a, b)
+    return out
 
 
 @triton.jit
 def tw_asin(x):
-    wide = x.to(tl.float64)
-    return tw_atan2_wide(wide, tl.sqrt((1 - wide) * (1 + wide))).to(x.dtype)
+    if x.dtype == tl.float32:
+        out = libdevice.asin(x)
+    else:
+        out = tw_atan2_wide(x, tl.sqrt((1 - x) * (1 + x)))
+    return out
 
 
 @triton.jit
 def tw_acos(x):
-    wide = x.to(tl.float64)
-    return tw_atan2_wide(tl.sqrt((1 - wide) * (1 + wide)), wide).to(x.dtype)
+    if x.dtype == tl.float32:
+        out = libdevice.acos(x)
+    else:
+        out = tw_atan2_wide(tl.sqrt((1 - x) * (1 + x)), x)
+    return out
 
 
 @triton.jit
@@ -314,13 +352,16 @@ def tw_erfc_wide(x):
 
 @triton.jit
 def tw_erfc(x):
-    return tw_erfc_wide(x.to(tl.float64)).to(x.dtype)
+    if x.dtype == tl.float32:
+        out = libdevice.erfc(x)
+    else:
+        out = tw_erfc_wide(x)
+    return out
 
 
 @triton.jit
-def tw_erfinv(x):
+def tw_erfinv_wide(wide):
     """Giles' approximation (GPU Computing Gems, 2012), then steps of Halley's method."""
-    wide = x.to(tl.float64)
     size = tl.abs(wide)
     gap = 1 - size
     w = -tl.log(gap * (1 + size))
@@ -351,7 +392,16 @@ def tw_erfinv(x):
     root = tl.where(size < 1e-8, size * 0.88622692545275801365, root)
     root = tl.where(size == 1, float("inf"), root)
     root = tl.where((size > 1) | (size != size), float("nan"), root)
-    return tw_copysign(root, wide).to(x.dtype)
+    return tw_copysign(root, wide)
+
+
+@triton.jit
+def tw_erfinv(x):
+    if x.dtype == tl.float32:
+        out = libdevice.erfinv(x)
+    else:
+        out = tw_erfinv_wide(x)
+    return out
 
 
 @triton.jit

@@ -257,6 +257,47 @@ def _signature(values: Any) -> str:
 
 
 @app.command()
+def pack(
+    script: Script,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The file to write.")],
+    args: Args = None,
+    target: Annotated[str, typer.Option(help="The GPU: sm_80, sm_90, sm_100.")] = "sm_90",
+    driver: Annotated[float, typer.Option(help="CUDA of that machine's driver, as 12.8.")] = 13.0,
+) -> None:
+    """Run a script here, and compile its kernels for a GPU into one file.
+
+    On the machine with the GPU, TW_KERNELS=FILE finds them, and a first step compiles nothing. It
+    needs the same version of Triton. Arguments of the script go after `--`.
+    """
+    from tilewright.codegen.kernel import Bundle, Kernel
+    from tilewright.codegen.program import launched
+    from tilewright.runtime import tiers
+    from tilewright.runtime.cuda import pack as packs
+
+    from .. import recording
+    from ..inspection.explanation import check_target
+    from ..inspection.explanation import explain as report_on
+    from .script import run_script, script_file
+
+    with user_errors(ValueError):
+        if not check_target(target).startswith("sm_"):
+            raise ValueError(f"packs are for NVIDIA's GPUs, got {target!r}")
+    with tiers.fused():
+        status = run_script(script_file(script), args or [])
+        recording.flush()
+    if status:
+        raise typer.Exit(status)
+    programs = [p for plan in report_on().plans for _, p in plan.programs(target)]
+    kernels = [k for p in programs for k in launched(p) if isinstance(k, (Kernel, Bundle))]
+    with user_errors(RuntimeError, ImportError, status=1):
+        images = packs.compiled(kernels, target, round(driver * 1000))
+    output.parent.mkdir(parents=True, exist_ok=True)
+    packs.write(output, target, images)
+    size = sum(len(image.binary) for image in images.values())
+    _tell(output, [f"{len(images)} kernels for {target}, {size / 1e3:.0f} kB of code"])
+
+
+@app.command()
 def env(
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:

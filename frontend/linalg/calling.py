@@ -49,8 +49,11 @@ def kind_name(x: Node) -> str:
 
 
 def by_host(op: Op, *args: Any) -> tuple[Node, ...]:
-    """The results of a routine, which the host computes wherever its operands are."""
+    """The results of a routine, which the host computes wherever its operands are, unless their
+    device has a kernel for it."""
     count = sum(isinstance(a, Node) for a in args)
+    if ops.has_kernel(op, args[:count]):
+        return ops.called(op, *args)
     operands, device = ops.on_host(args[:count])
     if device is not None and debug.level():
         print(f"tilewright: the host computes {op.name} of {device}", file=sys.stderr)

@@ -206,6 +206,20 @@ def _record(
 attention = _record("attention", _attention_infer, _attention, vjp=_attention_vjp)
 
 
+def _wide_infer(*args: Any) -> Aval:
+    shape, dtype = _attention_infer(*args)
+    return shape, accumulator(dtype)
+
+
+def _attention_wide(*args: Any) -> Node:
+    a = attention_args(*args)
+    return product(as_dtype(_dropped(a, _weights(a)), a.v.dtype), a.v)
+
+
+attention_wide = _record("attention_wide", _wide_infer, _attention_wide)
+"""attention whose result isn't rounded: float32 for half types. It has no gradient."""
+
+
 def _logsumexp_infer(*args: Any) -> Aval:
     (*batch, rows, _), dtype = _attention_infer(*args)
     return Size((*batch, rows, 1)), accumulator(dtype)
@@ -225,6 +239,20 @@ def _logsumexp(*args: Any) -> Node:
 attention_logsumexp = _record("attention_logsumexp", _logsumexp_infer, _logsumexp)
 """attention_logsumexp(operands of attention) -> [..., L, 1]: the logsumexp of each row of scores, 0
 where a query sees nothing. float32 for half types."""
+
+
+def _total(*args: Any) -> Node:
+    scores = _scores(attention_args(*args))
+    axes = (scores.rank - 1,)
+    if 0 in scores.shape:
+        return full_like(sum(scores, axes), -math.inf)
+    top = max(scores, axes)
+    empty = eq(top, constant(-math.inf, top.dtype))
+    return top + log(sum(exp(scores - where(empty, zeros_like(top), top)), axes))
+
+
+attention_total = _record("attention_total", _logsumexp_infer, _total)
+"""attention_logsumexp that is -inf where a query sees nothing. It has no gradient."""
 
 
 def _gradient(name: str, which: str, decompose: Callable[[AttentionArgs], Node]) -> Op:

@@ -10,13 +10,15 @@ from ..node import Node
 from ..op import Aval
 from .composite import composite
 from .contraction import matmul
-from .host import back, on_host
+from .host import back, has_kernel, on_host
 from .matrices import adjoint, conjugated, identity
-from .solving import solve_triangular
+from .solving import solve_triangular, triangular_op
 
 
 def _solve(b: Node, factor: Node, upper: bool) -> Node:
-    (b, factor), device = on_host((b, factor))
+    device = None
+    if not has_kernel(triangular_op, (factor, b)):
+        (b, factor), device = on_host((b, factor))
     turned = adjoint(factor)
     first, second = (turned, factor) if upper else (factor, turned)
     half = solve_triangular(first, b, False, False)

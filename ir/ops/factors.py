@@ -15,7 +15,7 @@ from ..shape import Size
 from .complex import conj, real
 from .contraction import matmul
 from .gather import take_along
-from .host import called, results_of, routine
+from .host import TILE, called, results_of, routine
 from .matrices import (
     adjoint,
     by_column,
@@ -60,6 +60,7 @@ cholesky = routine(
     matrices.cholesky,
     2,
     vjp=_cholesky_vjp,
+    tile=TILE,
 )
 """(L, info) of the lower triangle of `a`: a = L Lᴴ. info: the order of the first leading minor that
 isn't positive-definite."""
@@ -114,7 +115,7 @@ def _qr_grad(q: Node, r: Node, of_q: Node | None, of_r: Node | None) -> Node:
     return adjoint(solve_triangular(r, adjoint(total), True, False))
 
 
-qr = routine("qr", _qr_types, matrices.qr, 2, ("complete",), _qr_vjp)
+qr = routine("qr", _qr_types, matrices.qr, 2, ("complete",), _qr_vjp, tile=TILE)
 """(Q, R): a = Q R, with min(m, n) columns in Q, or all m if `complete`."""
 
 geqrf = routine(
@@ -168,7 +169,7 @@ def _lu_vjp(g: Node, out: Node, a: Node, index: int) -> Cotangents:
     return (take_along(found, expand(by_row(back), a.shape), a.rank - 2),)
 
 
-lu = routine("lu", _lu_types, lambda a: elimination.lu(a), 3, vjp=_lu_vjp)
+lu = routine("lu", _lu_types, lambda a: elimination.lu(a), 3, vjp=_lu_vjp, tile=TILE)
 """(LU, pivots, info): P a = L U, with L, whose diagonal is 1, below the diagonal. int32 pivots from
 1 on, as LAPACK has them. info: the first zero on the diagonal of U."""
 
@@ -178,6 +179,7 @@ permutation = routine(
     lambda pivots, rows: (elimination.permutation(pivots, rows),),
     1,
     ("rows",),
+    tile=TILE,
 )
 """int64: the rows of `a` in the order in which L U has them."""
 

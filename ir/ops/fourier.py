@@ -1,4 +1,5 @@
-"""Discrete Fourier transforms, by routines of the host (`ir/numeric/fourier.py`).
+"""Discrete Fourier transforms: routines of the host (`ir/numeric/fourier.py`), and on other devices
+passes of kernels (`fourier_passes.py`).
 
 A transform is linear and its matrix symmetric, so its derivative is a transform in the same
 direction. axes: the dimensions that are transformed. norm: 'backward', 'forward' or 'ortho', as in
@@ -15,8 +16,9 @@ from ..op import Aval
 from ..shape import Ints, Size
 from .binary import bitwise_or, eq
 from .complex import imag, make, real
+from .fourier_passes import fourier_passes, half_passes, real_passes
 from .generate import constant
-from .host import back, on_host, routine
+from .host import HOST, routine
 from .movement import expand, positions_along
 from .ternary import where
 from .unary import full_like
@@ -114,17 +116,20 @@ of `axes`; `size` is that of the whole. Imaginary parts of what stands for itsel
 
 def fourier(x: Node, axes: Ints, inverse: bool, norm: str) -> Node:
     """Sums of x_j exp(-2 pi i jk / n) over `axes`; of exp(2 pi i jk / n) if `inverse`."""
-    (on,), device = on_host((x,))
-    return back((fourier_op(on, axes, inverse, norm, 0),), device)[0]
+    if x.device in (None, HOST):
+        return fourier_op(x, axes, inverse, norm, 0)
+    return fourier_passes(x, axes, inverse, norm)
 
 
 def fourier_half(x: Node, axes: Ints, inverse: bool, norm: str) -> Node:
     """The first half of the transform of a real `x` along the last of `axes`."""
-    (on,), device = on_host((x,))
-    return back((half_op(on, axes, inverse, norm, 0),), device)[0]
+    if x.device in (None, HOST):
+        return half_op(x, axes, inverse, norm, 0)
+    return half_passes(x, axes, inverse, norm)
 
 
 def fourier_real(z: Node, axes: Ints, size: int, inverse: bool, norm: str) -> Node:
     """The transform of a Hermitian signal by its first half along the last of `axes`."""
-    (on,), device = on_host((z,))
-    return back((back_op(on, axes, size, inverse, norm, 0),), device)[0]
+    if z.device in (None, HOST):
+        return back_op(z, axes, size, inverse, norm, 0)
+    return real_passes(z, axes, size, inverse, norm)

@@ -5,7 +5,8 @@ attr, `index`, tells which. The nodes of one call have the same operands and oth
 program makes the call once (`results_of`).
 
 Operands are on the host, or nowhere. `on_host` brings them there from another device, and `back`
-takes a result to it.
+takes a result to it. Some routines have kernels for small matrices, which GPUs compute where they
+are (`has_kernel`; `codegen/triton/matrices.py`).
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..dtype import float32, float64, int32
 from ..node import Node, grad_mode
 from ..op import Aval, Kind, Op
 from .transfer import copy_to
 
 HOST = "cpu"
+TILE = 64
+"""The rows and columns of the largest matrices that a program of a GPU holds in its registers."""
 
 
 def routine(
@@ -28,12 +32,13 @@ def routine(
     params: tuple[str, ...] = (),
     vjp: Callable[..., Any] | None = None,
     complex: bool = True,
+    tile: int = 0,
 ) -> Op:
     """The record of a routine.
 
     types(*operands, *attrs): the shape and dtype of each result. function(*arrays, *attrs): the
     results, as contiguous arrays of these types; no error for values, which is a result of its own.
-    complex: whether operands may be complex.
+    complex: whether operands may be complex. tile: as in `Op`.
     vjp(g, out, *operands, *attrs, index): the cotangents of the operands by that of one result.
     """
 
@@ -55,6 +60,7 @@ def routine(
         routine=function,
         results=results,
         complex=complex,
+        tile=tile,
     )
 
 
@@ -71,6 +77,23 @@ def results_of(node: Node) -> tuple[Node, ...]:
 def called(op: Op, *args: Any) -> tuple[Node, ...]:
     """All results of a routine."""
     return tuple(op(*args, i) for i in range(op.results))
+
+
+def has_kernel(op: Op, operands: Sequence[Node]) -> bool:
+    """Whether operands are on a device that has a kernel for this routine of theirs: real matrices
+    that fit a tile, a batch of them alike, or the pivots of such."""
+    if not op.tile or any(o.device in (None, HOST) or 0 in o.shape for o in operands):
+        return False
+    if operands[0].dtype is int32:
+        return operands[0].shape[-1] <= op.tile
+    batch = operands[0].shape[:-2]
+    return all(
+        o.rank >= 2
+        and o.shape[:-2] == batch
+        and max(o.shape[-2:]) <= op.tile
+        and o.dtype in (float32, float64)
+        for o in operands
+    )
 
 
 def on_host(operands: Sequence[Node]) -> tuple[tuple[Node, ...], str | None]:

@@ -13,7 +13,7 @@ from ..op import Aval, Cotangents
 from ..shape import Size
 from .complex import imag, make
 from .contraction import matmul
-from .host import called, routine
+from .host import TILE, called, routine
 from .matrices import by_matrix, lower, upper
 from .movement import transpose
 from .reduce import sum
@@ -30,7 +30,7 @@ def _solve_vjp(g: Node, out: Node, a: Node, b: Node, index: int) -> Cotangents:
     return -matmul(of_b, transpose(out)), of_b
 
 
-solve = routine("solve", lambda a, b: _with_info(b), matrices.solve, 2, vjp=_solve_vjp)
+solve = routine("solve", lambda a, b: _with_info(b), matrices.solve, 2, vjp=_solve_vjp, tile=TILE)
 """(x, info): a @ x = b, for a[..., n, n] and b[..., n, k] of one batch."""
 
 
@@ -40,7 +40,7 @@ def _inv_vjp(g: Node, out: Node, a: Node, index: int) -> Cotangents:
     return (-matmul(matmul(turned, g), turned),)
 
 
-inv = routine("inv", _with_info, matrices.inv, 2, vjp=_inv_vjp)
+inv = routine("inv", _with_info, matrices.inv, 2, vjp=_inv_vjp, tile=TILE)
 """(the inverse, info)."""
 
 
@@ -60,6 +60,7 @@ triangular_op = routine(
     1,
     ("is_upper", "unit"),
     _triangular_vjp,
+    tile=TILE,
 )
 
 

@@ -24,7 +24,8 @@ from .context import BorrowedStream, Context, Event, Stream
 from .copies import Upload, download, enqueue_download
 from .fallback import HostLaunch
 from .graphs import Replay, replays
-from .kernels import Function, Image, Kernels, Packed, suited
+from .image import Image, suited
+from .kernels import Function, Kernels, Packed
 from .launch import Launcher
 from .memory import Buffer, Memory, Pool
 from .pinned import Pinned

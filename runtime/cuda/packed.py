@@ -36,7 +36,8 @@ from tilewright.ir.shape import Size
 from .. import files, offline
 from ..run import run_segment
 from ..segments import segment
-from .kernels import Image, Packed, suited
+from .image import Image, suited
+from .kernels import Packed
 
 if TYPE_CHECKING:
     from .device import Cuda

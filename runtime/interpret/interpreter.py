@@ -33,6 +33,7 @@ from triton.runtime import JITFunction
 from triton.runtime import interpreter as stock
 
 from tilewright.ir.dtype import float8_e4m3fn, float8_e5m2
+from tilewright.ir.numeric import error_function
 from tilewright.ir.numeric.special import cast
 
 from .modules import LOCK, adopted
@@ -291,8 +292,18 @@ def _device_function(function: Callable[..., np.ndarray]) -> Callable[..., Any]:
 
 _DEVICE_FUNCTIONS = {
     "fast_dividef": _device_function(np.divide),
-    "log1p": _device_function(np.log1p),
     "pow": _device_function(np.power),
+    "atan2": _device_function(np.arctan2),
+    "rsqrt": _device_function(lambda x: 1 / np.sqrt(x)),
+    "erfc": _device_function(error_function.erfc),
+    "erfinv": _device_function(error_function.erfinv),
+    **{
+        name: _device_function(getattr(np, name.replace("a", "arc", 1) if name[0] == "a" else name))
+        for name in (
+            *("log1p", "log10", "tan", "sinh", "cosh"),
+            *("asin", "acos", "atan", "asinh", "atanh"),
+        )
+    },
 }
 
 _WRITTEN_HERE = {

@@ -170,6 +170,45 @@ def test_a_schedule_that_spills_is_ranked_again() -> None:
     assert schedule == asked[1] and 2 <= len(set(asked)) <= 4
 
 
+LIGHTER = {
+    "row": lambda: tk.softmax(4096, 4096),
+    "long row": lambda: tk.softmax(64, 1 << 17),
+    "map": lambda: tk.elementwise("exp", 1 << 22, [dt.float32], dt.float32),
+    "bundle": lambda: tk.sgd((1 << 20, 1 << 18)),
+    "attention": lambda: passes(64, causal=True)[0],
+}
+
+
+@pytest.mark.parametrize("name", LIGHTER)
+def test_what_spills_holds_fewer_elements(name: str) -> None:
+    """Each next schedule gives a thread half as much. If one without spills is slower, or all
+    spill, the one that takes the least time is left."""
+    kernel = LIGHTER[name]()
+    first = default_schedule(kernel, HOPPER)
+    defaults, spilling, light = Defaults(HOPPER), Usage(128, 0, spills=4096), Usage(64, 0)
+    second = defaults.after(kernel, first, spilling)
+    assert second != first and _held(second) == _held(first) / 2
+    assert defaults.after(kernel, second, light) == second
+    # A spill that nobody waits for is better than a program that has a multiprocessor alone.
+    defaults = Defaults(HOPPER)
+    few, alone = Usage(32, 0, spills=4), Usage(255, 200 << 10)
+    expected = min(
+        (first, few), (second, alone), key=lambda x: predict(kernel, *x[:1], HOPPER, x[1]).seconds
+    )
+    assert defaults.after(kernel, first, few) == second
+    assert defaults.after(kernel, second, alone) == expected[0]
+    defaults, asked = Defaults(HOPPER), [first]
+    while (later := defaults.after(kernel, asked[-1], spilling)) not in asked:
+        asked.append(later)
+    held = [_held(s) for s in asked]
+    assert 2 <= len(asked) <= 4 and held == sorted(held, reverse=True)
+
+
+def _held(schedule: Schedule) -> float:
+    tile = schedule.block * schedule.block_r * schedule.block_m * schedule.block_n
+    return tile / schedule.num_warps
+
+
 def test_other_architectures() -> None:
     assert gpu("sm_86").chip is CHIPS["sm_80"] and gpu("sm_120").chip is CHIPS["sm_100"]
     assert gpu("gfx950").chip is CHIPS["gfx942"]

@@ -351,3 +351,21 @@ def test_compile_of_an_onnx_file(tmp_path: Path) -> None:
     for file, message in (("none.onnx", "No such file"), ("bad.onnx", "is no ONNX model")):
         status, _, err = call("compile", file, *options, cwd=tmp_path)
         assert status == 2 and message in err and err.count("\n") == 1
+
+
+@pytest.mark.triton
+def test_pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real cubins of what a script computes, which a device would find."""
+    from tilewright.runtime.cuda import pack
+
+    script, file = tmp_path / "maps.py", tmp_path / "out" / "kernels.pack"
+    script.write_text("import torch\nprint((torch.ones(300).exp() * 2).sum().item())\n")
+    status, out, err = call("pack", str(script), "-o", str(file), "--target", "sm_80")
+    assert (status, err) == (0, "") and "kernels for sm_80" in out
+    said = json.loads(file.read_bytes().partition(b"\n")[0])
+    monkeypatch.setenv("TW_KERNELS", str(file))
+    images = [pack.image(key) for key in said["images"]]
+    assert images and all(i is not None and i.binary[:4] == b"\x7fELF" for i in images)
+    assert pack.image("0") is None
+    result = invoke("pack", str(script), "-o", str(file), "--target", "gfx942")
+    assert result.exit_code == 2 and "NVIDIA" in result.output

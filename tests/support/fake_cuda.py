@@ -50,7 +50,7 @@ from tilewright.recording import flushing
 from tilewright.runtime import devices as runtime_devices
 from tilewright.runtime import offline
 from tilewright.runtime.arena import Arena
-from tilewright.runtime.cuda import driver, kernels
+from tilewright.runtime.cuda import driver, image
 from tilewright.runtime.cuda.device import Cuda
 from tilewright.runtime.cuda.driver import PROTOTYPES
 from tilewright.runtime.cuda.memory import Pool
@@ -97,7 +97,7 @@ def installed(
     fake = FakeCuda(devices, capability, multiprocessors, seed)
     with pytest.MonkeyPatch.context() as patch, fake.watched():
         patch.setattr(offline, "compile_many", compiler)
-        patch.setattr(kernels, "_compiler", lambda: "fake")  # a part of the key on disk
+        patch.setattr(image, "_compiler", lambda: "fake")  # a part of the key on disk
         if not keeping:
             patch.setattr(Pool, "most_kept", lambda pool: 0)
         driver.use(fake)

@@ -3,6 +3,11 @@
 A score_mod(score, batch, head, query, key) and a mask_mod(batch, head, query, key) are called once,
 with tensors of positions that broadcast to all scores; PyTorch calls them for each score. What they
 record fuses with the rest. So they may index tensors, and may not branch on values.
+
+A score_mod that adds something to the score, scales it by a number or hides it (`affine.py`) leaves
+attention a single kernel that never holds all scores; so does every mask. From a mask follows which
+keys a query may see at most, and blocks outside are skipped. Other functions of the score, such as
+a soft cap, are computed on all scores in memory, as `TW_DEBUG=1` says.
 """
 
 from __future__ import annotations
@@ -14,9 +19,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tilewright.ir import dtype as dtypes
+from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+from tilewright.ir.ops.attention import attention_total
+from tilewright.runtime import debug
 
 from ...functions import creation
+from ...recording import is_grad_enabled, record
+from ...recording.builders import builder
+from ..functional.attention import repeated_heads
+from .affine import affine
 
 if TYPE_CHECKING:
     from ..._tensor import Tensor
@@ -202,6 +215,41 @@ def create_block_mask(
     return BlockMask(mask_mod, (B or 1, H or 1, Q_LEN, KV_LEN), block, device)
 
 
+@builder("flex_attention")
+def _attend(
+    q: Node, k: Node, v: Node, bias: Node | None, seen: Node | None, scale: float, want_lse: bool
+) -> tuple[Node, ...]:
+    k, v = (repeated_heads(x, q.shape[-3]) for x in (k, v))
+    spans: tuple[Node, ...] = ()
+    mask = bias
+    if seen is not None:
+        spans = _spans(ops.expand(seen, (*seen.shape[:2], q.shape[2], k.shape[2])))
+        mask = seen
+        if bias is not None:
+            mask = ops.where(seen, bias, ops.constant(-math.inf, bias.dtype))
+    y = ops.scaled_dot_product_attention(q, k, v, mask, scale=scale, spans=spans)
+    if not want_lse:
+        return (y,)
+    extra = () if mask is None else (mask,)
+    attrs = (scale, False, 0.0, mask is not None, bool(spans))
+    total = attention_total(q, k, v, *extra, *spans, *attrs)
+    return y, ops.reshape(total, total.shape[:-1])
+
+
+def _spans(seen: Node) -> tuple[Node, ...]:
+    """(first, stop) of the keys that each query sees in any batch or head, then of the queries that
+    see each key."""
+    found: list[Node] = []
+    for side in (3, 2):
+        size = seen.shape[side]
+        place = ops.expand(ops.positions_along(side, seen.shape), seen.shape)
+        over = (0, 1, side)
+        first = ops.min(ops.where(seen, place, ops.constant(size, place.dtype)), over)
+        stop = ops.max(ops.where(seen, place + 1, ops.constant(0, place.dtype)), over)
+        found += [ops.reshape(x, (seen.shape[5 - side],)) for x in (first, stop)]
+    return tuple(found)
+
+
 def flex_attention(
     query: Tensor,
     key: Tensor,
@@ -227,15 +275,18 @@ def flex_attention(
             "Expected query, key, and value to be 4D tensors, but got "
             f"{query.dim()}D, {key.dim()}D and {value.dim()}D.{at_user_line()}"
         )
+    if not query.dtype == key.dtype == value.dtype:
+        raise ValueError(
+            "Expected query, key, and value to have the same dtype, but got query.dtype: "
+            f"{query.dtype}, key.dtype: {key.dtype}, and value.dtype: {value.dtype} instead."
+            f"{at_user_line()}"
+        )
     heads, groups = query.shape[1], key.shape[1]
-    if heads != groups:
-        if not enable_gqa or heads % groups:
-            raise ValueError(
-                f"Expect query and key/value to have the same number of heads but got Hq={heads} "
-                f"and Hkv={groups}. Try setting enable_gqa=True for GQA.{at_user_line()}"
-            )
-        key = key.repeat_interleave(heads // groups, 1)
-        value = value.repeat_interleave(heads // groups, 1)
+    if heads != groups and (not enable_gqa or heads % groups):
+        raise ValueError(
+            f"Expect query and key/value to have the same number of heads but got Hq={heads} "
+            f"and Hkv={groups}. Try setting enable_gqa=True for GQA.{at_user_line()}"
+        )
     sizes = (query.shape[0], heads, query.shape[2], key.shape[2])
     if block_mask is not None and not (
         all(m in (1, s) for m, s in zip(block_mask.shape[:2], sizes[:2], strict=True))
@@ -247,21 +298,43 @@ def flex_attention(
             f"{sizes}. Create a mask for these sizes{at_user_line()}"
         )
     places = _places(sizes, query.device)
-    scores = (query.float() @ key.float().transpose(-1, -2)) * (
-        1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    )
+    seen = None
+    if block_mask is not None:
+        seen = block_mask.mask_mod(*places)
+        seen = seen.view((1,) * (4 - seen.dim()) + tuple(seen.shape))
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    want_lse = return_lse or (return_aux is not None and return_aux.lse)
+    slope, bias = affine(score_mod, places, sizes, query.device)
+    inputs = [query, key, value] if bias is None else [query, key, value, bias]
+    tracked = is_grad_enabled() and any(x.requires_grad for x in inputs)
+    largest = return_aux is not None and return_aux.max_scores
+    if slope is not None and not largest and not (want_lse and tracked):
+        out, *lse = record(_attend, query, key, value, bias, seen, float(scale) * slope, want_lse)
+        if return_aux is not None:
+            return out, AuxOutput(*lse)
+        return (out, *lse) if return_lse else out
+    debug.say("flex_attention keeps all scores in memory")
+    if groups != heads:
+        key = key.repeat_interleave(heads // groups, 1)
+        value = value.repeat_interleave(heads // groups, 1)
+    scores = (query.float() @ key.float().transpose(-1, -2)) * scale
     if score_mod is not None:
         scores = score_mod(scores, *places)
-    if block_mask is not None:
-        scores = scores.masked_fill(~block_mask.mask_mod(*places).expand(*sizes), -math.inf)
+    if seen is not None:
+        scores = scores.masked_fill(~seen.expand(*sizes), -math.inf)
+    found, total = _of_scores(scores, value)
+    out = found.to(query.dtype)
+    if return_aux is not None:
+        most = scores.detach().amax(-1) if return_aux.max_scores else None
+        return out, AuxOutput(total if return_aux.lse else None, most)
+    return (out, total) if return_lse else out
+
+
+def _of_scores(scores: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """The result of scores that are in memory, in float32, and their logsumexp."""
     top = scores.detach().amax(-1, keepdim=True)
     top = top.masked_fill(top == -math.inf, 0.0)
     weights = (scores - top).exp()
     total = weights.sum(-1, keepdim=True)
     shares = weights / total.masked_fill(total == 0, 1.0)
-    out = (shares @ value.float()).to(query.dtype)
-    lse = (total.log() + top).squeeze(-1)
-    if return_aux is not None:
-        largest = scores.detach().amax(-1) if return_aux.max_scores else None
-        return out, AuxOutput(lse if return_aux.lse else None, largest)
-    return (out, lse) if return_lse else out
+    return shares @ value.float(), (total.log() + top).squeeze(-1)

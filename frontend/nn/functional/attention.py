@@ -34,13 +34,13 @@ def _attend(
     grouped: bool,
 ) -> Node:
     if grouped:
-        k, v = (_repeat_heads(n, q.shape[-3]) for n in (k, v))
+        k, v = (repeated_heads(n, q.shape[-3]) for n in (k, v))
     return ops.scaled_dot_product_attention(
         q, k, v, mask, causal=causal, scale=scale, dropout=dropout, seed=seed, offset=offset
     )
 
 
-def _repeat_heads(x: Node, heads: int) -> Node:
+def repeated_heads(x: Node, heads: int) -> Node:
     own = x.shape[-3]
     if heads % own:
         raise RuntimeError(

@@ -26,6 +26,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.op import REGISTRY
 from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.ir.shape import Size
+from tilewright.runtime import cubin
 from tilewright.runtime.interpret import InterpretDevice, modules
 from tilewright.runtime.offline import TARGETS, Compiled, compile_many, compile_offline, request
 
@@ -194,21 +195,26 @@ def test_convolutions_on_tensor_cores(size: tuple[int, int, int, int]) -> None:
     assert "wgmma.mma_async" in found.asm["ptx"] and found.spills == 0
 
 
-def instructions(found: Compiled) -> list[str]:
-    """The machine's instructions, but those that fill up the last line."""
+def cuobjdump(found: Compiled, option: str) -> str:
+    """What NVIDIA's tool says of a cubin."""
     import triton
 
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         Path(file.name).write_bytes(found.binary)
-        text = subprocess.run(
-            [str(tool), "-sass", file.name], capture_output=True, text=True, check=True
-        ).stdout
+        command = [str(tool), option, file.name]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def instructions(found: Compiled) -> list[str]:
+    """The machine's instructions, but those that fill up the last line."""
+    text = cuobjdump(found, "-sass")
     return [i for i in re.findall(r"/\*[0-9a-f]{4,}\*/\s+(.*?);", text) if i != "NOP"]
 
 
 # Instructions for an element, its load and store in bfloat16 included.
 FEW = {"sigmoid": 16, "expm1": 22, "tanh": 26, "erf": 31, "log1p": 40}
+FEW |= {"rsqrt": 12, "atan": 27, "asin": 32, "acos": 34, "log10": 36, "cosh": 28, "sinh": 42}
 
 
 @pytest.mark.parametrize("name", FEW)
@@ -238,6 +244,13 @@ def test_activations_behind_a_product_spill_nothing(name: str) -> None:
     assert found.spills == 0 and found.registers < 224
 
 
+def test_positions_take_32_bits_where_addresses_take_64() -> None:
+    """Columns of a tensor of more than 2**31 elements, whose positions are small."""
+    kernel = tk.fold("argmax", (4096, 1 << 20), 0, dt.float32)
+    found = compile_offline(kernel, "sm_90")
+    assert found.spills == 0 and found.registers < 200
+
+
 def test_tensor_descriptors() -> None:
     """Both operands by hardware copies, which take no registers."""
     schedule = Schedule(block_m=128, block_n=256, block_k=64, num_warps=8, persistent=132)
@@ -259,3 +272,15 @@ def test_a_number_and_numbers(name: str, dtype: DType) -> None:
     program = compile_graph(lower_graph([op(x, y), op(y, x)]), gpu("sm_90"))
     for step in program.steps:
         assert compile_offline(step.kernel, "sm_90").binary[:4] == b"\x7fELF"
+
+
+@pytest.mark.parametrize("spilling", [False, True])
+def test_registers_and_spills_are_read_from_the_cubin(spilling: bool) -> None:
+    """As NVIDIA's tool reports them."""
+    schedule = Schedule(block_m=256, block_n=256, num_warps=4) if spilling else None
+    found = compile_offline(tk.matmul(512, 512, 512, dt.bfloat16), "sm_80", schedule)
+    report = cuobjdump(found, "-res-usage")
+    assert f"REG:{found.registers} STACK:{found.spills} " in report
+    assert (found.spills > 0) is spilling
+    with pytest.raises(ValueError, match="ELF"):
+        cubin.usage(b"no cubin")

@@ -25,7 +25,8 @@ from tilewright.codegen.triton import emit
 from tilewright.ir import ops
 from tilewright.ir.dtype import bfloat16
 from tilewright.runtime import devices, offline
-from tilewright.runtime.cuda import device, driver, graphs, kernels
+from tilewright.runtime.cuda import device, driver, graphs, kernels, pack
+from tilewright.runtime.cuda import image as image_of
 from tilewright.runtime.cuda.context import Event
 
 pytestmark = pytest.mark.triton
@@ -110,8 +111,8 @@ def test_a_kernel_has_its_own_name_in_the_binary(fake: FakeCuda) -> None:
     """One that the user wrote may have another there, by `repr` of triton.jit."""
     loaded = devices.get("cuda:0").kernels
     asked = offline.Request("named", "", "", {}, {}, {}, 4, 1, False, "sm_90")
-    found = kernels.Image(image(asked), 0, 4, 0, entry="named")
-    again = kernels.Image.read(found.binary, found.numbers())
+    found = image_of.Image(image(asked), 0, 4, 0, entry="named")
+    again = image_of.Image.read(found.binary, found.numbers())
     assert loaded.load("kernel", again) is not None
     with pytest.raises(driver.CudaError, match="NOT_FOUND"):
         loaded.load("kernel", replace(found, entry=""))
@@ -368,7 +369,53 @@ def test_the_assembler_suits_the_driver(
 ) -> None:
     """A driver of CUDA 12 doesn't load what the assembler of CUDA 13 makes."""
     monkeypatch.delenv("TRITON_PTXAS_BLACKWELL_PATH", raising=False)
-    found = kernels._assembler(target, version)
+    found = image_of.assembler_for(target, version)
     assert Path(found).name == expected and (not found or Path(found).exists())
     monkeypatch.setenv("TRITON_PTXAS_BLACKWELL_PATH", "/of/the/user")
-    assert kernels._assembler(target, version) == "/of/the/user"
+    assert image_of.assembler_for(target, version) == "/of/the/user"
+
+
+def test_a_pack_serves_what_another_machine_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device takes the same schedules, those that spill among them, and compiles nothing."""
+    monkeypatch.setenv("TW_CACHE", "0")
+    asked: list[offline.Request] = []
+
+    def compiler(requests, processes=None):
+        asked.extend(requests)
+        large = [r.constexprs.get("BLOCK_N", 0) > 128 for r in requests]
+        made = compile_many(requests, processes)
+        return [
+            replace(m, registers=255 if x else 128, spills=400 * x) for m, x in zip(made, large)
+        ]
+
+    kernels_of = [
+        triton_kernels.matmul(8192, 4096, 1024, bfloat16),
+        triton_kernels.softmax(64, 1000),
+        triton_kernels.sgd((4096, 160)),
+    ]
+    monkeypatch.setattr(offline, "compile_many", compiler)
+    monkeypatch.setattr(image_of, "_compiler", lambda: "fake")
+    images = pack.compiled(kernels_of, "sm_90")
+    assert len(images) == len(asked) >= 4
+    file = tmp_path / "kernels.pack"
+    pack.write(file, "sm_90", images)
+    asked.clear()
+
+    def launched() -> list[str]:
+        with installed(compiler=compiler):
+            card = devices.get("cuda:0")
+            monkeypatch.setattr(card, "_schedule", card._tuned)
+            return [launch.emitted.sha for launch in card.compile_all(kernels_of)]
+
+    expected = launched()
+    assert asked
+    asked.clear()
+    monkeypatch.setenv("TW_KERNELS", os.pathsep.join([str(tmp_path / "none"), str(file)]))
+    assert launched() == expected and not asked
+    # A file that is cut off is no pack, and is left out.
+    file.write_bytes(file.read_bytes()[:-1])
+    pack._content.cache_clear()
+    assert launched() == expected and asked
+    pack._content.cache_clear()

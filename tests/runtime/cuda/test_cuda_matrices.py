@@ -14,7 +14,7 @@ from tilewright.codegen.schedule import Schedule
 from tilewright.ir import dtype as dt
 from tilewright.runtime.cuda import matrices
 from tilewright.runtime.cuda.device import Cuda
-from tilewright.runtime.cuda.kernels import Image
+from tilewright.runtime.cuda.image import Image
 from tilewright.runtime.cuda.launch import Launcher
 from tilewright.runtime.cuda.memory import Buffer
 from tilewright.runtime.offline import TensorMap, compile_offline

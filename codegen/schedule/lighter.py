@@ -1,0 +1,43 @@
+"""Schedules of kernels other than products, made lighter because they spill: a thread holds half as
+many elements."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..kernel import Kernel
+from .schedule import DOT_MIN, Schedule, points
+
+_WARPS = 16  # with more a thread may have only 64 registers
+_VECTOR = 4  # elements of a thread: 16 bytes of float32
+_SIDE = 16  # of a rectangle
+
+
+def lighter(kernel: Kernel, schedule: Schedule, warp: int) -> Schedule | None:
+    """`schedule` with half as many elements for each thread; None if there is none.
+
+    Attention takes fewer of the other side's rows at a time, and a rectangle becomes shorter. A
+    row that stays in registers gets more warps, one that is walked along shorter steps; a map has
+    smaller blocks. Networks that sort
+    and updates whose positions are data stay as they are: they hold few elements.
+    """
+    if kernel.is_chained:
+        for side in ("block_n", "block_m"):
+            if getattr(schedule, side) > DOT_MIN:
+                return replace(schedule, **{side: getattr(schedule, side) // 2})
+        return None
+    if kernel.ordered or kernel.is_update:
+        return None
+    if schedule.turned:
+        side = "turned" if schedule.turned >= schedule.block else "block"
+        length = getattr(schedule, side)
+        return replace(schedule, **{side: length // 2}) if length > _SIDE else None
+    held = schedule.block * schedule.block_r // (schedule.num_warps * warp)
+    if held <= _VECTOR:
+        return None
+    if not kernel.reduction:
+        return replace(schedule, block=schedule.block // 2)
+    if not schedule.looped and schedule.num_warps < _WARPS:
+        return replace(schedule, num_warps=2 * schedule.num_warps)
+    step = schedule.block_r // 2
+    return replace(schedule, block_r=step, looped=step < points(kernel.reduction))

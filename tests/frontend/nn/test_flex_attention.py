@@ -1,0 +1,127 @@
+"""Flexible attention: which functions of a score stay one kernel, and what they compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.nn.attention import flex_attention as flex
+
+pytestmark = pytest.mark.computes
+Mod = Callable[..., Any]
+L, S = 37, 41
+
+
+def mods(lib: Any) -> dict[str, Mod]:
+    """Functions of a score with tensors of a framework."""
+    slopes, bias = lib.tensor([0.5, -0.25]), lib.arange(100.0).sin()
+    document = lib.arange(S) // 16
+    return {
+        "slopes": lambda s, b, h, i, j: s + slopes[h] * (j - i),
+        "relative": lambda s, b, h, i, j: bias[j - i + 50] + s,
+        "scaled": lambda s, b, h, i, j: 2 * s / 3 - 0.5,
+        "hidden": lambda s, b, h, i, j: lib.where(i + 2 >= j, s - 0.1 * i, -float("inf")),
+        "chosen": lambda s, b, h, i, j: lib.where(document[i] == document[j], s + 1, s - 1),
+        "soft cap": lambda s, b, h, i, j: lib.tanh(s / 2) * 2,
+        "squared": lambda s, b, h, i, j: s * s,
+        "negated": lambda s, b, h, i, j: 1 - s,
+        "by head": lambda s, b, h, i, j: s * slopes[h],
+    }
+
+
+ONE_KERNEL = ("slopes", "relative", "scaled", "hidden", "chosen")
+MASKS: dict[str, Mod | None] = {
+    "all": None,
+    "window": lambda b, h, i, j: (i - j < 5) & (j - i < 9),
+    "of heads": lambda b, h, i, j: (i >= j) | (h == 1),
+    "blind rows": lambda b, h, i, j: (i % 7 != 3) & (i >= j),
+}
+
+
+def drawn() -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    shapes = (2, 2, L, 8), (2, 2, S, 8), (2, 2, S, 8), (2, 2, L, 8)
+    return [rng.standard_normal(s).astype(np.float32) for s in shapes]
+
+
+def expected(torch: Any, mod: str | None, mask: str) -> list[np.ndarray]:
+    """By the definition, in float64: the result, the logsumexp, the gradients."""
+    q, k, v, g = (torch.tensor(x, dtype=torch.float64) for x in drawn())
+    for x in (q, k, v):
+        x.requires_grad_()
+    places = [
+        torch.arange(n).view([-1 if i == a else 1 for i in range(4)])
+        for a, n in enumerate((2, 2, L, S))
+    ]
+    scores = q @ k.mT / 8**0.5
+    if mod is not None:
+        scores = mods(torch)[mod](scores, *places)
+    shown = MASKS[mask]
+    if shown is not None:
+        scores = scores.masked_fill(~shown(*places), -torch.inf)
+    lse = scores.logsumexp(-1)
+    blind = lse.isneginf()[..., None]
+    y = scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0) @ v
+    y.backward(g)
+    return [x.detach().numpy() for x in (y, lse, q.grad, k.grad, v.grad)]
+
+
+CASES = [*((m, "all") for m in mods(tw)), *((None, m) for m in MASKS), ("slopes", "window")]
+
+
+@pytest.mark.parametrize(("mod", "mask"), CASES)
+def test_values_and_gradients(torch: Any, mod: str | None, mask: str) -> None:
+    q, k, v, g = map(tw.tensor, drawn())
+    score = None if mod is None else mods(tw)[mod]
+    shown = MASKS[mask]
+    block = None if shown is None else flex.create_block_mask(shown, None, 2, L, S, "cpu")
+    with tw.no_grad():
+        found = [*flex.flex_attention(q, k, v, score, block, return_lse=True)]
+    for x in (q, k, v):
+        x.requires_grad_()
+    y, aux = flex.flex_attention(
+        q, k, v, score, block, return_aux=flex.AuxRequest(lse=True, max_scores=True)
+    )
+    found += [y, aux.lse]  # all scores are in memory here
+    y = flex.flex_attention(q, k, v, score, block)
+    y.backward(g)
+    found += [y, q.grad, k.grad, v.grad]
+    out, lse, *gradients = expected(torch, mod, mask)
+    for ours, other in zip(found, [out, lse, out, lse, out, *gradients], strict=True):
+        np.testing.assert_allclose(ours.detach().numpy(), other, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", mods(tw))
+def test_scores_are_in_memory_only_where_they_must(name: str) -> None:
+    def call() -> Any:
+        q, k, v = (tw.ones(1, 2, n, 8) for n in (L, S, S))
+        mask = flex.create_block_mask(lambda b, h, i, j: i >= j, None, None, L, S)
+        with tw.no_grad():
+            return flex.flex_attention(q, k, v, mods(tw)[name], mask)
+
+    assert ('"tw.attention"' in str(tw.explain(call))) == (name in ONE_KERNEL)
+
+
+@pytest.mark.triton
+def test_kernels_of_gpus(torch: Any) -> None:
+    """A mask inside ranges of keys, with a bias, both ways; many blocks, some of them skipped."""
+    q, k, v, g = (tw.tensor(x, device="interpret") for x in drawn())
+    mask = flex.create_block_mask(MASKS["window"], None, 2, L, S, "interpret")
+    slopes = tw.tensor([0.5, -0.25], device="interpret")
+    for x in (q, k, v):
+        x.requires_grad_()
+    y = flex.flex_attention(q, k, v, lambda s, b, h, i, j: s + slopes[h] * (j - i), mask)
+    y.backward(g)
+    out, _, *gradients = expected(torch, "slopes", "window")
+    for ours, other in zip((y, q.grad, k.grad, v.grad), [out, *gradients], strict=True):
+        np.testing.assert_allclose(ours.detach().cpu().numpy(), other, rtol=2e-5, atol=2e-5)
+
+
+def test_dtypes_must_agree() -> None:
+    q, k = tw.ones(1, 1, 4, 8), tw.ones(1, 1, 4, 8, dtype=tw.float16)
+    with pytest.raises(ValueError, match="same dtype"):
+        flex.flex_attention(q, k, k)
