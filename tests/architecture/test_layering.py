@@ -257,7 +257,7 @@ ROOMS = {
         __init__ _dynamo cuda hub operators short_time
         ops
         utils
-        _subclasses accelerator ao distributions func fx onnx quasirandom vision
+        _subclasses accelerator ao audio distributions func fx onnx quasirandom vision
         _higher_order_ops
         jit
         export
