@@ -8,6 +8,7 @@ from typing import Any
 
 from ._tensor import Tensor as _Tensor
 from .autograd.modes import is_grad_enabled as _grad_enabled
+from .devices import cuda_available as _cuda_available
 from .devices import device as _device
 from .devices import get_default_device as _default_device
 from .functions.generator import Generator
@@ -69,9 +70,7 @@ def _get_default_device() -> str:
 
 def _get_accelerator() -> _device:
     """The device that programs compute on: a GPU, or the CPU where there is none."""
-    from .accelerator import current_accelerator
-
-    return current_accelerator(check_available=True) or _device("cpu")
+    return _device("cuda" if _cuda_available() else "cpu")
 
 
 def _is_torch_function_enabled() -> bool:

@@ -97,7 +97,7 @@ def test_modules_of_devices_and_names_of_printing() -> None:
         )
 
 
-def test_names_of_the_compiled_part_that_packages_mention(torch: Any) -> None:
+def test_names_of_the_compiled_part_that_packages_mention(torch) -> None:
     for name in ("Graph", "Node", "Value", "ScriptObject"):  # in annotations and isinstance
         assert isinstance(getattr(torch._C, name), type)
         assert not isinstance(tw.ones(1), getattr(tw._C, name))
