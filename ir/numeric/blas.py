@@ -18,7 +18,7 @@ _SETTERS = (
 def function(*names: str) -> Any:
     """The first of these functions that the libraries behind NumPy have, or None."""
     # A name is looked up in the extension and in the libraries that it was linked with.
-    libraries = ctypes.CDLL(np.linalg._umath_linalg.__file__)  # type: ignore[attr-defined]
+    libraries = ctypes.CDLL(np.linalg._umath_linalg.__file__)
     return next((f for name in names if (f := getattr(libraries, name, None)) is not None), None)
 
 
