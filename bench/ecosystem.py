@@ -1,20 +1,28 @@
 """Time packages of the ecosystem, warm: tilewright beside PyTorch in eager mode.
 
-    python bench/ecosystem.py --ours A/bin/python --torch B/bin/python --json FILE --rows llama
+    python bench/ecosystem.py --ours A/bin/python --torch B/bin/python [--json FILE] [ROW ...]
 
-A and B are environments as `tests/support/ecosystem_runs.py` makes them. Rows run in processes of
-their own, in turn in each environment, three times; a row's time is the best median of them.
+A and B are environments as `tests/support/ecosystem_runs.py` makes them. Each row runs in three
+processes that take turns: tilewright as a program has it from its second step on (op by op, unless
+tensors are large), tilewright after many repeats (compiled), and PyTorch. A time is the median of
+the medians of all rounds. `--processor` takes processor time, where others use the machine too.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+import timing
 
 Step = Callable[[], Any]
 
@@ -115,49 +123,104 @@ def lightning() -> Step:
     return lambda: L.Trainer(**options).fit(model, loader)
 
 
-ROWS = {row.__name__: row for row in (llama, bert, vit, resnet50, lightning)}
+ROWS: dict[str, Callable[[], Step]] = {
+    "Llama, 32 tokens with a static cache": llama,
+    "BERT, AdamW step": bert,
+    "ViT, AdamW step": vit,
+    "timm's ResNet-50, inference": resnet50,
+    "Lightning, an epoch of 64 steps": lightning,
+}
+SIDES = {"op_by_op": "auto", "compiled": "fused", "torch": "auto"}
+"""A column of the table -> TW_TIER of its process."""
 
 
-def timed(name: str, seconds: float = 2.0) -> float:
-    """The median of a row's calls in milliseconds, after calls that warm it up."""
-    step, times = ROWS[name](), []
-    for _ in range(4):
-        step()
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(times) < 3:
-        begun = time.perf_counter()
-        step()
-        times.append(time.perf_counter() - begun)
-    return sorted(times)[len(times) // 2] * 1e3
+def serve(name: str, threads: int, processor: bool) -> None:
+    """Time a row's step as often as each line of the standard input says; print the medians."""
+    import torch
+
+    torch.set_num_threads(threads)
+    clock = time.process_time if processor else time.perf_counter
+    step = ROWS[name]()
+    for line in sys.stdin:
+        times = []
+        for _ in range(int(line)):
+            start = clock()
+            step()
+            times.append(clock() - start)
+        print(json.dumps(statistics.median(times)), flush=True)
+
+
+class Side:
+    """A process that times a row when it is asked to."""
+
+    def __init__(self, python: str, tier: str, options: Sequence[str]):
+        self.child = subprocess.Popen(
+            [python, "-W", "ignore", __file__, "--serve", *options],
+            env={**os.environ, "TW_TIER": tier, "TOKENIZERS_PARALLELISM": "false"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def time(self, calls: int) -> float:
+        """The median seconds of some calls."""
+        assert self.child.stdin is not None and self.child.stdout is not None
+        print(calls, file=self.child.stdin, flush=True)
+        for line in self.child.stdout:
+            try:
+                return float(line)
+            except ValueError:
+                continue  # what a package prints
+        raise SystemExit(f"{' '.join(self.child.args)} ended")
+
+    def end(self) -> None:
+        self.child.communicate()
+
+
+def measured(name: str, given: argparse.Namespace) -> dict[str, Any]:
+    """A row of the table."""
+    options = [name, "--threads", str(given.threads), *["--processor"] * given.processor]
+    found: dict[str, list[float]] = {}
+    sides = {
+        side: Side(given.torch if side == "torch" else given.ours, tier, options)
+        for side, tier in SIDES.items()
+    }
+    for side in sides.values():
+        side.time(4)
+    for _ in range(given.rounds):
+        for which, side in sides.items():
+            found.setdefault(which, []).append(side.time(given.calls) * 1e3)
+    for side in sides.values():
+        side.end()
+    times = {which: statistics.median(each) for which, each in found.items()}
+    return {
+        "row": name,
+        **{f"{which}_ms": t for which, t in times.items()},
+        "op by op": times["torch"] / times["op_by_op"],
+        "compiled": times["torch"] / times["compiled"],
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ours")
-    parser.add_argument("--torch")
-    parser.add_argument("--json")
-    parser.add_argument("--rows", nargs="*", default=list(ROWS))
-    parser.add_argument("--row", help=argparse.SUPPRESS)
+    parser = timing.parser(__doc__)
+    parser.add_argument("--ours", help="the Python of an environment with tilewright")
+    parser.add_argument("--torch", help="the Python of an environment with PyTorch")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--calls", type=int, default=5, help="calls of a side in a round")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("rows", nargs="*", help="rows whose name contains one of these")
     given = parser.parse_args()
-    if given.row:
-        print(json.dumps(timed(given.row)))
+    if given.serve:
+        serve(given.rows[0], given.threads, given.processor)
         return
-    found: dict[str, dict[str, float]] = {}
-    for name in given.rows:
-        best: dict[str, list[float]] = {"ours": [], "torch": []}
-        for _ in range(3):
-            for who, python in (("ours", given.ours), ("torch", given.torch)):
-                command = [python, "-W", "ignore", __file__, "--row", name]
-                done = subprocess.run(command, capture_output=True, text=True)
-                if done.returncode:
-                    sys.exit(f"{name}: {done.stderr[-2000:]}")
-                best[who].append(json.loads(done.stdout.splitlines()[-1]))
-        ours, theirs = min(best["ours"]), min(best["torch"])
-        found[name] = {"tilewright_ms": ours, "torch_ms": theirs, "speed": theirs / ours}
-        print(f"{name:10} {ours:9.2f} ms  torch {theirs:9.2f} ms  {theirs / ours:5.2f} x")
-    if given.json:
-        with open(given.json, "w") as file:
-            json.dump(found, file, indent=1)
+    rows = []
+    for name in ROWS:
+        if not given.rows or any(part.lower() in name.lower() for part in given.rows):
+            rows.append(measured(name, given))
+            timing.save(rows, given)
+    timing.table(rows, list(rows[0]))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,9 @@ from typing import Any
 
 from ._tensor import Tensor as _Tensor
 from .autograd.modes import is_grad_enabled as _grad_enabled
+from .devices import cuda_available as _cuda_available
 from .devices import device as _device
+from .devices import get_default_device as _default_device
 from .functions.generator import Generator
 from .overriding import disabled as _disabled_torch_function_impl
 from .overriding import state as _state
@@ -42,6 +44,33 @@ def _ExcludeDispatchKeyGuard(keys: DispatchKey) -> AbstractContextManager[Any]:
         if key in keys:
             block.enter_context(autocast(kind, enabled=False))
     return block
+
+
+class Graph:
+    """The kind of TorchScript's graphs, as annotations name it. A traced program has a graph of
+    torch.fx instead (`torch.jit.trace(…).graph`), and a scripted one is its source."""
+
+
+class Node:
+    """The kind of nodes of TorchScript's graphs."""
+
+
+class Value:
+    """The kind of values in TorchScript's graphs."""
+
+
+class ScriptObject:
+    """The kind of objects of classes in C++ that TorchScript holds. There are none here."""
+
+
+def _get_default_device() -> str:
+    """The kind of device of new tensors."""
+    return _default_device().type
+
+
+def _get_accelerator() -> _device:
+    """The device that programs compute on: a GPU, or the CPU where there is none."""
+    return _device("cuda" if _cuda_available() else "cpu")
 
 
 def _is_torch_function_enabled() -> bool:

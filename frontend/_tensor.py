@@ -588,6 +588,8 @@ class Tensor(Methods, metaclass=_TensorMeta):
         non_blocking: whether a copy from a GPU is only begun; reading its values waits for it.
         Copies to a GPU never wait.
         """
+        if len(args) == 1 and not kwargs and args[0].__class__ is DType:  # the usual call
+            return self if args[0] is self.dtype else record(conversions.cast, self, args[0])
         dtype, where, copy, non_blocking = (
             kwargs.pop("dtype", None),
             kwargs.pop("device", None),

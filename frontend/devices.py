@@ -123,6 +123,8 @@ def get_default_device() -> device:
 def resolve(name: device | str | int | None) -> str:
     """The canonical name of a device that exists; None is the default device."""
     text = _stack[-1] if name is None else str(name if isinstance(name, device) else device(name))
+    if text == "cpu":
+        return text
     if text.startswith("cuda"):
         text = text if ":" in text else f"cuda:{current_cuda()}"
         if not devices.has(text):

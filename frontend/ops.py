@@ -122,12 +122,14 @@ class _Ops(ModuleType):
 _OURS = {
     ("torchvision", "_C"): "tilewright.vision.operators",
     ("torchvision", "image"): "tilewright.vision.images",
+    ("lib", "_torchaudio"): "tilewright.audio.operators",
+    ("lib", "libtorchaudio"): "tilewright.audio.operators",
 }
 """Libraries of packages whose operators we have: (folder, file without its endings)."""
 
 
 def load_library(path: str | os.PathLike[str]) -> None:
-    """Define the operators of torchvision's compiled part, with our own kernels.
+    """Define the operators of the compiled parts of torchvision and torchaudio, which are our own.
 
     Other libraries are refused with an OSError: they are built on PyTorch's compiled part.
     """

@@ -10,7 +10,7 @@ import enum
 import importlib
 import os
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from tilewright.ir.location import at_user_line
 
@@ -59,6 +59,8 @@ class Backend(str):
     """The name of a library that moves data between processes."""
 
     UNDEFINED, GLOO, NCCL, UCC, MPI, XCCL = "undefined", "gloo", "nccl", "ucc", "mpi", "xccl"
+    default_device_backend_map: ClassVar = {"cpu": GLOO, "cuda": NCCL}
+    """Kind of device -> the library that PyTorch takes for it."""
 
 
 def _refuse(name: str) -> NoReturn:

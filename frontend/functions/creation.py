@@ -256,8 +256,8 @@ def filled(
 
 
 def _filled(shape: Any, value: Any, dtype: DType | None, device: Any, site: Any = None) -> Node:
-    target = tuple(int(s) for s in shape)
-    if any(s < 0 for s in target):
+    target = tuple(map(int, shape))
+    if target and min(target) < 0:
         raise RuntimeError(
             f"Trying to create tensor with negative dimension: {list(target)}{at_user_line()}"
         )
@@ -474,7 +474,7 @@ def arange(
         )
     dtype = _written(out, dtype)
     if dtype is None:
-        ints = all(isinstance(v, int) for v in values)
+        ints = isinstance(start, int) and isinstance(end, int) and isinstance(step, int)
         dtype = dtypes.int64 if ints else recording.default_dtype()
     dtype = recording.named_dtype(dtype)
     if dtype.is_complex:

@@ -62,11 +62,16 @@ def _plain(key: tuple[Any, ...]) -> list[Any] | None:
     an ellipsis: slices have no hash."""
     parts: list[Any] = []
     for part in key:
-        if type(part) is slice:
-            part = part.start, part.stop, part.step
-            if not all(b is None or type(b) is int for b in part):
+        kind = part.__class__
+        if kind is slice:
+            start, stop, step = part = part.start, part.stop, part.step
+            if not (
+                (start is None or start.__class__ is int)
+                and (stop is None or stop.__class__ is int)
+                and (step is None or step.__class__ is int)
+            ):
                 return None
-        elif not (type(part) is int or part is None or part is Ellipsis):
+        elif not (kind is int or part is None or part is Ellipsis):
             return None
         parts.append(part)
     return parts

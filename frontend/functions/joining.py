@@ -67,8 +67,9 @@ def cat(
     tensors = _several("cat", tensors)
     if not tensors:
         raise _NoTensors(f"torch.cat(): expected a non-empty list of Tensors{at_user_line()}")
-    if any(x.dim() == 0 for x in tensors):
-        raise RuntimeError(f"zero-dimensional tensor cannot be concatenated{at_user_line()}")
+    for x in tensors:
+        if not x.dim():
+            raise RuntimeError(f"zero-dimensional tensor cannot be concatenated{at_user_line()}")
     return into(out, record(_cat, *tensors, operator.index(dim)), apart=tensors)
 
 

@@ -171,15 +171,15 @@ def resolve(t: Any) -> Node:
     if node is not None:
         return node
     storage = t._storage
-    if storage is None and not (t._shared or t._history or t._requires_grad):
+    if storage is None and not (t._shared or t._history):
         buffer = t._buffer
         if buffer.__class__ not in NO_BUFFER:  # the usual case of `leaf`
             place, aval = len(leaves), t._aval
             known = latest_nodes.get(place)
-            t._node = node = (
-                known[1] if known is not None and known[0] is aval else _leaf_node(place, aval)
-            )
-            t._place = place
+            node = known[1] if known is not None and known[0] is aval else _leaf_node(place, aval)
+            if t._requires_grad:
+                node = variable(node, t)
+            t._node, t._place = node, place
             leaves.append((t, node, buffer))
             clock.leaf_bytes += getattr(buffer, "nbytes", 0)
             return node

@@ -11,21 +11,22 @@ __all__ = [
 
 
 def get_num_threads() -> int:
-    """Threads that native kernels and batches of matrices run on. What NumPy's libraries take for
-    one product or one matrix is up to them."""
+    """Threads that native kernels, products and batches of matrices run on."""
     from tilewright.runtime.native import pool
 
     return pool.num_threads()
 
 
 def set_num_threads(int: int) -> None:
-    """Runs native kernels, and batches of matrices, on so many threads. The results don't depend on
-    it."""
-    from tilewright.ir.numeric import batches
+    """Runs native kernels, NumPy's products, and batches of matrices, on so many threads. The
+    results of native kernels don't depend on it. Of the libraries behind NumPy, OpenBLAS and MKL
+    are known; what another one takes for a product is up to it."""
+    from tilewright.ir.numeric import batches, blas
     from tilewright.runtime.native import pool
 
     pool.set_num_threads(int)
     batches.threads = int
+    blas.set_threads(int)
 
 
 _interop: int | None = None

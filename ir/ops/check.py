@@ -15,6 +15,7 @@ import numpy as np
 from ..dtype import BOOL, int64
 from ..failure import FAILURES
 from ..node import Node, reachable
+from ..numeric.positions import are_inside
 from ..op import Aval, Kind, Op
 from .binary import add, bitwise_and, maximum, minimum, mul, remainder, sub
 from .generate import constant, constant_value, iota
@@ -31,8 +32,8 @@ def _infer(index: Node, size: int, axis: int, failure: str) -> Aval:
 
 
 def _numpy(index: Any, size: int, axis: int, failure: str) -> Any:
-    bad = index[(index < 0) | (index >= size)]
-    if bad.size:
+    if not are_inside(index, size):
+        bad = index[(index < 0) | (index >= size)]
         raise FAILURES[failure].at(int(bad.flat[0]), axis, size, "evaluated")
     return index
 

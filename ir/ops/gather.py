@@ -14,6 +14,7 @@ import numpy as np
 from ..dtype import FLOAT8, accumulator, from_numpy, int64
 from ..location import at_user_line
 from ..node import Node
+from ..numeric.positions import are_inside
 from ..op import Aval, Kind, Op
 from ..shape import Size, broadcast
 from .binary import bitwise_and, bitwise_or, eq, le, lt, minimum, ne
@@ -44,7 +45,7 @@ def _gather_infer(x: Node, *args: Any) -> Aval:
 
 def _check(shape: Any, indices: Any, axis: int) -> None:
     for at, index in enumerate(indices, axis):
-        if index.size and (index.min() < 0 or index.max() >= shape[at]):
+        if not are_inside(index, shape[at]):
             bad = index.min() if index.min() < 0 else index.max()
             raise IndexError(
                 f"index {bad} is out of bounds for dimension {at} with size {shape[at]}"
@@ -98,11 +99,12 @@ def _scatter_numpy(base: Any, values: Any, *args: Any) -> Any:
     *indices, axis, mode = args
     _check(base.shape, indices, axis)
     place = (*(slice(None),) * axis, *indices)
-    out = base.astype(accumulator(from_numpy(base.dtype)).np)
     if mode == "set":
+        out = np.array(base, order="C")
         out[place] = values
-    else:
-        _UFUNC[mode].at(out, place, values.astype(out.dtype))
+        return out
+    out = base.astype(accumulator(from_numpy(base.dtype)).np)
+    _UFUNC[mode].at(out, place, values.astype(out.dtype))
     return out.astype(base.dtype)
 
 

@@ -129,12 +129,17 @@ def _log(node: Node) -> Form:
     return elementwise(ops.log, (node.dtype,), node.dtype)
 
 
+# By position: the name `keepdims` takes longer than the fold of a short row.
+_maximum: Any = np.maximum.reduce
+_plus: Any = np.add.reduce
+
+
 def _top(x: Any, axes: Any) -> Any:
-    return np.maximum.reduce(x, axes, keepdims=True)
+    return _maximum(x, axes, None, None, True)
 
 
 def _sum(x: Any, axes: Any) -> Any:
-    return np.add.reduce(x, axes, keepdims=True)
+    return _plus(x, axes, None, None, True)
 
 
 def _softmax(node: Node) -> Form:
@@ -349,7 +354,7 @@ def _cross_entropy_grad(node: Node) -> Form | None:
 
 
 def _attention(then: Callable[..., Any]) -> Callable[[Node], Parts | None]:
-    """Parts of a record of the forward pass; then(v, weights, logsumexp)."""
+    """Parts of a record of the forward pass; then(v, weights, what gives the logsumexp)."""
 
     def make(node: Node) -> Parts | None:
         weights = _weights(node)
@@ -388,7 +393,8 @@ def _attention_grad(then: Callable[..., Any]) -> Callable[[Node], Parts | None]:
 
 
 def _weights(node: Node) -> Stage | None:
-    """The weights and each row's logsumexp, for the attrs that are common."""
+    """The weights and a function that gives each row's logsumexp, which nobody asks for without
+    gradients; for the attrs that are common."""
     scale, causal, dropout, has_mask, has_spans = node.attrs
     if dropout or has_spans:
         return None
@@ -397,6 +403,7 @@ def _weights(node: Node) -> Stage | None:
         return None
     exp, log = _exp(node), _log(node)
     hidden = np.arange(queries)[:, None] < np.arange(keys) if causal else None
+    least = np.finfo(node.dtype.np).min
 
     def weights(q: Any, k: Any, _: Any, *rest: Any) -> Any:
         scores = np.matmul(q, k.swapaxes(-1, -2))
@@ -407,13 +414,19 @@ def _weights(node: Node) -> Stage | None:
             mask = rest[0]
             scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
         top = _top(scores, -1)
-        top[top == -np.inf] = 0
+        np.maximum(top, least, out=top)  # finite for a row without keys, whose weights are 0
         scores -= top
         made = exp(scores)
         total = _sum(made, -1)
-        total[total == 0] = 1
+        np.maximum(total, 1, out=total)  # the weight of the top is 1: less is a row without keys
         made /= total
-        return made.astype(scores.dtype, copy=False), log(total) + top
+
+        def logsumexp() -> Any:
+            rows = log(total) + top
+            rows[top == least] = 0
+            return rows
+
+        return made, logsumexp
 
     return ("weights", node.attrs), (0, 1, *range(3, 3 + has_mask)), weights
 
@@ -439,7 +452,7 @@ _PARTS: dict[Op, Callable[[Node], Parts | None]] = {
     layer_norm_weight_grad: _normal(_weight_grad, 1),
     batch_norm_op: _normal(_scaled),
     attention: _attention(lambda v, weights, _: np.matmul(weights, v)),
-    attention_logsumexp: _attention(lambda v, weights, rows: rows),
+    attention_logsumexp: _attention(lambda v, weights, rows: rows()),
     attention_query_grad: _attention_grad(lambda q, k, g, weights, back: np.matmul(back, k)),
     attention_key_grad: _attention_grad(
         lambda q, k, g, weights, back: np.matmul(back.swapaxes(-1, -2), q)

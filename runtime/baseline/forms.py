@@ -24,6 +24,7 @@ from tilewright.ir.dtype import (
 )
 from tilewright.ir.node import Node
 from tilewright.ir.numeric import special
+from tilewright.ir.numeric.positions import are_inside
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.reference import elementwise_function, evaluate
 
@@ -217,10 +218,12 @@ def _gather(node: Node) -> Form:
     if len(node.operands) > 2:
         return _by_numpy(node)
 
+    size = node.operands[0].shape[axis]
+
     def gather(x: Any, index: Any) -> Any:
-        if index.size and index.min() < 0:
-            raise IndexError("a negative position")
-        return np.take(x, index, axis)
+        if not are_inside(index, size):
+            raise IndexError("a position is out of range")
+        return x.take(index, axis)
 
     return gather
 
@@ -228,6 +231,8 @@ def _gather(node: Node) -> Form:
 def _scatter(node: Node) -> Form:
     """Rows added in the order of their positions; other records by the reference."""
     axis, mode = node.attrs
+    if mode == "set":
+        return _by_numpy(node)
     plain = len(node.operands) == 3 and axis == 0 and mode == "add"
     if not plain or node.dtype not in (float32, float64) or 0 in node.operands[1].shape:
         return functools.partial(_evaluated, node)
@@ -236,7 +241,7 @@ def _scatter(node: Node) -> Form:
 
     def scatter(base: Any, values: Any, index: Any) -> Any:
         at, values = np.ravel(index), values.reshape(rows)
-        if at.min() < 0 or at.max() >= size:
+        if not are_inside(at, size):
             raise IndexError("a position is out of range")
         out = np.array(base, order="C").reshape(size, rows[1])
         add_rows(out, values, at)
@@ -314,6 +319,8 @@ _FORMS: dict[Op, Callable[[Node], Form]] = {
     ops.prod_op: _fold(np.multiply),
     ops.max_op: _extremum(np.maximum),
     ops.min_op: _extremum(np.minimum),
+    ops.any_op: _extremum(np.logical_or),
+    ops.all_op: _extremum(np.logical_and),
     ops.argmax: _place(np.maximum),
     ops.argmin: _place(np.minimum),
     ops.matmul: _matmul,

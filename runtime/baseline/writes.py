@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from sys import getrefcount
 from typing import Any
@@ -64,6 +65,14 @@ def _view(op: Any, attrs: tuple[Any, ...]) -> Callable[[Any], Any]:
     return lambda x: x.reshape(said)
 
 
+def reader(slots: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """The function that gives the values in these slots."""
+    if len(slots) > 1:
+        return operator.itemgetter(*slots)
+    at = slots[0] if slots else 0
+    return operator.itemgetter(slice(at, at + len(slots)))
+
+
 class _Probe:
     def __call__(self, base: Any, value: Any) -> int:
         return getrefcount(base)
@@ -72,7 +81,7 @@ class _Probe:
 def _alone() -> int:
     """What getrefcount tells a form of an array that only the slot of a program refers to."""
     slots, form = [np.empty(0), np.empty(0)], _Probe()
-    return form(*[slots[i] for i in (0, 1)])
+    return form(*reader((0, 1))(slots))
 
 
 _ALONE = _alone()

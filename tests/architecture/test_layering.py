@@ -257,7 +257,7 @@ ROOMS = {
         __init__ _dynamo cuda hub operators short_time
         ops
         utils
-        _subclasses accelerator ao distributions func fx quasirandom vision
+        _subclasses accelerator ao audio distributions func fx quasirandom vision
         _higher_order_ops onnx
         jit
         export

@@ -28,6 +28,9 @@ In the environment of a run `tilewright as-torch install` stands for torch, pip 
 packages ask for, and `pip check` finds nothing wrong. The seconds are those of a task's second run
 in one process, when PyTorch's kernels and ours are warm; both come from a machine with two cores
 that other work kept busy, so read them as orders of magnitude. [Benchmarks](benchmarks.md) measure.
+
+torchtext isn't among the packages: its last release is built for PyTorch 2.3, and imports with no
+PyTorch of today.
 """
 
 

@@ -95,3 +95,11 @@ def test_modules_of_devices_and_names_of_printing() -> None:
         assert importlib.import_module(f"tilewright.distributed.{name}") is getattr(
             tw.distributed, name
         )
+
+
+def test_names_of_the_compiled_part_that_packages_mention(torch) -> None:
+    for name in ("Graph", "Node", "Value", "ScriptObject"):  # in annotations and isinstance
+        assert isinstance(getattr(torch._C, name), type)
+        assert not isinstance(tw.ones(1), getattr(tw._C, name))
+    assert tw._C._get_default_device() == torch._C._get_default_device()
+    assert tw._C._get_accelerator().type == torch._C._get_accelerator().type

@@ -30,9 +30,8 @@ def linear(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None
 ) -> Tensor:
     """input[..., in] @ weight[out, in]^T + bias[out]."""
-    if bias is None:
-        return into(out, record(_linear, input, weight))
-    return into(out, record(_linear, input, weight, bias))
+    found = record(_linear, input, weight, *(() if bias is None else (bias,)))
+    return found if out is None else into(out, found)
 
 
 @builder("linear", casts=LOWER)

@@ -10,10 +10,10 @@ from timm.scheduler import CosineLRScheduler
 from timm.utils import ModelEmaV3
 
 
-def trained(name, size=64, steps=2, **options):
+def trained(name, size=64, steps=2, count=2, lr=1e-3, **options):
     model = settle(timm.create_model(name, num_classes=5, **options)).train()
-    images, classes = draw(2, 3, size, size), torch.tensor([0, 3])
-    optimizer = timm.optim.create_optimizer_v2(model, "sgd", lr=1e-3, weight_decay=0.05)
+    images, classes = draw(count, 3, size, size), torch.arange(count) * 3 % 5
+    optimizer = timm.optim.create_optimizer_v2(model, "sgd", lr=lr, weight_decay=0.05)
     for step in range(steps):
         loss = torch.nn.functional.cross_entropy(model(images), classes)
         optimizer.zero_grad()
@@ -65,7 +65,7 @@ def mixer():
 
 @task("regnetx_002")
 def regnet():
-    yield from trained("regnetx_002")
+    yield from trained("regnetx_002", count=8, lr=1e-4)
 
 
 @task("features of several stages, a feature extractor that is frozen")
@@ -101,9 +101,9 @@ def averages():
     ema = ModelEmaV3(model, decay=0.9)
     np.random.seed(0)
     mixup = Mixup(mixup_alpha=1e-6, cutmix_alpha=0.0, label_smoothing=0.1, num_classes=5)
-    images, targets = mixup(draw(2, 3, 32, 32), torch.tensor([1, 2]))
+    images, targets = mixup(draw(8, 3, 64, 64), torch.arange(8) % 5)
     yield "targets", targets
-    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
     for _ in range(3):
         loss = torch.sum(-targets * model(images).log_softmax(-1), dim=-1).mean()
         optimizer.zero_grad()

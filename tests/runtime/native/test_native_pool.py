@@ -15,6 +15,7 @@ from conftest import RunPython
 
 import tilewright as tw
 import tilewright.nn.functional as F
+from tilewright.ir.numeric import blas
 from tilewright.runtime import devices
 from tilewright.runtime.native import host
 
@@ -367,3 +368,16 @@ def test_the_bits_do_not_depend_on_threads(native: None, name: str) -> None:
     once = run(1)
     for threads in (2, 3, 2, 5):
         assert run(threads) == once, f"{threads} threads give other bits"
+
+
+def test_products_of_numpy_take_as_many_threads() -> None:
+    count = blas.function("scipy_openblas_get_num_threads64_", "openblas_get_num_threads64_")
+    if count is None:
+        pytest.skip("this NumPy has no OpenBLAS of its own")
+    before = tw.get_num_threads()
+    try:
+        for threads in (1, 2):
+            tw.set_num_threads(threads)
+            assert count() == threads
+    finally:
+        tw.set_num_threads(before)

@@ -1,0 +1,30 @@
+"""The threads of the BLAS that NumPy's products call."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+_SETTERS = (
+    "scipy_openblas_set_num_threads64_",  # NumPy's own wheels since 1.26
+    "openblas_set_num_threads64_",  # those before
+    "openblas_set_num_threads",  # distributions
+    "MKL_Set_Num_Threads",
+)
+
+
+def function(*names: str) -> Any:
+    """The first of these functions that the libraries behind NumPy have, or None."""
+    # A name is looked up in the extension and in the libraries that it was linked with.
+    libraries = ctypes.CDLL(np.linalg._umath_linalg.__file__)
+    return next((f for name in names if (f := getattr(libraries, name, None)) is not None), None)
+
+
+def set_threads(count: int) -> bool:
+    """Let a product take so many threads. False if the library has no function for it."""
+    setter = function(*_SETTERS)
+    if setter is not None:
+        setter(ctypes.c_int(count))
+    return setter is not None
