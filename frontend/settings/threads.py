@@ -21,11 +21,9 @@ def get_num_threads() -> int:
 def set_num_threads(int: int) -> None:
     """Runs native kernels, and batches of matrices, on so many threads. The results don't depend on
     it."""
-    from tilewright.ir.numeric import batches
     from tilewright.runtime.native import pool
 
     pool.set_num_threads(int)
-    batches.threads = int
 
 
 _interop: int | None = None

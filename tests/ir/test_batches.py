@@ -14,7 +14,7 @@ from tilewright.ir.numeric import batches, matrices
 
 @pytest.fixture(autouse=True)
 def three_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "threads", 3)
+    monkeypatch.setattr(batches, "threads", lambda: 3)
     monkeypatch.setattr(batches, "WORTH", 1)
 
 
@@ -37,9 +37,9 @@ def test_the_parts_of_a_batch(name: str, numpy: Any, monkeypatch: pytest.MonkeyP
     for shape in ((7, 5, 5), (2, 4, 3, 3), (1, 4, 4), (0, 4, 4), (5, 0, 0)):
         a = batch(*shape)
         whole = getattr(matrices, name)(a)
-        monkeypatch.setattr(batches, "threads", 1)
+        monkeypatch.setattr(batches, "threads", lambda: 1)
         alone = getattr(matrices, name)(a)
-        monkeypatch.setattr(batches, "threads", 3)
+        monkeypatch.setattr(batches, "threads", lambda: 3)
         for one, other in zip(whole, alone):
             assert one.shape == other.shape and one.dtype == other.dtype
             np.testing.assert_array_equal(one, other)
