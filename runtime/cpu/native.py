@@ -12,11 +12,13 @@ import numpy as np
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.llvm import DEFAULT, CannotLower, Emitted, Schedule, check_speed
 from tilewright.codegen.target import LLVM
+from tilewright.ir.numeric import fourier as transforms
 
 from .. import debug
 from ..device import Bound, Launch, Run, Walk
 from ..engine import FORMAT, Engine
 from ..host import HostDevice
+from ..native import fourier
 from ..results import place
 from .numpy import NumpyDevice
 
@@ -49,6 +51,7 @@ class LlvmDevice(HostDevice):
     ) -> None:
         super().__init__()
         self.engine = ENGINE
+        transforms.native = fourier
         self._force = force
         self._schedule = schedule
         self._numpy = NumpyDevice()
