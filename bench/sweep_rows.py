@@ -252,7 +252,7 @@ def _of_transforms() -> Iterator[tuple[str, Call, Maker]]:
     for n in LENGTHS:
         yield f"fft.fft of {n}", lambda t, x: t.fft.fft(x), of_length(n)
         yield f"fft.rfft of {n}", lambda t, x: t.fft.rfft(x.real), of_length(n)
-        yield f"fft.irfft of {n}", lambda t, x: t.fft.irfft(x), of_length(n)
+        yield f"fft.irfft of {n}", lambda t, x, n=n: t.fft.irfft(x, n), of_length(n // 2 + 1)
     yield "fft.fftn", lambda t, x: t.fft.fftn(x.view(10, 10, -1)), numbers(1)
     yield "fft.dim 0", lambda t, x: t.fft.fft(x, dim=0), numbers(1)
     yield "fft.fftshift", lambda t, x: t.fft.fftshift(x), floats(1)

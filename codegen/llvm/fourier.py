@@ -5,33 +5,31 @@ no order of bits. The buffers of a block of lines stay in the cache. A line is o
 or a lane takes two real lines as the two parts of one complex line, from whose transform those of
 both follow.
 
-The inverse transform is the forward one with the two parts of all numbers exchanged.
+The inverse transform is the forward one with the two parts of all numbers exchanged. A transform of
+a size that has no small factors is a convolution of a longer one that has (Bluestein, "A linear
+filtering approach to the computation of discrete Fourier transform", 1970).
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from .butterflies import RADICES, Pair, define_pass, load, store, times
 from .code import Code, Loop, module_text
 from .machine import Machine
-from .math.expression import Expr, fma, where
+from .math.expression import Expr, where
 from .types import Ref, constant, lane_numbers, suffix, vector
 
-RADICES = (8, 5, 4, 3, 2)
-"""The passes come in this order."""
-
 NUMBERS = (
-    "size first last blocks lines read_outer read_line read_step write_outer write_line write_step "
-    "inverse"
+    "size length first last blocks lines read_outer read_line read_step write_outer write_line "
+    "write_step inverse"
 ).split()
-"""The int64 arguments of a kernel, before the counts of passes of each radix. size: of a transform.
-first, last: the blocks to compute, of which each outer place has `blocks`, for its `lines`. Strides
-count elements, real or complex as they are in memory."""
-
-Pair = tuple[Expr, Expr]
+"""The int64 arguments of a kernel, before the counts of passes of each radix. size: of the passes.
+length: of the transform, the same unless that is a convolution. first, last: the blocks to compute,
+of which each outer place has `blocks`, for its `lines`. Strides count elements, real or complex as
+they are in memory."""
 
 
 class Line(Enum):
@@ -53,7 +51,11 @@ class Way(Enum):
 @dataclass(frozen=True)
 class Form:
     """A kernel: the type of its parts, what it reads and writes and how that lies in memory, and
-    whether results are turned: multiplied by a table of complex numbers [size, lines]."""
+    whether results are turned: multiplied by a table of complex numbers [size, lines].
+
+    convolves: whether it computes by a convolution, for which its table has the numbers
+    exp(-pi i j^2 / length), and from place `size` on the transform of their conjugates.
+    """
 
     kind: str
     reads: Line = Line.COMPLEX
@@ -61,6 +63,7 @@ class Form:
     reads_way: Way = Way.ROWS
     writes_way: Way = Way.ROWS
     turned: bool = False
+    convolves: bool = False
 
     @property
     def itemsize(self) -> int:
@@ -79,78 +82,6 @@ def emit(form: Form, machine: Machine) -> str:
     """The module, whose function `kernel` takes pointers (input, output, work, the tables of the
     passes, the table of the turns, numbers) and the factor of the results, a double."""
     return module_text([_Kernel(form, form.lanes(machine)).code]) + machine.attributes
-
-
-def _plus(a: Pair, b: Pair) -> Pair:
-    return a[0] + b[0], a[1] + b[1]
-
-
-def _minus(a: Pair, b: Pair) -> Pair:
-    return a[0] - b[0], a[1] - b[1]
-
-
-def _down(a: Pair) -> Pair:
-    """-i a."""
-    return a[1], -a[0]
-
-
-def _times(a: Pair, b: Pair) -> Pair:
-    return fma(a[0], b[0], -(a[1] * b[1])), fma(a[0], b[1], a[1] * b[0])
-
-
-def _two(a: list[Pair]) -> list[Pair]:
-    return [_plus(a[0], a[1]), _minus(a[0], a[1])]
-
-
-def _three(a: list[Pair]) -> list[Pair]:
-    both, apart = _plus(a[1], a[2]), _down(_minus(a[1], a[2]))
-    sine = math.sin(math.pi / 3)
-    middle = [fma(b, -0.5, x) for b, x in zip(both, a[0], strict=True)]
-    up = [fma(d, sine, m) for d, m in zip(apart, middle, strict=True)]
-    down = [fma(d, -sine, m) for d, m in zip(apart, middle, strict=True)]
-    return [_plus(a[0], both), (up[0], up[1]), (down[0], down[1])]
-
-
-def _four(a: list[Pair]) -> list[Pair]:
-    even, odd = _two([a[0], a[2]]), _two([a[1], a[3]])
-    turned = _down(odd[1])
-    return [
-        _plus(even[0], odd[0]),
-        _plus(even[1], turned),
-        _minus(even[0], odd[0]),
-        _minus(even[1], turned),
-    ]
-
-
-def _five(a: list[Pair]) -> list[Pair]:
-    c1, c2 = math.cos(2 * math.pi / 5), math.cos(4 * math.pi / 5)
-    s1, s2 = math.sin(2 * math.pi / 5), math.sin(4 * math.pi / 5)
-    sums = _plus(a[1], a[4]), _plus(a[2], a[3])
-    apart = _down(_minus(a[1], a[4])), _down(_minus(a[2], a[3]))
-    out = [_plus(a[0], _plus(*sums))]
-    found: list[tuple[Pair, Pair]] = []
-    for (x, y), (u, v) in (((c1, c2), (s1, s2)), ((c2, c1), (s2, -s1))):
-        even = [fma(sums[0][i], x, fma(sums[1][i], y, a[0][i])) for i in range(2)]
-        odd = [fma(apart[0][i], u, apart[1][i] * v) for i in range(2)]
-        found.append(((even[0], even[1]), (odd[0], odd[1])))
-    first, second = found
-    return [*out, _plus(*first), _plus(*second), _minus(*second), _minus(*first)]
-
-
-def _eight(a: list[Pair]) -> list[Pair]:
-    even, odd = _four(a[::2]), _four(a[1::2])
-    half = math.sqrt(0.5)
-    (r, i), (u, v) = odd[1], odd[3]
-    odd[1] = (r + i) * half, (i - r) * half
-    odd[2] = _down(odd[2])
-    odd[3] = (v - u) * half, (u + v) * -half
-    return [
-        *[_plus(x, y) for x, y in zip(even, odd, strict=True)],
-        *[_minus(x, y) for x, y in zip(even, odd, strict=True)],
-    ]
-
-
-_SMALL = {2: _two, 3: _three, 4: _four, 5: _five, 8: _eight}
 
 
 class _Kernel:
@@ -196,10 +127,10 @@ class _Kernel:
     # Vectors.
 
     def _load(self, buffer: Ref, place: Ref) -> Pair:
-        return _loaded(self.code, self._at(buffer, place), self.form.kind, self.lanes)
+        return load(self.code, self._at(buffer, place), self.form.kind, self.lanes)
 
     def _store(self, value: Pair, buffer: Ref, place: Ref) -> None:
-        _stored(self.code, value, self._at(buffer, place), self.form.kind, self.lanes)
+        store(self.code, value, self._at(buffer, place), self.form.kind, self.lanes)
 
     def _exchanged(self, value: Pair) -> Pair:
         """The parts, exchanged for an inverse transform."""
@@ -210,23 +141,33 @@ class _Kernel:
     # A block of lines.
 
     def _block(self, block: Ref) -> None:
-        code = self.code
+        code, form = self.code, self.form
         outer = code.binary("sdiv", block, self.of["blocks"])
         block = code.binary("sub", block, self._mul(outer, self.of["blocks"]))
-        lines = self.lanes * (2 if Line.REAL in (self.form.reads, self.form.writes) else 1)
+        lines = self.lanes * (2 if Line.REAL in (form.reads, form.writes) else 1)
         self.first = self._mul(block, self._int(lines))
         self.rest = code.binary("sub", self.of["lines"], self.first)
         parts = self.rest if lines > self.lanes else self._mul(self.rest, self._int(2))
         self.mask = self._mask(2 * self.lanes, parts)
         self._read(self._mul(outer, self.of["read_outer"]))
-        source, target = self.buffer
+        if form.convolves:
+            self._clear(self.buffer[0])
+        source, target = self._passes(*self.buffer)
+        if form.convolves:
+            self._filter(source)
+            source, target = self._passes(source, target)
+        self._write(source, self._mul(outer, self.of["write_outer"]))
+
+    def _passes(self, source: Ref, target: Ref) -> tuple[Ref, Ref]:
+        """All passes; the buffer that has the result, and the other one."""
+        code = self.code
         left, step, table = self.of["size"], self._int(1), Ref("%passes", "ptr")
         for radix, count in zip(RADICES, self.counts, strict=True):
             loop = code.open_loop(self._int(0), count, 1, (source, target, left, step, table))
             source, target, left, step, table = (phi for phi, _ in loop.carried)
             part = code.binary("sdiv", left, self._int(radix))
             name = f"tw_pass_{radix}"
-            _define_pass(code, name, radix, self.form.kind, self.lanes)
+            define_pass(code, name, radix, self.form.kind, self.lanes)
             args = (source, target, part, step, table)
             code.add(f"call void @{name}({', '.join(a.typed for a in args)})")
             table = self._element(
@@ -236,7 +177,46 @@ class _Kernel:
             source, target, left, step, table = code.close_loop(
                 loop, (target, source, part, step, table)
             )
-        self._write(source, self._mul(outer, self.of["write_outer"]))
+        return source, target
+
+    # The convolution.
+
+    def _clear(self, buffer: Ref) -> None:
+        loop = self.code.open_loop(self.of["length"], self.of["size"])
+        zero = Expr(self.code, constant(0, self.form.kind, self.lanes))
+        self._store((zero, zero), buffer, loop.variable)
+        self.code.close_loop(loop)
+
+    def _filter(self, buffer: Ref) -> None:
+        """Multiply by the transform of the filter, and exchange the parts: what follows is an
+        inverse transform."""
+        loop = self.code.open_loop(self._int(0), self.of["size"])
+        k = loop.variable
+        a, b = times(self._load(buffer, k), self._factor(self._add(k, self.of["size"])))
+        self._store((b, a), buffer, k)
+        self.code.close_loop(loop)
+
+    def _factor(self, place: Ref) -> Pair:
+        """A number of the table, in all lanes."""
+        code, kind = self.code, self.form.kind
+        at = self._base(Ref("%turns", "ptr"), Line.COMPLEX, place)
+        parts = []
+        for cell in (at, self._element(kind, at, self._int(1))):
+            number = code.let(f"load {kind}, {cell.typed}", kind)
+            parts.append(Expr(code, code.splat(number, self.lanes)))
+        return parts[0], parts[1]
+
+    def _enter(self, value: Pair, place: Ref) -> None:
+        """A number of the lines, on its way to the passes."""
+        if self.form.convolves:
+            value = times(value, self._factor(place))
+        self._store(value, self.buffer[0], place)
+
+    def _result(self, source: Ref, place: Ref, factor: Expr) -> Pair:
+        a, b = self._load(source, place)
+        if self.form.convolves:
+            a, b = times((b, a), self._factor(place))
+        return a * factor, b * factor
 
     def _mask(self, width: int, rest: Ref) -> Ref:
         numbers = Ref(lane_numbers(width, "i64"), "i64", width)
@@ -367,13 +347,13 @@ class _Kernel:
             if form.reads is Line.HALF:
                 self._put_halves(place, *found)
             else:
-                self._store(self._exchanged(found[0]), self.buffer[0], place)
+                self._enter(self._exchanged(found[0]), place)
         code.close_loop(loop)
 
     def _walk(self, line: Line, way: Way) -> tuple[Loop, list[Ref]]:
         """A loop over the numbers of a line in memory, and those that a step of it takes."""
         code = self.code
-        count = self.of["size"]
+        count = self.of["length"]
         if line is Line.HALF:
             count = self._add(code.binary("sdiv", count, self._int(2)), self._int(1))
         step = self._tile(line) if way is Way.ROWS else 1
@@ -510,15 +490,15 @@ class _Kernel:
         the first ones. The parts are exchanged, since the transform is an inverse one. A number
         behind the half goes behind the buffer."""
         code, size = self.code, self.of["size"]
-        mirror = code.binary("sub", size, k)
+        mirror = code.binary("sub", self.of["length"], k)
         first = code.compare("icmp eq", k, self._int(0))
         real = Expr(code, code.binary("or", first, code.compare("icmp eq", k, mirror)))
         behind = code.compare("icmp sgt", k, mirror)
         (a, b), (c, d) = x, y
         b, d = where(real, 0.0, b), where(real, 0.0, d)
         mirror = code.select(behind, size, code.select(first, k, mirror))
-        self._store((c - b, a + d), self.buffer[0], mirror)
-        self._store((b + c, a - d), self.buffer[0], code.select(behind, size, k))
+        self._enter((c - b, a + d), mirror)
+        self._enter((b + c, a - d), code.select(behind, size, k))
 
     def _write(self, source: Ref, outer: Ref) -> None:
         code, form = self.code, self.form
@@ -530,7 +510,7 @@ class _Kernel:
         here = self._base(base, form.writes, self._mul(k, self.of["write_step"]))
         columns: list[Any] = []
         for place in places:
-            a, b = (part * factor for part in self._load(source, place))
+            a, b = self._result(source, place, factor)
             if form.writes is Line.HALF:
                 columns.append(self._halves(source, place, (a, b), factor))
                 continue
@@ -539,7 +519,7 @@ class _Kernel:
                     Ref("%turns", "ptr"), form.writes, self._mul(place, self.of["lines"])
                 )
                 found = self._masked(self._beside(turns, Line.COMPLEX), self.mask)
-                a, b = _times((a, b), found)
+                a, b = times((a, b), found)
             a, b = self._exchanged((a, b))
             columns.append((a, b) if form.writes is Line.REAL else ((a, b),))
         if form.writes_way is Way.ROWS:
@@ -560,71 +540,10 @@ class _Kernel:
         """The transforms X and Y of two real lines, from that of the first plus i times the
         second."""
         code = self.code
-        mirror = code.binary("sub", self.of["size"], k)
+        mirror = code.binary("sub", self.of["length"], k)
         first = code.compare("icmp eq", k, self._int(0))
         behind = code.compare("icmp sgt", k, mirror)
         mirror = code.select(code.binary("or", first, behind), self._int(0), mirror)
-        c, d = (part * factor for part in self._load(source, mirror))
+        c, d = self._result(source, mirror, factor)
         a, b = value
         return ((a + c) * 0.5, (b - d) * 0.5), ((b + d) * 0.5, (c - a) * 0.5)
-
-
-def _define_pass(code: Code, name: str, radix: int, kind: str, lanes: int) -> None:
-    """A pass: y[q + s (r p + j)] = w^(p j) sum of x[q + s (p + m i)] v^(i j), for p < m and q < s,
-    with v = exp(-2 pi i / r) and w = exp(-2 pi i / (r m)), whose powers are in a table [m, r-1]."""
-
-    def write(inner: Code) -> None:
-        place = f"[{2 * lanes} x {kind}]"
-
-        def at(base: str, index: Ref, of: str = place) -> Ref:
-            return inner.let(f"getelementptr {of}, ptr {base}, {index.typed}", "ptr")
-
-        def times(a: Ref, b: Ref) -> Ref:
-            return inner.binary("mul", a, b)
-
-        m, s, zero = Ref("%m", "i64"), Ref("%s", "i64"), constant(0, "i64")
-        apart = times(m, s)
-        outer = inner.open_loop(zero, m, stem="p")
-        p = outer.variable
-        table = at("%w", times(p, constant(2 * (radix - 1), "i64")), kind)
-        turns: list[Pair] = []
-        for j in range(radix - 1):
-            parts = []
-            for part in range(2):
-                cell = inner.let(f"getelementptr {kind}, {table.typed}, i64 {2 * j + part}", "ptr")
-                number = inner.let(f"load {kind}, {cell.typed}", kind)
-                parts.append(Expr(inner, inner.splat(number, lanes)))
-            turns.append((parts[0], parts[1]))
-        source = at("%x", times(p, s))
-        target = at("%y", times(times(p, s), constant(radix, "i64")))
-        loop = inner.open_loop(zero, s, stem="q")
-        q = loop.variable
-        values = []
-        for i in range(radix):
-            index = inner.binary("add", q, times(apart, constant(i, "i64")))
-            values.append(_loaded(inner, at(source.text, index), kind, lanes))
-        for j, value in enumerate(_SMALL[radix](values)):
-            index = inner.binary("add", q, times(s, constant(j, "i64")))
-            turned = _times(value, turns[j - 1]) if j else value
-            _stored(inner, turned, at(target.text, index), kind, lanes)
-        inner.close_loop(loop)
-        inner.close_loop(outer)
-
-    code.function(name, "ptr noalias %x, ptr noalias %y, i64 %m, i64 %s, ptr noalias %w", write)
-
-
-def _loaded(code: Code, at: Ref, kind: str, lanes: int) -> Pair:
-    full, align = vector(kind, lanes), lanes * (4 if kind == "float" else 8)
-    second = code.let(f"getelementptr {kind}, {at.typed}, i64 {lanes}", "ptr")
-    a, b = (
-        Expr(code, code.let(f"load {full}, {x.typed}, align {align}", kind, lanes))
-        for x in (at, second)
-    )
-    return a, b
-
-
-def _stored(code: Code, value: Pair, at: Ref, kind: str, lanes: int) -> None:
-    align = lanes * (4 if kind == "float" else 8)
-    second = code.let(f"getelementptr {kind}, {at.typed}, i64 {lanes}", "ptr")
-    for part, x in zip(value, (at, second), strict=True):
-        code.add(f"store {part.ref.typed}, {x.typed}, align {align}")

@@ -32,7 +32,15 @@ class Native(Protocol):
     def serves(self, shape: Sequence[int], sizes: Sequence[int], dtype: Any) -> bool: ...
 
     def transform(
-        self, x: Any, axis: int, inverse: bool, factor: float, size: int, reads: str, writes: str
+        self,
+        x: Any,
+        axis: int,
+        inverse: bool,
+        factor: float,
+        size: int,
+        reads: str,
+        writes: str,
+        out: Any = None,
     ) -> Any: ...
 
 
@@ -66,7 +74,14 @@ def _as(made: Any, dtype: Any) -> Any:
 
 
 def _natively(
-    x: Any, axes: tuple[int, ...], size: int, inverse: bool, norm: str, reads: str, writes: str
+    x: Any,
+    axes: tuple[int, ...],
+    size: int,
+    inverse: bool,
+    norm: str,
+    reads: str,
+    writes: str,
+    out: Any,
 ) -> Any:
     """The transform by native code, or None if that doesn't serve. size: along the last axis."""
     dtype = x.dtype if reads == "real" else np.result_type(x.dtype, np.complex64)
@@ -80,10 +95,13 @@ def _natively(
     order = list(zip(axes, sizes, strict=True))
     if writes == "half":  # real lines come first, and last where they are the result
         order.reverse()
+    memory = None if writes == "real" else out  # of the complex results, of all axes
     for axis, n in order:
         is_last = axis == axes[-1]
         way = (reads, writes) if is_last else ("complex", "complex")
-        given = native.transform(given, axis, inverse, factor if is_last else 1.0, n, *way)
+        target = out if is_last and writes == "real" else memory
+        given = native.transform(given, axis, inverse, factor if is_last else 1.0, n, *way, target)
+        memory = given
     return given
 
 
@@ -93,9 +111,11 @@ def _factor(count: int, inverse: bool, norm: str) -> float:
     return 1 / count if (norm == "backward") == inverse else 1.0
 
 
-def complex_to_complex(x: Any, axes: tuple[int, ...], inverse: bool, norm: str) -> Any:
-    """The transform of `x`, which may be real."""
-    found = _natively(x, axes, x.shape[axes[-1]], inverse, norm, "complex", "complex")
+def complex_to_complex(
+    x: Any, axes: tuple[int, ...], inverse: bool, norm: str, out: Any = None
+) -> Any:
+    """The transform of `x`, which may be real. out: memory that the result may take."""
+    found = _natively(x, axes, x.shape[axes[-1]], inverse, norm, "complex", "complex", out)
     if found is not None:
         return found
     library, options = _library(x)
@@ -104,10 +124,12 @@ def complex_to_complex(x: Any, axes: tuple[int, ...], inverse: bool, norm: str) 
     return _as(made, np.result_type(x.dtype, np.complex64))
 
 
-def real_to_complex(x: Any, axes: tuple[int, ...], inverse: bool, norm: str) -> Any:
+def real_to_complex(
+    x: Any, axes: tuple[int, ...], inverse: bool, norm: str, out: Any = None
+) -> Any:
     """The first half, along the last of `axes`, of the transform of a real `x`."""
     norm = _OTHER[norm] if inverse else norm
-    made = _natively(x, axes, x.shape[axes[-1]], False, norm, "real", "half")
+    made = _natively(x, axes, x.shape[axes[-1]], False, norm, "real", "half", out)
     if made is None:
         library, options = _library(x)
         made = library.rfftn(x, axes=axes, norm=norm, **options)
@@ -115,12 +137,14 @@ def real_to_complex(x: Any, axes: tuple[int, ...], inverse: bool, norm: str) -> 
     return np.conj(made, out=made) if inverse else made
 
 
-def complex_to_real(z: Any, axes: tuple[int, ...], size: int, inverse: bool, norm: str) -> Any:
+def complex_to_real(
+    z: Any, axes: tuple[int, ...], size: int, inverse: bool, norm: str, out: Any = None
+) -> Any:
     """The real transform of a Hermitian array of which `z` has the first half along the last of
     `axes`; `size` is that of the whole. The imaginary parts at its ends don't count."""
     if not inverse:
         z, norm = np.conj(z), _OTHER[norm]
-    found = _natively(z, axes, size, True, norm, "half", "real")
+    found = _natively(z, axes, size, True, norm, "half", "real", out)
     if found is not None:
         return found
     library, options = _library(z)

@@ -28,12 +28,15 @@ def routine(
     params: tuple[str, ...] = (),
     vjp: Callable[..., Any] | None = None,
     complex: bool = True,
+    fills: bool = False,
 ) -> Op:
     """The record of a routine.
 
     types(*operands, *attrs): the shape and dtype of each result. function(*arrays, *attrs): the
     results, as contiguous arrays of these types; no error for values, which is a result of its own.
     complex: whether operands may be complex.
+    fills: whether the function of a single result takes `out`: memory of its type, or None. It may
+        leave it alone.
     vjp(g, out, *operands, *attrs, index): the cotangents of the operands by that of one result.
     """
 
@@ -55,6 +58,7 @@ def routine(
         routine=function,
         results=results,
         complex=complex,
+        fills=fills,
     )
 
 

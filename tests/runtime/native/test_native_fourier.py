@@ -15,7 +15,7 @@ from tilewright.runtime.native import fourier, host, pool
 if host.reason_against() is not None:
     pytest.skip(str(host.reason_against()), allow_module_level=True)
 
-SIZES = (1, 2, 3, 4, 5, 6, 9, 16, 30, 60, 64, 128, 1000, 1024)
+SIZES = (1, 2, 3, 4, 5, 6, 9, 16, 30, 60, 64, 128, 1000, 1024, 7, 22, 127)
 BOUND = {"F": 5e-7, "D": 1e-15}
 
 
@@ -63,7 +63,9 @@ def test_lines_that_are_cut(dtype: str) -> None:
 
 def test_what_is_served() -> None:
     assert fourier.serves((64, 60), (60,), np.float32)
-    assert not fourier.serves((64, 7), (7,), np.complex64)  # a prime
+    assert fourier.serves((64, 7), (7,), np.complex64)
+    assert not fourier.serves((64, 10007), (10007,), np.complex64)  # a large prime
+    assert not fourier.serves((1, 1009), (1009,), np.complex64)  # and a single line
     assert not fourier.serves((2, 60), (60,), np.complex64)  # few lines, too short to cut
     assert not fourier.serves((0, 60), (60,), np.complex64)
     assert not fourier.serves((64, 60), (60,), np.float16)
