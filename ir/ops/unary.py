@@ -322,7 +322,7 @@ lgamma = _float_unary(
 
 
 def _digamma_vjp(g: Node, out: Node, x: Node) -> Node:
-    from .binary import polygamma
+    from .polygamma import polygamma
 
     return g * polygamma(1, x)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from .expression import Expr, fma, function, polynomial, rarely, where, wide
+from .expression import Expr, fma, function, near_reciprocal, polynomial, rarely, where, wide
 from .logarithm import log1m64
 
 # erf(x) = x + x P(y), y = x^2, |x| < 0.93
@@ -66,7 +66,7 @@ def erfc(x: Expr) -> Expr:
     """0.51 ulp."""
     size = x.abs().most(10.1)
     above, double = size + 2.0, fma(size, 2.0, 1.0)
-    both = 1.0 / (above * double)
+    both = near_reciprocal(above * double)
     t = (size - 2.0) * (both * double)
     tail = (-(size * size)).call("exp_bounded") * polynomial(t, _ERFC) * (both * above)
     return where(x < 0.0, 2.0 - tail, tail)

@@ -173,6 +173,13 @@ def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
     return total
 
 
+def near_reciprocal(x: Expr) -> Expr:
+    """1 / x to 1e-14 for a float64 whose size is one of float32's normal numbers and their
+    reciprocals: float32's quotient, which takes a quarter of the time, and a step of Newton's."""
+    y = (1.0 / x.to("fptrunc", "float")).to("fpext", "double")
+    return fma(y, fma(x, -y, 1.0), y)
+
+
 def rarely(
     condition: Expr, usual: tuple[Expr, ...], slow: Callable[[], tuple[Expr, ...]]
 ) -> tuple[Expr, ...]:

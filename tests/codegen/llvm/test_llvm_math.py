@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -182,7 +183,11 @@ def test_two_arguments(name: str, reference: Callable[..., Any], bound: float) -
     np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(exact[zero]))
 
 
-@pytest.mark.parametrize("name, reference", [("exp", np.exp), ("log", np.log)], ids=["exp", "log"])
+@pytest.mark.parametrize(
+    "name, reference",
+    [("exp", np.exp), ("log", np.log), ("sin", np.sin), ("cos", np.cos)],
+    ids=["exp", "log", "sin", "cos"],
+)
 def test_float64(name: str, reference: Callable[..., Any]) -> None:
     rng = np.random.default_rng(1)
     bits = rng.integers(0, 1 << 63, 200_000, np.uint64).view(np.float64)
@@ -190,6 +195,7 @@ def test_float64(name: str, reference: Callable[..., Any]) -> None:
         [
             *(bits, -bits, np.linspace(-750, 750, 150_001), np.linspace(0.4, 2.5, 100_001)),
             *(SPECIAL.astype(np.float64), np.array([5e-324, 1e-310, 2.2e-308])),
+            np.arange(-20_000, 20_000) * (math.pi / 2),
         ]
     )
     with np.errstate(all="ignore"):
