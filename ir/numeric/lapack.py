@@ -16,7 +16,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +25,10 @@ from typing import Any
 import numpy as np
 
 SMALL = 32
-"""Smaller matrices take less time than the calls."""
+"""Smaller matrices take less time than calls from Python."""
+repeat: Callable[[int, Any, Any, int], None] | None = None
+"""The native loop of calls, which the runtime tells (`runtime/native/routines.py`)."""
 _LETTERS = {"f": "s", "d": "d", "F": "c", "D": "z"}
-_Integer = ctypes.c_int64
 
 
 @functools.cache
@@ -44,7 +45,8 @@ def _library() -> Any:
 
 def serves(a: Any) -> bool:
     """Whether the functions of this module compute for matrices like a[..., m, n]."""
-    return min(a.shape[-2:]) >= SMALL and a.size > 0 and _library() is not None
+    least = SMALL if repeat is None else 1
+    return min(a.shape[-2:]) >= least and a.size > 0 and _library() is not None
 
 
 @contextmanager
@@ -93,40 +95,46 @@ def _each(name: str, dtype: Any, *args: Any) -> Any:
     function = getattr(_library(), f"scipy_{_name(name, dtype)}_64_")
     count = next(len(x) for x in args if isinstance(x, np.ndarray))
     info = np.zeros(count, np.int64)
-    if any(isinstance(x, _Work) for x in args):
-        asked = [np.zeros(1, x.dtype) for x in args if isinstance(x, _Work)]
-        function(*_pointers(args, [(x, -1) for x in asked], info)[0])
-        sizes = [int(x[0].real) for x in asked]
-        given = [(np.empty(n, x.dtype), n) for n, x in zip(sizes, asked, strict=True)]
-    else:
-        given = []
-    pointers, moving = _pointers(args, given, info)
-    for i in range(count):
-        for place, address, step in moving:
-            pointers[place] = ctypes.c_void_p(address + i * step)
-        function(*pointers)
+    asked = [np.zeros(1, x.dtype) for x in args if isinstance(x, _Work)]
+    if asked:
+        _call(function, args, [(x, -1) for x in asked], info, 1)
+    sizes = [int(x[0].real) for x in asked]
+    given = [(np.empty(n, x.dtype), n) for n, x in zip(sizes, asked, strict=True)]
+    _call(function, args, given, info, count)
     return info
 
 
-def _pointers(args: Any, work: Any, info: Any) -> tuple[list[Any], list[Any]]:
-    """The arguments of the first call, and (place, address, step) of those that move on."""
-    pointers: list[Any] = []
-    moving: list[tuple[int, int, int]] = []
-    rest = iter(work)
+def _call(function: Any, args: Any, work: Any, info: Any, count: int) -> None:
+    """Call a routine `count` times. work: memory and its length for each `_Work`."""
+    letters = "".join(x for x in args if isinstance(x, str)).encode()
+    text = np.frombuffer(letters, np.uint8)
+    whole = [x for x in args if isinstance(x, int)] + [n for _, n in work]
+    numbers = np.array(whole, np.int64)
+    next_letter = iter(range(text.ctypes.data, text.ctypes.data + len(letters)))
+    first = numbers.ctypes.data
+    lengths = first + 8 * (len(whole) - len(work))
+    next_number, next_length = iter(range(first, lengths, 8)), iter(range(lengths, lengths + 96, 8))
+    memories = iter(work)
+    pointers: list[tuple[int, int]] = []  # each with its step
     for x in (*args, info):
         if isinstance(x, str):
-            pointers.append(ctypes.c_char_p(x.encode()))
+            pointers.append((next(next_letter), 0))
         elif isinstance(x, int):
-            pointers.append(ctypes.byref(_Integer(x)))
+            pointers.append((next(next_number), 0))
         elif isinstance(x, _Work):
-            memory, size = next(rest)
-            pointers += [memory.ctypes.data_as(ctypes.c_void_p), ctypes.byref(_Integer(size))]
+            pointers += [(next(memories)[0].ctypes.data, 0), (next(next_length), 0)]
         elif isinstance(x, _Shared):
-            pointers.append(x.array.ctypes.data_as(ctypes.c_void_p))
+            pointers.append((x.array.ctypes.data, 0))
         else:
-            moving.append((len(pointers), x.ctypes.data, x.strides[0]))
-            pointers.append(ctypes.c_void_p(x.ctypes.data))
-    return pointers, moving
+            pointers.append((x.ctypes.data, x.strides[0]))
+    if repeat is not None:
+        address = ctypes.cast(function, ctypes.c_void_p).value
+        assert address is not None
+        addresses, steps = np.array(pointers, np.int64).T.copy()
+        repeat(address, addresses, steps, count)
+        return
+    for i in range(count):
+        function(*[ctypes.c_void_p(start + i * step) for start, step in pointers])
 
 
 def _flat(a: Any) -> Any:
@@ -160,7 +168,7 @@ def cholesky(a: Any) -> tuple[Any, Any]:
     batch, n = a.shape[:-2], a.shape[-1]
     out = np.array(_flat(a), order="C")
     info = _each("potrf", a.dtype, "U", n, out, n)
-    out *= np.tri(n, dtype=bool)
+    out = np.tril(out)
     _without(info, out)
     return out.reshape(a.shape), _info(info, batch)
 
@@ -190,6 +198,19 @@ def solve(a: Any, b: Any) -> tuple[Any, Any]:
         _each("getrs", a.dtype, "N", n, k, packed, n, pivots, out, n)
     _without(info, out)
     return _back(out, b.shape[:-2]), _info(info, b.shape[:-2])
+
+
+def solve_triangular(a: Any, b: Any, upper: bool, unit: bool) -> Any:
+    """The x of a @ x = b, for a[..., n, n] of which one triangle is read, and b[..., n, k]. LAPACK
+    reads the transpose, with the other triangle."""
+    n, k = b.shape[-2:]
+    out = _turned(b)
+    side, diagonal = "L" if upper else "U", "U" if unit else "N"
+    one = _Shared(np.ones(1, a.dtype))
+    if k:
+        rows = np.ascontiguousarray(_flat(a))
+        _each("trsm", a.dtype, "L", side, "T", diagonal, n, k, one, rows, n, out, n)
+    return _back(out, b.shape[:-2])
 
 
 def inv(a: Any) -> tuple[Any, Any]:

@@ -49,6 +49,13 @@ def inv(a: Any) -> Any:
     return _each(np.linalg.inv, _zero_pivot, a)
 
 
+def solve_triangular(a: Any, b: Any, upper: bool, unit: bool) -> tuple[Any]:
+    """The x of a @ x = b, for a[..., n, n] of which one triangle is read."""
+    if lapack.serves(a):
+        return (by_parts(lambda a, b: lapack.solve_triangular(a, b, upper, unit), a, b),)
+    return (elimination.solve_triangular(a, b, upper, unit),)
+
+
 def _zero_pivot(a: Any, *_: Any) -> int:
     return int(elimination.lu(a)[2]) or len(a)
 
@@ -76,8 +83,9 @@ def _each(function: Callable[..., Any], fault: Callable[..., int], *arrays: Any)
 
 
 def det(a: Any) -> tuple[Any]:
-    """The determinants: the products of the pivots, so those of small integers are integers."""
-    packed, pivots, _ = lu(a)
+    """The determinants: the products of the pivots. Those of small matrices of integers are
+    integers: LAPACK multiplies by reciprocals."""
+    packed, pivots, _ = lu(a) if a.shape[-1] >= lapack.SMALL else by_parts(elimination.lu, a)
     return ((np.diagonal(packed, 0, -2, -1).prod(-1) * _parity(pivots)).astype(a.dtype),)
 
 

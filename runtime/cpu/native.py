@@ -13,12 +13,13 @@ from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.llvm import DEFAULT, CannotLower, Emitted, Schedule, check_speed
 from tilewright.codegen.target import LLVM
 from tilewright.ir.numeric import fourier as transforms
+from tilewright.ir.numeric import lapack
 
 from .. import debug
 from ..device import Bound, Launch, Run, Walk
 from ..engine import FORMAT, Engine
 from ..host import HostDevice
-from ..native import fourier
+from ..native import fourier, routines
 from ..results import place
 from .numpy import NumpyDevice
 
@@ -51,7 +52,7 @@ class LlvmDevice(HostDevice):
     ) -> None:
         super().__init__()
         self.engine = ENGINE
-        transforms.native = fourier
+        transforms.native, lapack.repeat = fourier, routines.repeat
         self._force = force
         self._schedule = schedule
         self._numpy = NumpyDevice()
