@@ -206,6 +206,36 @@ def rarely(
     return tuple(out)
 
 
+State = tuple[Expr, ...]
+
+
+def repeated(state: State, step: Callable[[State], tuple[State, Expr]]) -> State:
+    """The state after steps that are made as long as a lane wants more: `step` gives the next state
+    and which lanes do."""
+    code, lanes = state[0].code, state[0].ref.lanes
+    before = code.level.label
+    head, after = code.fresh_label("again"), code.fresh_label("enough")
+    code.add(f"br label %{head}")
+    code.level.block(head)
+    place = len(code.level.lines)
+    held = tuple(Expr(code, Ref(code.fresh("held"), x.kind, lanes)) for x in state)
+    following, wants = step(held)
+    more = wants.ref
+    if lanes > 1:
+        symbol = f"@llvm.vector.reduce.or.v{lanes}i1"
+        code.declare(f"declare i1 {symbol}(<{lanes} x i1>)")
+        more = code.let(f"call i1 {symbol}({more.typed})", "i1")
+    end = code.level.label
+    code.level.lines[place:place] = [
+        f"{x.ref.text} = phi {x.ref.full_type} [ {first.ref.text}, %{before} ], "
+        f"[ {then.ref.text}, %{end} ]"
+        for x, first, then in zip(held, state, following, strict=True)
+    ]
+    code.add(f"br i1 {more.text}, label %{head}, label %{after}")
+    code.level.block(after)
+    return following
+
+
 Writer = Callable[..., Expr]
 Register = Callable[[Writer], Writer]
 _WRITERS: dict[tuple[str, str], tuple[Writer, int, bool]] = {}

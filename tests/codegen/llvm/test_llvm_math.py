@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("llvmlite")
 
 from tilewright.codegen.llvm.math.expression import definition, symbol
+from tilewright.ir.numeric import incomplete_gamma
 from tilewright.runtime.native import host, jit
 
 if host.reason_against() is not None:
@@ -181,6 +182,29 @@ def test_two_arguments(name: str, reference: Callable[..., Any], bound: float) -
     assert error[worst] <= bound, (a[worst], b[worst], got[worst], exact[worst])
     zero = (got == 0) & (exact == 0)
     np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(exact[zero]))
+
+
+@pytest.mark.parametrize("name", ["igamma", "igammac"])
+def test_incomplete_gamma(name: str) -> None:
+    """Beside the functions of float64, which are held to SciPy's."""
+    rng = np.random.default_rng(0)
+    count = 20_000
+    a = 10.0 ** rng.uniform(-30, 7, count)
+    near = 10.0 ** rng.uniform(-2, 3, count)
+    pairs = [
+        (np.repeat(SPECIAL, len(SPECIAL)), np.tile(SPECIAL, len(SPECIAL))),
+        (a, 10.0 ** rng.uniform(-30, 7, count)),
+        (a, a * rng.uniform(0.6, 1.4, count)),
+        (near, near * rng.uniform(0, 3, count)),
+        (rng.uniform(0, 30, count), rng.uniform(0, 60, count)),
+        (rng.uniform(0, 0.1, count), rng.uniform(0, 2, count)),
+    ]
+    a, x = (np.concatenate([p[i] for p in pairs]).astype(np.float32) for i in range(2))
+    with np.errstate(all="ignore"):
+        exact = getattr(incomplete_gamma, name)(a.astype(np.float64), x.astype(np.float64))
+        error = ulps(native(name, "float", 2)(a, x), exact, np.float32)
+    worst = int(np.argmax(error))
+    assert error[worst] <= 0.6, (a[worst], x[worst], exact[worst])
 
 
 @pytest.mark.parametrize(
