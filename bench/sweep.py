@@ -17,7 +17,9 @@ sys.path.insert(0, os.path.dirname(__file__))
 
 import numpy as np
 import timing
-from sweep_rows import RANDOM, Call, Maker, cases
+from sweep_numeric import RANDOM
+from sweep_rows import cases
+from sweep_tensors import Call, Maker
 
 GOALS = {1_000: 0.5, 1_000_000: 1.0}
 

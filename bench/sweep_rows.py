@@ -1,23 +1,28 @@
-"""The ops that bench/sweep.py measures: calls and their tensors, of 1,000 or 1,000,000 elements."""
+"""The calls that bench/sweep.py measures, one for every op."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 
-import numpy as np
+import sweep_numeric as numeric
+from sweep_tensors import (
+    Call,
+    Maker,
+    floats,
+    image,
+    integers,
+    logits,
+    rows_and_index,
+    rows_and_index_of_columns,
+    rows_and_one_order,
+)
 
 from tests.support import api_cases
-
-ROW = {1_000: (10, 100), 1_000_000: (1000, 1000)}
-IMAGE = {1_000: (1, 4, 16, 16), 1_000_000: (16, 64, 32, 32)}
-
-Call = Callable[..., Any]
-Maker = Callable[[Any, int], tuple[Any, ...]]
 
 # Ops on floats whose inputs must lie above a bound.
 ABOVE = {"acosh": 1.0, "log": 0.1, "log2": 0.1, "log10": 0.1, "sqrt": 0.0, "rsqrt": 0.1,
@@ -38,66 +43,6 @@ LOSSES = (
     "mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy_with_logits "
     "soft_margin_loss poisson_nll_loss"
 ).split()
-
-
-def floats(count: int, low: float = -1.0) -> Maker:
-    """`count` tensors of shape ROW, uniform between `low` and 1 (or 1 above `low`)."""
-
-    def make(torch: Any, size: int) -> tuple[Any, ...]:
-        rng = np.random.default_rng(0)
-        high = max(1.0, low + 1)
-        arrays = (rng.uniform(low, high, ROW[size]).astype(np.float32) for _ in range(count))
-        return tuple(torch.tensor(a) for a in arrays)
-
-    return make
-
-
-def integers(count: int, high: int = 100) -> Maker:
-    def make(torch: Any, size: int) -> tuple[Any, ...]:
-        rng = np.random.default_rng(0)
-        return tuple(torch.tensor(rng.integers(0, high, ROW[size])) for _ in range(count))
-
-    return make
-
-
-def numbers(count: int) -> Maker:
-    """`count` complex tensors of shape ROW, both parts between -1 and 1."""
-
-    def make(torch: Any, size: int) -> tuple[Any, ...]:
-        rng = np.random.default_rng(0)
-        parts = (rng.uniform(-1, 1, (2, *ROW[size])).astype(np.float32) for _ in range(count))
-        return tuple(torch.tensor(real + 1j * imag) for real, imag in parts)
-
-    return make
-
-
-def image(torch: Any, size: int) -> tuple[Any, ...]:
-    rng = np.random.default_rng(0)
-    return (torch.tensor(rng.standard_normal(IMAGE[size]).astype(np.float32)),)
-
-
-def matrices(n: int) -> Maker:
-    """A batch of positive-definite n x n matrices, and right sides of three columns."""
-
-    def make(torch: Any, size: int) -> tuple[Any, ...]:
-        rng = np.random.default_rng(0)
-        a = rng.standard_normal((max(size // n**2, 1), n, n)).astype(np.float32)
-        a = a @ a.swapaxes(-1, -2) / n + np.eye(n, dtype=np.float32)
-        return torch.tensor(a), torch.tensor(a[..., :3] * 1)
-
-    return make
-
-
-def rows_and_index(torch: Any, size: int) -> tuple[Any, ...]:
-    x = floats(1)(torch, size)[0]
-    index = np.random.default_rng(1).integers(0, ROW[size][0], ROW[size][0])
-    return x, torch.tensor(index)
-
-
-def logits(torch: Any, size: int) -> tuple[Any, ...]:
-    x = floats(1)(torch, size)[0]
-    classes = np.random.default_rng(1).integers(0, ROW[size][1], ROW[size][0])
-    return x, torch.tensor(classes)
 
 
 def cases() -> Iterator[tuple[str, Call, Maker]]:
@@ -129,11 +74,11 @@ def cases() -> Iterator[tuple[str, Call, Maker]]:
     yield from _of_order()
     yield from _of_places()
     yield from _of_images()
-    yield from _of_matrices()
-    yield from _of_complex_numbers()
-    yield from _of_transforms()
-    yield from _special()
-    yield from _of_chance()
+    yield from numeric.of_matrices()
+    yield from numeric.of_complex_numbers()
+    yield from numeric.of_transforms()
+    yield from numeric.special()
+    yield from numeric.of_chance()
 
 
 def _others() -> Iterator[tuple[str, Call, Maker]]:
@@ -201,114 +146,6 @@ def _others() -> Iterator[tuple[str, Call, Maker]]:
     yield "arange", lambda t, x: t.arange(x.numel()), one
 
 
-COMPLEX = (
-    "exp log sqrt rsqrt reciprocal sin tan acos asinh tanh atanh sigmoid abs angle sgn sum prod "
-    "mean"
-).split()
-TRANSFORMS = "fft ifft rfft irfft fft2 ifft2 rfft2 irfft2".split()
-LENGTHS = (16, 60, 64, 127, 256, 1000, 1009, 1024, 4096, 10_007, 65_536, 1 << 20)
-
-
-def _of_complex_numbers() -> Iterator[tuple[str, Call, Maker]]:
-    one, two = numbers(1), numbers(2)
-    for name in COMPLEX:
-        yield f"complex {name}", lambda t, x, name=name: getattr(t, name)(x), one
-    yield "complex mul", lambda t, x, y: x * y, two
-    yield "complex div", lambda t, x, y: x / y, two
-    yield "complex pow", lambda t, x, y: x**y, two
-    yield "complex chain", lambda t, x, y: (x * y + x).exp() * y.conj() - 1j, two
-    yield "complex sum(0)", lambda t, x: x.sum(0), one
-    yield "complex sum(1)", lambda t, x: x.sum(1), one
-    yield "complex cumsum", lambda t, x: x.cumsum(1), one
-    yield "complex cumprod", lambda t, x: x.cumprod(1), one
-    yield "complex contiguous transpose", lambda t, x: x.t().contiguous(), one
-    yield "complex cat", lambda t, x, y: t.cat([x, y], 1), two
-    yield "complex from parts", lambda t, x: t.complex(x.imag, x.real), one
-    yield "complex matmul", lambda t, x, y: x @ y.t(), two
-    yield "complex matrix times vector", lambda t, x: x @ x[0], one
-    yield "complex bmm", lambda t, x: x.view(-1, 10, 10) @ x.view(-1, 10, 10), one
-    yield "complex einsum", lambda t, x, y: t.einsum("ij,ij->i", x, y), two
-    yield "complex conv1d", lambda t, x: t.nn.functional.conv1d(x[:, None], x[:4, None, :5]), one
-
-
-def of_length(n: int) -> Maker:
-    """Complex rows of n elements."""
-
-    def make(torch: Any, size: int) -> tuple[Any, ...]:
-        x = np.random.default_rng(0).standard_normal((max(size // n, 1), n, 2)).astype(np.float32)
-        return (torch.tensor(x.view(np.complex64)[..., 0]),)
-
-    return make
-
-
-def _of_transforms() -> Iterator[tuple[str, Call, Maker]]:
-    for name in TRANSFORMS:
-        make = floats(1) if name.startswith("rfft") else numbers(1)
-        if name.endswith("2"):
-            yield f"fft.{name}", lambda t, x, name=name: getattr(t.fft, name)(x), make
-        else:
-            yield f"fft.{name}", lambda t, x, name=name: getattr(t.fft, name)(x.view(-1)), make
-            yield f"fft.{name} of rows", lambda t, x, name=name: getattr(t.fft, name)(x), make
-    for n in LENGTHS:
-        yield f"fft.fft of {n}", lambda t, x: t.fft.fft(x), of_length(n)
-        yield f"fft.rfft of {n}", lambda t, x: t.fft.rfft(x.real), of_length(n)
-        yield f"fft.irfft of {n}", lambda t, x, n=n: t.fft.irfft(x, n), of_length(n // 2 + 1)
-    yield "fft.fftn", lambda t, x: t.fft.fftn(x.view(10, 10, -1)), numbers(1)
-    yield "fft.dim 0", lambda t, x: t.fft.fft(x, dim=0), numbers(1)
-    yield "fft.fftshift", lambda t, x: t.fft.fftshift(x), floats(1)
-    yield (
-        "stft",
-        lambda t, x: t.stft(x.reshape(-1), 256, window=t.hann_window(256), return_complex=True),
-        floats(1),
-    )
-
-
-def _of_matrices() -> Iterator[tuple[str, Call, Maker]]:
-    for n in (8, 64, 512):
-        of = f"of {n} x {n}"
-        make = matrices(n)
-        yield f"cholesky {of}", lambda t, a, b: t.linalg.cholesky(a), make
-        yield f"solve {of}", lambda t, a, b: t.linalg.solve(a, b), make
-        yield f"inv {of}", lambda t, a, b: t.linalg.inv(a), make
-        yield f"eigh {of}", lambda t, a, b: t.linalg.eigh(a)[0], make
-        yield f"eigvalsh {of}", lambda t, a, b: t.linalg.eigvalsh(a), make
-        yield f"svd {of}", lambda t, a, b: t.linalg.svd(a)[1], make
-        yield f"svdvals {of}", lambda t, a, b: t.linalg.svdvals(a), make
-        yield f"qr {of}", lambda t, a, b: t.linalg.qr(a)[1].abs(), make
-        yield f"lu {of}", lambda t, a, b: t.linalg.lu_factor(a)[0], make
-        yield f"det {of}", lambda t, a, b: t.linalg.det(a), make
-        yield f"slogdet {of}", lambda t, a, b: t.linalg.slogdet(a)[1], make
-        yield f"eigvals {of}", lambda t, a, b: t.linalg.eigvals(a).abs().sort().values, make
-        yield f"pinv {of}", lambda t, a, b: t.linalg.pinv(a), make
-        yield f"lstsq {of}", lambda t, a, b: t.linalg.lstsq(a, b).solution, make
-        yield f"matrix_exp {of}", lambda t, a, b: t.linalg.matrix_exp(a * 0.1), make
-        yield (
-            f"solve_triangular {of}",
-            lambda t, a, b: t.linalg.solve_triangular(a, b, upper=False),
-            make,
-        )
-        yield f"cholesky_solve {of}", lambda t, a, b: t.cholesky_solve(b, a), make
-        yield f"bmm {of}", lambda t, a, b: a @ a, make
-    two = floats(2)
-    yield "addmm", lambda t, x, y: t.addmm(x[:, :1].t(), x, y.t()), two
-    yield "einsum", lambda t, x, y: t.einsum("ij,ij->i", x, y), two
-    yield "outer", lambda t, x, y: t.outer(x[:, 0], y[:, 0]), two
-    yield "cdist", lambda t, x, y: t.cdist(x[:, :64], y[:, :64]), two
-    yield "cross", lambda t, x, y: t.cross(x[:, :999].view(-1, 3), y[:, :999].view(-1, 3)), wide(2)
-    yield "kron", lambda t, x, y: t.kron(x[:10, :10].contiguous(), y[:, :10].contiguous()), two
-    yield "csr times dense", lambda t, a, x: a @ x, sparse("csr")
-    yield "coo times dense", lambda t, a, x: a @ x, sparse("coo")
-    yield "csr times vector", lambda t, a, x: a @ x[:, 0], sparse("csr")
-    yield "coo to dense", lambda t, a, x: a.to_dense(), sparse("coo")
-    yield (
-        "coalesce",
-        lambda t, a, x: t.sparse_coo_tensor(a.indices(), a.values(), a.shape).coalesce().values(),
-        sparse("coo"),
-    )
-    yield "int8 matmul", lambda t, x: t._int_mm(x, x.t()), bytes_of
-    yield "attention", lambda t, x: t.nn.functional.scaled_dot_product_attention(x, x, x), heads
-
-
 def _batch_norm(torch: Any, x: Any) -> Any:
     zero, one = x[0, :, 0, 0] * 0, x[0, :, 0, 0] * 0 + 1
     return torch.nn.functional.batch_norm(x, zero, one)
@@ -316,48 +153,6 @@ def _batch_norm(torch: Any, x: Any) -> Any:
 
 def _conv(torch: Any, x: Any) -> Any:
     return torch.nn.functional.conv2d(x, x[:1, :, :3, :3], padding=1)
-
-
-def wide(count: int) -> Maker:
-    """As `floats`, in rows whose length is a multiple of 999."""
-
-    def make(torch: Any, size: int) -> tuple[Any, ...]:
-        rng = np.random.default_rng(0)
-        shape = (max(size // 999, 1), 999)
-        return tuple(
-            torch.tensor(rng.uniform(-1, 1, shape).astype(np.float32)) for _ in range(count)
-        )
-
-    return make
-
-
-def heads(torch: Any, size: int) -> tuple[Any, ...]:
-    """[batch, heads, length, width]."""
-    shape = (1, 2, 16, 32) if size == 1_000 else (4, 8, 512, 64)
-    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    return (torch.tensor(x),)
-
-
-def bytes_of(torch: Any, size: int) -> tuple[Any, ...]:
-    n = 32 if size == 1_000 else 1000
-    return (torch.tensor(np.random.default_rng(0).integers(-100, 100, (n, n)).astype(np.int8)),)
-
-
-def sparse(layout: str) -> Maker:
-    """A square matrix of which a hundredth is there, and a dense one of 64 columns."""
-
-    def make(torch: Any, size: int) -> tuple[Any, ...]:
-        n = 100 if size == 1_000 else 10_000
-        rng = np.random.default_rng(0)
-        places = np.unique(rng.integers(0, n * n, n * n // 100))
-        values = rng.standard_normal(len(places)).astype(np.float32)
-        a = torch.sparse_coo_tensor(
-            torch.tensor(np.stack(np.divmod(places, n))), torch.tensor(values), (n, n)
-        ).coalesce()
-        x = torch.tensor(rng.standard_normal((n, 64)).astype(np.float32))
-        return (a if layout == "coo" else a.to_sparse_csr()), x
-
-    return make
 
 
 def _of_order() -> Iterator[tuple[str, Call, Maker]]:
@@ -384,7 +179,7 @@ def _of_order() -> Iterator[tuple[str, Call, Maker]]:
     yield "logcumsumexp", lambda t, x: x.logcumsumexp(1), one
     yield "diff", lambda t, x: x.diff(), one
     yield "searchsorted", lambda t, x: t.searchsorted(x[0].sort()[0], x), one
-    yield "bucketize", lambda t, x: t.bucketize(x, t.linspace(-1, 1, 100)), one
+    yield "bucketize", lambda t, x: t.bucketize(x, t.arange(100) / 50 - 1), one
     yield "histc", lambda t, x: x.histc(100, -1, 1), one
     yield "histogram", lambda t, x: t.histogram(x, 100, range=(-1.0, 1.0))[0], one
     yield "isin", lambda t, x: t.isin(x, x[0, :20]), whole
@@ -445,9 +240,13 @@ def _of_places() -> Iterator[tuple[str, Call, Maker]]:
     yield "triu", lambda t, x: x.triu(), one
     yield "chunk and cat", lambda t, x: t.cat(x.chunk(2, 1)[::-1], 1), one
     yield "cat(0)", lambda t, x, y: t.cat([x, y]), floats(2)
-    yield "unbind and stack", lambda t, x: t.stack(x[:, :8].unbind(1), 0), one
+    yield "unbind and stack", lambda t, x: t.stack(x.view(8, -1).unbind(0), 1), one
     yield "meshgrid", lambda t, x: t.meshgrid(x[:, 0], x[0], indexing="ij")[0] + 0, one
-    yield "one_hot", lambda t, x: t.nn.functional.one_hot(x[:, 0], 100), integers(1)
+    yield (
+        "one_hot",
+        lambda t, x: t.nn.functional.one_hot(x.view(-1)[: x.numel() // 100], 100),
+        integers(1),
+    )
     yield (
         "embedding_bag",
         lambda t, x, i: t.nn.functional.embedding_bag(i.view(-1, 10), x),
@@ -542,66 +341,3 @@ def _write_where(torch: Any, x: Any) -> Any:
     y = x.clone()
     y[y > 0.5] = 0
     return y
-
-
-def rows_and_index_of_columns(torch: Any, size: int) -> tuple[Any, ...]:
-    """x[m, n], and an order of its columns for each row [m, n]."""
-    x = floats(1)(torch, size)[0]
-    order = np.argsort(np.random.default_rng(1).random(ROW[size]), 1)
-    return x, torch.tensor(order)
-
-
-def rows_and_one_order(torch: Any, size: int) -> tuple[Any, ...]:
-    """x[m, n], and an order of its rows."""
-    x = floats(1)(torch, size)[0]
-    return x, torch.tensor(np.random.default_rng(1).permutation(ROW[size][0]))
-
-
-SPECIAL = (
-    "airy_ai bessel_j0 bessel_j1 bessel_y0 bessel_y1 entr erfcx exp2 gammaln i0e i1 i1e log_ndtr "
-    "modified_bessel_i0 modified_bessel_k0 modified_bessel_k1 ndtr scaled_modified_bessel_k0 "
-    "spherical_bessel_j0"
-).split()
-
-
-def _special() -> Iterator[tuple[str, Call, Maker]]:
-    for name in SPECIAL:
-        yield f"special.{name}", lambda t, x, name=name: getattr(t.special, name)(x), floats(1, 0.1)
-    yield "special.ndtri", lambda t, x: t.special.ndtri(x), floats(1, 0.01)
-    yield "special.logit", lambda t, x: t.special.logit(x, 1e-6), floats(1, 0.01)
-    yield "special.polygamma", lambda t, x: t.special.polygamma(1, x), floats(1, 0.3)
-    yield "special.multigammaln", lambda t, x: t.special.multigammaln(x + 2, 3), floats(1, 0.3)
-    yield "special.zeta", lambda t, x, y: t.special.zeta(x + 1, y), floats(2, 0.3)
-    yield "special.xlog1py", lambda t, x, y: t.special.xlog1py(x, y), floats(2, 0.1)
-    yield (
-        "special.chebyshev_polynomial_t",
-        lambda t, x: t.special.chebyshev_polynomial_t(x, 7),
-        floats(1),
-    )
-
-
-RANDOM = {
-    "rand_like",
-    "randn_like",
-    "randint",
-    "bernoulli",
-    "dropout",
-    "exponential_",
-    "multinomial",
-    "randperm",
-    "normal",
-}
-"""Ops whose values PyTorch draws otherwise."""
-
-
-def _of_chance() -> Iterator[tuple[str, Call, Maker]]:
-    one = floats(1)
-    yield "rand_like", lambda t, x: t.rand_like(x), one
-    yield "randn_like", lambda t, x: t.randn_like(x), one
-    yield "randint", lambda t, x: t.randint(0, 100, x.shape), one
-    yield "bernoulli", lambda t, x: t.bernoulli(x), floats(1, 0.0)
-    yield "dropout", lambda t, x: t.nn.functional.dropout(x, 0.5), one
-    yield "exponential_", lambda t, x: t.empty_like(x).exponential_(), one
-    yield "normal", lambda t, x: t.normal(0.0, 1.0, x.shape), one
-    yield "multinomial", lambda t, x: t.multinomial(x, 5), floats(1, 0.1)
-    yield "randperm", lambda t, x: t.randperm(x.numel()), one
