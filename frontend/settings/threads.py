@@ -11,8 +11,8 @@ __all__ = [
 
 
 def get_num_threads() -> int:
-    """Threads that native kernels and batches of matrices run on. What NumPy's libraries take for
-    one product or one matrix is up to them."""
+    """Threads that native kernels, transforms and matrices run on. What NumPy's library takes for a
+    product is up to it."""
     from tilewright.runtime.native import pool
 
     return pool.num_threads()

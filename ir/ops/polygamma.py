@@ -1,4 +1,4 @@
-"""The derivatives of digamma."""
+"""The logarithm of the gamma function and its derivatives."""
 
 from __future__ import annotations
 
@@ -9,7 +9,24 @@ from .bessel import polynomial, wide
 from .binary import zeta
 from .generate import constant
 from .ternary import where
-from .unary import digamma, sin
+from .unary import float_unary, sin
+
+lgamma = float_unary(
+    "lgamma",
+    "special.lgamma({0})",
+    "tw_lgamma({0})",
+    lambda g, out, x: g * digamma(x),
+    domain=(0.3, 6),
+    cost=40,
+)
+digamma = float_unary(
+    "digamma",
+    "special.digamma({0})",
+    "tw_digamma({0})",
+    lambda g, out, x: g * polygamma(1, x),
+    domain=(0.3, 6),
+    cost=40,
+)
 
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
 _FAR = 12
