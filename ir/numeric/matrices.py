@@ -244,6 +244,10 @@ squaring method for the matrix exponential revisited", 2005), for float64."""
 def matrix_exp(a: Any) -> tuple[Any]:
     """The exponentials, by Padé approximants of scaled matrices that are squared again, in
     float64."""
+    return by_parts(_exponentials, a)  # type: ignore[no-any-return]
+
+
+def _exponentials(a: Any) -> tuple[Any]:
     shape, n, dtype = a.shape, a.shape[-1], a.dtype
     a = a.reshape(-1, n, n).astype(np.result_type(dtype, np.float64), copy=False)
     norm = np.abs(a).sum(1).max(1)
@@ -253,7 +257,8 @@ def matrix_exp(a: Any) -> tuple[Any]:
         times = np.ceil(np.log2(np.where(usable, norm, 0) / _LIMIT))
     times = np.maximum(times, 0).astype(np.int64)
     odd, even = _odd_and_even(a * np.exp2(-times)[:, None, None], _PADE)
-    out = np.linalg.solve(even - odd, even + odd)
+    find = (lambda a, b: lapack.solve(a, b)[0]) if lapack.serves(a) else np.linalg.solve
+    out = find(even - odd, even + odd)
     with np.errstate(over="ignore", invalid="ignore"):
         for done in range(int(times.max(initial=0))):
             rest = times > done
