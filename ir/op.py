@@ -89,6 +89,7 @@ class Op:
     routine(*arrays, *attrs) -> arrays, for host ops: all results; see `ir/ops/host.py`.
     results: the number of them.
     tile: for host ops, the most rows and columns of matrices for which GPUs have a kernel.
+    fills: whether a routine of one result takes memory for it, `out`, which it may leave alone.
     domain: the open interval from which float test inputs are drawn, for each operand alike.
     cost: arithmetic per output element, in units of one add.
     error: the largest error of an elementwise op, in units of the last place: 0 if the result has
@@ -131,6 +132,7 @@ class Op:
     routine: Callable[..., tuple[Any, ...]] | None = None
     results: int = 1
     tile: int = 0
+    fills: bool = False
     domain: tuple[float, float] = (-3.0, 3.0)
     cost: int = 1
     error: float = 0.5

@@ -15,8 +15,9 @@ from .body import Body, Mask
 from .code import Level
 from .folds import combine
 from .machine import CannotLower
+from .math.library import LIBM, library
 from .routine import ROUTINES, Context, Routine, routine
-from .types import Ref, constant, suffix, vector
+from .types import Ref, constant
 
 
 def apply(body: Body, value: Apply, args: Sequence[Ref], mask: Mask | None, at: Level) -> Ref:
@@ -36,50 +37,8 @@ def _function(c: Context, name: str) -> Ref:
     if math.has(name, kind):
         return math.call(c.code, name, c.args, c.at)
     if kind == "double" and name in LIBM:
-        return library(c.body, name, c.args, c.at)
+        return library(c.code, name, c.args, c.at)
     raise CannotLower(f"{name} of {c.dtype}")
-
-
-LIBM = frozenset(
-    "exp2 expm1 log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
-    "erf erfc lgamma pow atan2 fmod".split()
-)
-"""Functions that the C library computes in float64, lane by lane."""
-
-
-def library(body: Body, name: str, args: Sequence[Ref], at: Level) -> Ref:
-    """A function of the C library on float64, lane by lane."""
-    code, lanes = body.code, args[0].lanes
-    code.declare(f"declare double @{name}({', '.join(['double'] * len(args))})")
-    if lanes == 1:
-        return code.let(f"call double @{name}({', '.join(a.typed for a in args)})", "double", at=at)
-    symbol = f"tw_{name}_{suffix('double', lanes)}"
-    code.define(symbol, lambda: _lane_loop(symbol, name, len(args), lanes))
-    full = vector("double", lanes)
-    typed = ", ".join(a.typed for a in args)
-    return code.let(f"call {full} @{symbol}({typed})", "double", lanes, at)
-
-
-def _lane_loop(symbol: str, name: str, count: int, lanes: int) -> str:
-    full = vector("double", lanes)
-    parameters = ", ".join(f"{full} %a{i}" for i in range(count))
-    taken = "\n".join(f"  %x{i} = extractelement {full} %a{i}, i64 %i" for i in range(count))
-    given = ", ".join(f"double %x{i}" for i in range(count))
-    return f"""define internal {full} @{symbol}({parameters}) noinline #0 {{
-entry:
-  br label %loop
-loop:
-  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
-  %out = phi {full} [ zeroinitializer, %entry ], [ %more, %loop ]
-{taken}
-  %y = call double @{name}({given})
-  %more = insertelement {full} %out, double %y, i64 %i
-  %next = add i64 %i, 1
-  %go = icmp ult i64 %next, {lanes}
-  br i1 %go, label %loop, label %done
-done:
-  ret {full} %more
-}}"""
 
 
 # Arithmetic.

@@ -53,10 +53,13 @@ class Routine:
             for buffer, (shape, dtype) in zip(buffers[count:], self.inputs, strict=True)
         ]
         assert self.op.routine is not None
+        given: dict[str, Any] = {}
+        if self.op.fills and buffers[0] is not None:
+            given["out"] = buffers[0].reshape(self.outputs[0][0])
         with np.errstate(all="ignore"):
-            results = self.op.routine(*arrays, *self.attrs)
+            results = self.op.routine(*arrays, *self.attrs, **given)
         for buffer, result in zip(buffers[:count], results, strict=True):
-            if result.size:
+            if result.size and result is not given.get("out"):
                 np.copyto(buffer, result.reshape(buffer.shape))
 
 

@@ -38,7 +38,7 @@ def histogram(
     """
     edges = _edges("histogram", input.detach().reshape(-1), bins, _pair(range))
     flat = input.detach().reshape(-1, 1)
-    counts = _counted("histogram", flat, [edges], weight, density)
+    counts = _counted("histogram", flat, [edges], weight, density, isinstance(bins, int))
     return into(out, return_types.histogram(counts, edges))
 
 
@@ -73,8 +73,9 @@ def histogramdd(
         _edges("histogramdd", points[:, i], b, range and (range[2 * i], range[2 * i + 1]))
         for i, b in enumerate(each)
     ]
+    even = all(isinstance(b, int) for b in each)
     return return_types.histogramdd(
-        _counted("histogramdd", points, edges, weight, density), tuple(edges)
+        _counted("histogramdd", points, edges, weight, density, even), tuple(edges)
     )
 
 
@@ -99,7 +100,20 @@ def _edges(name: str, line: Any, bins: Any, range: Any) -> Any:
     return linspace(low, high, bins + 1, dtype=line.dtype, device=line.device)
 
 
-def _counted(name: str, points: Any, edges: list[Any], weight: Any, density: bool) -> Any:
+def _bin(edge: Any, x: Any, even: bool) -> Any:
+    """The number of the bin of each element between the first and the last edge. even: whether the
+    bins are of equal width: then it is computed, and put right by the edges beside it."""
+    last = max(edge.shape[0] - 2, 0)
+    if not even:
+        return (searchsorted(edge, x, right=True) - 1).clamp(0, last)
+    at = ((x - edge[0]) * ((last + 1) / (edge[-1] - edge[0]))).long().clamp(0, last)
+    at = at - (x < edge[at]).long() + (x >= edge[at + 1]).long()
+    return at.clamp(0, last)
+
+
+def _counted(
+    name: str, points: Any, edges: list[Any], weight: Any, density: bool, even: bool
+) -> Any:
     """The histogram of points (count, dimension)."""
     if not points.dtype.is_floating_point:
         raise RuntimeError(f'"{name}" not implemented for {points.dtype}{at_user_line()}')
@@ -109,8 +123,7 @@ def _counted(name: str, points: Any, edges: list[Any], weight: Any, density: boo
     for i, edge in enumerate(edges):
         x = points[:, i].contiguous()
         inside = inside & (x >= edge[0]) & (x <= edge[-1])
-        at = (searchsorted(edge, x, right=True) - 1).clamp(0, max(shape[i] - 1, 0))
-        place = place * shape[i] + at
+        place = place * shape[i] + _bin(edge, x, even)
     total = 1
     for n in shape:
         total *= n

@@ -128,7 +128,18 @@ def _conj(x: Node) -> Node:
 
 angle = unary("angle", _angle, in_place=False)
 sgn = unary("sgn", _sgn, in_place_function=False)
-conj_physical = unary("conj_physical", _conj, gradient="ConjPhysicalBackward0")
+
+
+@public(
+    "conj_physical",
+    _conj,
+    in_place=True,
+    in_place_function=True,
+    gradient="ConjPhysicalBackward0",
+)
+def conj_physical(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The conjugates; a real tensor itself."""
+    return into(out, record(_conj, input) if input.dtype.is_complex else input)
 
 
 @public("conj")

@@ -244,17 +244,24 @@ def unique_consecutive(
         found[1] = found[1].reshape(input.shape)
         return _chosen(found, return_inverse, return_counts)
     x = input.detach()._array()
-    axis = 0 if dim is None else normalize_axis(dim, x.ndim)
-    line = x.reshape(-1) if dim is None else np.moveaxis(x, axis, 0)
-    size = line.shape[0]
-    rows = line.reshape(size, math.prod(line.shape[1:]))
+    size = x.size if dim is None else x.shape[normalize_axis(dim, x.ndim)]
     begins = np.ones(size, dtype=bool)
-    begins[1:] = (rows[1:] != rows[:-1]).any(axis=1)
-    values = line[begins] if dim is None else np.moveaxis(line[begins], 0, axis)
-    inverse = (np.cumsum(begins) - 1).reshape(x.shape if dim is None else -1)
-    counts = np.diff(np.append(np.flatnonzero(begins), size))
-    found = [beside(each, input) for each in (values, inverse, counts)]
-    return _chosen(found, return_inverse, return_counts)
+    if dim is None:
+        line = x.reshape(-1)
+        np.not_equal(line[1:], line[:-1], out=begins[1:])
+    else:
+        line = np.moveaxis(x, dim, 0)
+        rows = line.reshape(size, math.prod(line.shape[1:]))
+        begins[1:] = (rows[1:] != rows[:-1]).any(axis=1)
+    starts = np.flatnonzero(begins)
+    values = line[starts] if dim is None else np.moveaxis(line[starts], 0, dim)
+    found = [values]
+    if return_inverse:
+        found.append((np.cumsum(begins) - 1).reshape(x.shape if dim is None else -1))
+    if return_counts:
+        found.append(np.diff(np.append(starts, size)))
+    made = [beside(each, input) for each in found]
+    return made[0] if len(made) == 1 else tuple(made)
 
 
 def _runs(line: Any) -> list[Any]:

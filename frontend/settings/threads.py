@@ -21,11 +21,10 @@ def set_num_threads(int: int) -> None:
     """Runs native kernels, NumPy's products, and batches of matrices, on so many threads. The
     results of native kernels don't depend on it. Of the libraries behind NumPy, OpenBLAS and MKL
     are known; what another one takes for a product is up to it."""
-    from tilewright.ir.numeric import batches, blas
+    from tilewright.ir.numeric import blas
     from tilewright.runtime.native import pool
 
     pool.set_num_threads(int)
-    batches.threads = int
     blas.set_threads(int)
 
 

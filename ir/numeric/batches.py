@@ -14,13 +14,16 @@ from typing import Any
 
 import numpy as np
 
-threads = os.cpu_count() or 1
-"""The most threads that work on a batch."""
+from . import lapack
+
+threads: Callable[[], int] = lambda: os.cpu_count() or 1  # noqa: E731
+"""The most threads that work on a batch, which the runtime tells."""
 WORTH = 1 << 18
 """The least work of a part, in multiplications: some 100 µs, a few times what a thread's start and
 end take."""
-LARGEST = 256
-"""The size of a matrix from which the library's own threads share its work."""
+LARGEST = 1024
+"""The size of a matrix from which the library's own threads share its work, if there are fewer
+matrices than threads."""
 
 _pool: Any = None
 
@@ -30,9 +33,19 @@ def by_parts(function: Callable[..., Any], *arrays: Any) -> Any:
     batch = arrays[0].shape[:-2]
     count = math.prod(batch)
     size = max(arrays[0].shape[-2:])
-    parts = min(threads, count, count * size**3 // WORTH) if size < LARGEST else 1
+    most = threads()
+    if count < most and size >= LARGEST:
+        with lapack.threads(most):
+            return function(*arrays)
+    with lapack.threads(1):
+        return _by_parts(min(most, count, count * size**3 // WORTH), function, *arrays)
+
+
+def _by_parts(parts: int, function: Callable[..., Any], *arrays: Any) -> Any:
     if parts < 2:
         return function(*arrays)
+    batch = arrays[0].shape[:-2]
+    count = math.prod(batch)
     flat = [x.reshape(count, *x.shape[-2:]) for x in arrays]
     ends = [count * i // parts for i in range(parts + 1)]
     places = [slice(a, b) for a, b in pairwise(ends)]

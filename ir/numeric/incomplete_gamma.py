@@ -22,7 +22,7 @@ _NEAR = 0.3  # |x / a - 1| up to which it is taken
 
 
 @functools.cache
-def _stirling() -> tuple[float, ...]:
+def stirling() -> tuple[float, ...]:
     """The coefficients g of gamma(a) = sqrt(2 pi / a) (a / e)^a sum of g[k] / a^k, lowest first.
 
     They follow from alpha, the inverse of the series of eta: g[k] = (2 k + 1)!! alpha[2 k + 1].
@@ -46,7 +46,7 @@ def _alpha(count: int) -> tuple[Fraction, ...]:
 
 
 @functools.cache
-def _temme() -> tuple[tuple[float, ...], ...]:
+def temme() -> tuple[tuple[float, ...], ...]:
     """The coefficients d[k][n] of the expansion in a^-k eta^n (DLMF 8.12.11 to 8.12.13), for each k
     with the highest power of eta first."""
     count = _TERMS + 2 * _ORDERS
@@ -79,7 +79,7 @@ def _uniform(a: Any, x: Any) -> tuple[Any, Any]:
     mu, rate = _rate(a, x)
     eta = np.copysign(np.sqrt(2 * rate), mu)
     rest = np.zeros_like(a)
-    for row in reversed(_temme()):
+    for row in reversed(temme()):
         rest = rest / a + polynomial(eta, row)
     rest = rest * np.exp(-a * rate) / np.sqrt(2 * np.pi * a)
     side = eta * np.sqrt(a / 2)
@@ -93,7 +93,7 @@ def _power(a: Any, x: Any) -> Any:
     split = small * np.log(x) < 700
     direct = np.where(split, x**small * np.exp(-x) / np.exp(lgamma(small + 1)), direct)
     large = np.maximum(a, 20)
-    scale = np.sqrt(2 * np.pi * large) * polynomial(1 / large, _stirling()[::-1])
+    scale = np.sqrt(2 * np.pi * large) * polynomial(1 / large, stirling()[::-1])
     return np.where(a <= 20, direct, np.exp(-large * _rate(large, x)[1]) / scale)
 
 

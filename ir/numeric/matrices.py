@@ -1,4 +1,4 @@
-"""Functions of batches of matrices, by NumPy's LAPACK.
+"""Functions of batches of matrices: by LAPACK where it can be called, else by NumPy.
 
 NumPy raises an error if one matrix of a batch has no result. Here that matrix has NaN for its
 result, and a number other than 0 in `info`, as in LAPACK.
@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from . import elimination
+from . import elimination, lapack
 from .batches import by_parts
 
 
 def cholesky(a: Any) -> Any:
     """(lower L with L Lᴴ = a, info) of the lower triangles. info: the order of the first leading
     minor that is not positive-definite."""
+    if lapack.serves(a):
+        return by_parts(lapack.cholesky, a)
     return _each(np.linalg.cholesky, _first_minor, a)
 
 
@@ -35,16 +37,32 @@ def _first_minor(a: Any) -> int:
 
 def solve(a: Any, b: Any) -> Any:
     """(x with a @ x = b, info). info: the first pivot that is zero."""
+    if lapack.serves(a):
+        return by_parts(lapack.solve, a, b)
     return _each(np.linalg.solve, _zero_pivot, a, b)
 
 
 def inv(a: Any) -> Any:
     """(the inverse, info). info: the first pivot that is zero."""
+    if lapack.serves(a):
+        return by_parts(lapack.inv, a)
     return _each(np.linalg.inv, _zero_pivot, a)
+
+
+def solve_triangular(a: Any, b: Any, upper: bool, unit: bool) -> tuple[Any]:
+    """The x of a @ x = b, for a[..., n, n] of which one triangle is read."""
+    if lapack.serves(a):
+        return (by_parts(lambda a, b: lapack.solve_triangular(a, b, upper, unit), a, b),)
+    return (elimination.solve_triangular(a, b, upper, unit),)
 
 
 def _zero_pivot(a: Any, *_: Any) -> int:
     return int(elimination.lu(a)[2]) or len(a)
+
+
+def lu(a: Any) -> Any:
+    """(LU, pivots, info), as `elimination.lu`."""
+    return by_parts(lapack.lu if lapack.serves(a) else elimination.lu, a)
 
 
 def _each(function: Callable[..., Any], fault: Callable[..., int], *arrays: Any) -> Any:
@@ -65,17 +83,27 @@ def _each(function: Callable[..., Any], fault: Callable[..., int], *arrays: Any)
 
 
 def det(a: Any) -> tuple[Any]:
-    """The determinants: the products of the pivots, so those of small integers are integers."""
-    packed, pivots, _ = by_parts(elimination.lu, a)
-    n = a.shape[-1]
-    exchanges = (pivots != np.arange(1, n + 1)).sum(-1)
-    product = np.diagonal(packed, 0, -2, -1).prod(-1)
-    return (np.where(exchanges % 2, -product, product).astype(a.dtype),)
+    """The determinants: the products of the pivots. Those of small matrices of integers are
+    integers: LAPACK multiplies by reciprocals."""
+    packed, pivots, _ = lu(a) if a.shape[-1] >= lapack.SMALL else by_parts(elimination.lu, a)
+    return ((np.diagonal(packed, 0, -2, -1).prod(-1) * _parity(pivots)).astype(a.dtype),)
+
+
+def _parity(pivots: Any) -> Any:
+    """The determinant of the exchanges, 1 or -1."""
+    return 1 - 2 * ((pivots != np.arange(1, pivots.shape[-1] + 1)).sum(-1) % 2)
 
 
 def slogdet(a: Any) -> tuple[Any, Any]:
-    sign, logarithm = np.linalg.slogdet(a)
-    return np.asarray(sign), np.asarray(logarithm)
+    if not lapack.serves(a):
+        sign, logarithm = np.linalg.slogdet(a)
+        return np.asarray(sign), np.asarray(logarithm)
+    packed, pivots, _ = lu(a)
+    diagonal = np.diagonal(packed, 0, -2, -1)
+    sign = np.sign(diagonal).prod(-1) * _parity(pivots)
+    with np.errstate(divide="ignore"):
+        logarithm = np.log(np.abs(diagonal)).sum(-1)
+    return sign.astype(a.dtype), logarithm.astype(_real(a))
 
 
 def cofactors(a: Any) -> tuple[Any]:
@@ -101,12 +129,16 @@ def _cofactors(a: Any) -> Any:
 
 
 def qr(a: Any, complete: bool) -> tuple[Any, Any]:
+    if lapack.serves(a) and not (complete and a.shape[-2] > a.shape[-1]):
+        return by_parts(lapack.qr, a)  # type: ignore[no-any-return]
     q, r = by_parts(lambda x: tuple(np.linalg.qr(x, "complete" if complete else "reduced")), a)
     return np.ascontiguousarray(q), np.ascontiguousarray(r)
 
 
 def geqrf(a: Any) -> tuple[Any, Any]:
     """The reflectors of a QR decomposition, below R, and their factors."""
+    if lapack.serves(a):
+        return by_parts(lapack.geqrf, a)  # type: ignore[no-any-return]
     h, tau = np.linalg.qr(a, "raw")
     return np.ascontiguousarray(np.swapaxes(h, -2, -1)), np.ascontiguousarray(tau)
 
@@ -115,12 +147,17 @@ def eigh(a: Any, lower: bool) -> Any:
     """Eigenvalues, in order, and eigenvectors, by one triangle. NaN if there are none."""
     side: Any = "L" if lower else "U"
     types = (a.shape[:-1], _real(a)), (a.shape, a.dtype)
+    if lapack.serves(a):
+        return _finite(lambda x: lapack.eigh(x, lower, True), a, *types)
     return _finite(lambda x: np.linalg.eigh(x, side), a, *types)
 
 
 def eigvalsh(a: Any, lower: bool) -> Any:
     side: Any = "L" if lower else "U"
-    return _finite(lambda x: (np.linalg.eigvalsh(x, side),), a, (a.shape[:-1], _real(a)))
+    values = a.shape[:-1], _real(a)
+    if lapack.serves(a):
+        return _finite(lambda x: lapack.eigh(x, lower, False)[:1], a, values)
+    return _finite(lambda x: (np.linalg.eigvalsh(x, side),), a, values)
 
 
 def eig(a: Any) -> tuple[Any, Any, Any]:
@@ -141,7 +178,9 @@ def svd(a: Any, full: bool) -> tuple[Any, Any, Any, Any]:
     *batch, m, n = a.shape
     k = min(m, n)
     parts = _finite(
-        lambda x: np.linalg.svd(x, full),
+        (lambda x: lapack.svd(x, "A" if full else "S"))
+        if lapack.serves(a)
+        else (lambda x: np.linalg.svd(x, full)),
         a,
         ((*batch, m, m if full else k), a.dtype),
         ((*batch, k), _real(a)),
@@ -153,7 +192,11 @@ def svd(a: Any, full: bool) -> tuple[Any, Any, Any, Any]:
 def svdvals(a: Any) -> tuple[Any, Any]:
     *batch, m, n = a.shape
     (s,) = _finite(
-        lambda x: (np.linalg.svd(x, compute_uv=False),), a, ((*batch, min(m, n)), _real(a))
+        (lambda x: lapack.svd(x, "N")[1:2])
+        if lapack.serves(a)
+        else (lambda x: (np.linalg.svd(x, compute_uv=False),)),
+        a,
+        ((*batch, min(m, n)), _real(a)),
     )
     return s, _missing(a, s)
 
@@ -201,6 +244,10 @@ squaring method for the matrix exponential revisited", 2005), for float64."""
 def matrix_exp(a: Any) -> tuple[Any]:
     """The exponentials, by Padé approximants of scaled matrices that are squared again, in
     float64."""
+    return by_parts(_exponentials, a)  # type: ignore[no-any-return]
+
+
+def _exponentials(a: Any) -> tuple[Any]:
     shape, n, dtype = a.shape, a.shape[-1], a.dtype
     a = a.reshape(-1, n, n).astype(np.result_type(dtype, np.float64), copy=False)
     norm = np.abs(a).sum(1).max(1)
@@ -210,7 +257,8 @@ def matrix_exp(a: Any) -> tuple[Any]:
         times = np.ceil(np.log2(np.where(usable, norm, 0) / _LIMIT))
     times = np.maximum(times, 0).astype(np.int64)
     odd, even = _odd_and_even(a * np.exp2(-times)[:, None, None], _PADE)
-    out = np.linalg.solve(even - odd, even + odd)
+    find = (lambda a, b: lapack.solve(a, b)[0]) if lapack.serves(a) else np.linalg.solve
+    out = find(even - odd, even + odd)
     with np.errstate(over="ignore", invalid="ignore"):
         for done in range(int(times.max(initial=0))):
             rest = times > done

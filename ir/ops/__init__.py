@@ -70,7 +70,6 @@ from .binary import (
     minimum,
     mul,
     ne,
-    polygamma,
     pow,
     remainder,
     shift_left,
@@ -238,6 +237,7 @@ from .orthogonal import RECORDS as polynomials
 from .orthogonal import orthogonal
 from .packed_attention import packed, packed_attention
 from .polar import angle, hypot, modulus, sgn, view_as_complex, view_as_real
+from .polygamma import digamma, lgamma, polygamma, trigamma_above
 from .pooling import (
     adaptive_avg_pool,
     adaptive_max_pool,
@@ -348,7 +348,6 @@ from .unary import (
     ceil,
     cos,
     cosh,
-    digamma,
     erf,
     erfc,
     erfinv,
@@ -360,7 +359,6 @@ from .unary import (
     isfinite,
     isinf,
     isnan,
-    lgamma,
     log,
     log1p,
     log2,

@@ -192,10 +192,10 @@ def _j1_near(size: Node) -> Node:
 
 
 def _hankel(far: Node, p: Sequence[float], q: Sequence[float]) -> tuple[Node, ...]:
-    """P, Q, and the sine and cosine of x, all over sqrt(pi x)."""
-    t = 128 / (far * far) - 1
-    size = sqrt(far * math.pi)
-    return polynomial(t, p), polynomial(t, q) / far, sin(far) / size, cos(far) / size
+    """P and Q over sqrt(pi x), and the sine and cosine of x. Quotients are dear: there are two."""
+    inverse, size = 1 / far, 1 / sqrt(far * math.pi)
+    t = inverse * inverse * 128 - 1
+    return polynomial(t, p) * size, polynomial(t, q) * (inverse * size), sin(far), cos(far)
 
 
 def _j0(x: Node) -> Node:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,9 +10,8 @@ from ..location import at_user_line
 from ..node import Node
 from ..op import Aval, Kind, Op, Part
 from ..shape import broadcast
-from .generate import constant
 from .ternary import where
-from .unary import cast, digamma, floor, log, sign, sin, trunc, zeros_like
+from .unary import cast, floor, log, sign, trunc, zeros_like
 
 
 def _same_dtype(name: str, a: Node, b: Node) -> None:
@@ -217,19 +215,6 @@ zeta = _float_arithmetic(
     llvm="zeta",
 )
 """Hurwitz's zeta(s, x), the sum over k >= 0 of (x + k)^-s."""
-
-
-def polygamma(n: int, x: Node) -> Node:
-    """The n-th derivative of digamma: (-1)^(n + 1) n! zeta(n + 1, x) for n > 0."""
-    if n == 0:
-        return digamma(x)
-    if n != 1:
-        return zeta(constant(n + 1, x.dtype), x) * float((-1) ** (n + 1) * math.factorial(n))
-    # Below 1/2 by reflection, psi'(x) = (pi / sin(pi x))^2 - psi'(1 - x).
-    two, low = constant(2, x.dtype), x < 0.5
-    ratio = math.pi / sin(x * math.pi)
-    above = zeta(two, where(low, 1 - x, x))
-    return where(low, ratio * ratio - above, above)
 
 
 def _extremum_vjp(beats: Op) -> Callable[..., tuple[Part, Part]]:

@@ -169,7 +169,7 @@ def _lu_vjp(g: Node, out: Node, a: Node, index: int) -> Cotangents:
     return (take_along(found, expand(by_row(back), a.shape), a.rank - 2),)
 
 
-lu = routine("lu", _lu_types, lambda a: elimination.lu(a), 3, vjp=_lu_vjp, tile=TILE)
+lu = routine("lu", _lu_types, matrices.lu, 3, vjp=_lu_vjp, tile=TILE)
 """(LU, pivots, info): P a = L U, with L, whose diagonal is 1, below the diagonal. int32 pivots from
 1 on, as LAPACK has them. info: the first zero on the diagonal of U."""
 

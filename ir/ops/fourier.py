@@ -8,6 +8,9 @@ PyTorch.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from ..dtype import COMPLEX, FLOAT, complex_of, real_of
 from ..location import at_user_line
 from ..node import Node
@@ -33,6 +36,11 @@ def _need(name: str, holds: bool, kind: str, x: Node) -> None:
         raise RuntimeError(f"{name}: expected a {kind} tensor, got {x.dtype}{at_user_line()}")
 
 
+def _single(function: Callable[..., Any]) -> Callable[..., tuple[Any]]:
+    """The routine of one result that takes memory for it."""
+    return lambda *args, **out: (function(*args, **out),)
+
+
 def _fft_types(x: Node, axes: Ints, inverse: bool, norm: str) -> tuple[Aval, ...]:
     _need("fft", x.dtype.category >= FLOAT, "complex or real", x)
     return ((x.shape, complex_of(x.dtype)),)
@@ -48,10 +56,11 @@ def _fft_vjp(
 fourier_op = routine(
     "fft",
     _fft_types,
-    lambda *args: (numeric.complex_to_complex(*args),),
+    _single(numeric.complex_to_complex),
     1,
     ("axes", "inverse", "norm"),
     _fft_vjp,
+    fills=True,
 )
 """The transform of complex or real numbers."""
 
@@ -82,11 +91,12 @@ def _rfft_vjp(
 half_op = routine(
     "rfft",
     _rfft_types,
-    lambda *args: (numeric.real_to_complex(*args),),
+    _single(numeric.real_to_complex),
     1,
     ("axes", "inverse", "norm"),
     _rfft_vjp,
     complex=False,
+    fills=True,
 )
 """The first half, along the last of `axes`, of the transform of real numbers."""
 
@@ -105,10 +115,11 @@ def _irfft_vjp(
 back_op = routine(
     "irfft",
     _irfft_types,
-    lambda *args: (numeric.complex_to_real(*args),),
+    _single(numeric.complex_to_real),
     1,
     ("axes", "size", "inverse", "norm"),
     _irfft_vjp,
+    fills=True,
 )
 """The real transform of a Hermitian signal, of which the operand is the first half along the last
 of `axes`; `size` is that of the whole. Imaginary parts of what stands for itself don't count."""

@@ -17,9 +17,10 @@ from ..op import Aval
 from .binary import maximum, minimum
 from .composite import composite, require_float
 from .movement import reshape, slice_axis
+from .polygamma import digamma
 from .random import uniform
 from .ternary import where
-from .unary import cos, digamma, exp, expm1, full_like, log, log1p, sin, sqrt
+from .unary import cos, exp, expm1, full_like, log, log1p, sin, sqrt
 
 _PAIRS = 3
 _ROUNDS = 2 * _PAIRS

@@ -33,12 +33,15 @@ def routine(
     vjp: Callable[..., Any] | None = None,
     complex: bool = True,
     tile: int = 0,
+    fills: bool = False,
 ) -> Op:
     """The record of a routine.
 
     types(*operands, *attrs): the shape and dtype of each result. function(*arrays, *attrs): the
     results, as contiguous arrays of these types; no error for values, which is a result of its own.
     complex: whether operands may be complex. tile: as in `Op`.
+    fills: whether the function of a single result takes `out`: memory of its type, or None. It may
+        leave it alone.
     vjp(g, out, *operands, *attrs, index): the cotangents of the operands by that of one result.
     """
 
@@ -61,6 +64,7 @@ def routine(
         results=results,
         complex=complex,
         tile=tile,
+        fills=fills,
     )
 
 

@@ -10,7 +10,8 @@ from ..node import Node
 from ..op import Aval, Kind, Op, Part
 from ..shape import broadcast
 from .composite import require_float
-from .unary import exp, lgamma, log
+from .polygamma import lgamma
+from .unary import exp, log
 
 
 def _density(a: Node, x: Node) -> Node:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..dtype import COMPLEX, int32, real_of
 from ..node import Node
-from ..numeric import elimination, indefinite, matrices
+from ..numeric import indefinite, matrices
 from ..op import Aval, Cotangents
 from ..shape import Size
 from .complex import imag, make
@@ -56,7 +56,7 @@ def _triangular_vjp(
 triangular_op = routine(
     "solve_triangular",
     lambda a, b, is_upper, unit: ((b.shape, b.dtype),),
-    lambda a, b, is_upper, unit: (elimination.solve_triangular(a, b, is_upper, unit),),
+    matrices.solve_triangular,
     1,
     ("is_upper", "unit"),
     _triangular_vjp,

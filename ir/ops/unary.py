@@ -39,7 +39,7 @@ def _numeric(name: str) -> Callable[[Node], Aval]:
     return infer
 
 
-def _float_unary(name: str, numpy: str, triton: str, vjp: Any, **more: Any) -> Op:
+def float_unary(name: str, numpy: str, triton: str, vjp: Any, **more: Any) -> Op:
     """A smooth function of a float; `vjp(g, out, x)` gives the one cotangent. With `complex` it is
     the derivative of a holomorphic function, too."""
     return Op(
@@ -117,16 +117,16 @@ ceil = _step("ceil", "np.ceil({0})", "tw_ceil({0})", onnx="Ceil")
 round = _step("round", "np.rint({0})", "tw_rint({0})", onnx="Round")
 trunc = _step("trunc", "np.trunc({0})", "tw_trunc({0})", onnx=None)
 
-exp = _float_unary(
+exp = float_unary(
     "exp", "np.exp({0})", "tl.exp({0})", lambda g, out, x: g * out, onnx="Exp", complex=True
 )
-exp2 = _float_unary(
+exp2 = float_unary(
     "exp2", "np.exp2({0})", "tl.exp2({0})", lambda g, out, x: g * out * math.log(2), complex=True
 )
-expm1 = _float_unary(
+expm1 = float_unary(
     "expm1", "np.expm1({0})", "tw_expm1({0})", lambda g, out, x: g * (out + 1), complex=True
 )
-log = _float_unary(
+log = float_unary(
     "log",
     "np.log({0})",
     "tl.log({0})",
@@ -135,7 +135,7 @@ log = _float_unary(
     domain=(0.1, 4),
     complex=True,
 )
-log2 = _float_unary(
+log2 = float_unary(
     "log2",
     "np.log2({0})",
     "tl.log2({0})",
@@ -143,7 +143,7 @@ log2 = _float_unary(
     domain=(0.1, 4),
     complex=True,
 )
-log10 = _float_unary(
+log10 = float_unary(
     "log10",
     "np.log10({0})",
     "tw_log10({0})",
@@ -151,7 +151,7 @@ log10 = _float_unary(
     domain=(0.1, 4),
     complex=True,
 )
-log1p = _float_unary(
+log1p = float_unary(
     "log1p",
     "np.log1p({0})",
     "tw_log1p({0})",
@@ -159,7 +159,7 @@ log1p = _float_unary(
     domain=(-0.9, 4),
     complex=True,
 )
-sqrt = _float_unary(
+sqrt = float_unary(
     "sqrt",
     "np.sqrt({0})",
     "tw_sqrt({0})",
@@ -170,7 +170,7 @@ sqrt = _float_unary(
     error=0.5,
     complex=True,
 )
-rsqrt = _float_unary(
+rsqrt = float_unary(
     "rsqrt",
     "special.rsqrt({0})",
     "tw_rsqrt({0})",
@@ -179,7 +179,7 @@ rsqrt = _float_unary(
     cost=5,
     complex=True,
 )
-reciprocal = _float_unary(
+reciprocal = float_unary(
     "reciprocal",
     "special.reciprocal({0})",
     "tw_reciprocal({0})",
@@ -190,13 +190,13 @@ reciprocal = _float_unary(
     error=0.5,
     complex=True,
 )
-sin = _float_unary(
+sin = float_unary(
     "sin", "np.sin({0})", "tl.sin({0})", lambda g, out, x: g * cos(x), onnx="Sin", complex=True
 )
-cos = _float_unary(
+cos = float_unary(
     "cos", "np.cos({0})", "tl.cos({0})", lambda g, out, x: -g * sin(x), onnx="Cos", complex=True
 )
-tan = _float_unary(
+tan = float_unary(
     "tan",
     "np.tan({0})",
     "tw_tan({0})",
@@ -205,7 +205,7 @@ tan = _float_unary(
     domain=(-1.2, 1.2),
     complex=True,
 )
-asin = _float_unary(
+asin = float_unary(
     "asin",
     "np.arcsin({0})",
     "tw_asin({0})",
@@ -214,7 +214,7 @@ asin = _float_unary(
     domain=(-0.9, 0.9),
     complex=True,
 )
-acos = _float_unary(
+acos = float_unary(
     "acos",
     "np.arccos({0})",
     "tw_acos({0})",
@@ -223,7 +223,7 @@ acos = _float_unary(
     domain=(-0.9, 0.9),
     complex=True,
 )
-atan = _float_unary(
+atan = float_unary(
     "atan",
     "np.arctan({0})",
     "tw_atan({0})",
@@ -231,13 +231,13 @@ atan = _float_unary(
     onnx="Atan",
     complex=True,
 )
-sinh = _float_unary(
+sinh = float_unary(
     "sinh", "np.sinh({0})", "tw_sinh({0})", lambda g, out, x: g * cosh(x), onnx="Sinh", complex=True
 )
-cosh = _float_unary(
+cosh = float_unary(
     "cosh", "np.cosh({0})", "tw_cosh({0})", lambda g, out, x: g * sinh(x), onnx="Cosh", complex=True
 )
-tanh = _float_unary(
+tanh = float_unary(
     "tanh",
     "np.tanh({0})",
     "tw_tanh({0})",
@@ -245,7 +245,7 @@ tanh = _float_unary(
     onnx="Tanh",
     complex=True,
 )
-asinh = _float_unary(
+asinh = float_unary(
     "asinh",
     "np.arcsinh({0})",
     "tw_asinh({0})",
@@ -261,7 +261,7 @@ def _acosh_vjp(g: Node, out: Node, x: Node) -> Node:
     return g * rsqrt(x * x - 1)
 
 
-acosh = _float_unary(
+acosh = float_unary(
     "acosh",
     "np.arccosh({0})",
     "tw_acosh({0})",
@@ -270,7 +270,7 @@ acosh = _float_unary(
     domain=(1.2, 4),
     complex=True,
 )
-atanh = _float_unary(
+atanh = float_unary(
     "atanh",
     "np.arctanh({0})",
     "tw_atanh({0})",
@@ -279,7 +279,7 @@ atanh = _float_unary(
     domain=(-0.9, 0.9),
     complex=True,
 )
-sigmoid = _float_unary(
+sigmoid = float_unary(
     "sigmoid",
     "special.sigmoid({0})",
     "tw_sigmoid({0})",
@@ -287,7 +287,7 @@ sigmoid = _float_unary(
     onnx="Sigmoid",
     complex=True,
 )
-erf = _float_unary(
+erf = float_unary(
     "erf",
     "special.erf({0})",
     "tw_erf({0})",
@@ -295,14 +295,14 @@ erf = _float_unary(
     onnx="Erf",
     cost=20,
 )
-erfc = _float_unary(
+erfc = float_unary(
     "erfc",
     "special.erfc({0})",
     "tw_erfc({0})",
     lambda g, out, x: g * exp(-(x * x)) * (-2 / math.sqrt(math.pi)),
     cost=25,
 )
-erfinv = _float_unary(
+erfinv = float_unary(
     "erfinv",
     "special.erfinv({0})",
     "tw_erfinv({0})",
@@ -310,25 +310,6 @@ erfinv = _float_unary(
     domain=(-0.9, 0.9),
     cost=25,
     spares_result=True,
-)
-lgamma = _float_unary(
-    "lgamma",
-    "special.lgamma({0})",
-    "tw_lgamma({0})",
-    lambda g, out, x: g * digamma(x),
-    domain=(0.3, 6),
-    cost=40,
-)
-
-
-def _digamma_vjp(g: Node, out: Node, x: Node) -> Node:
-    from .binary import polygamma
-
-    return g * polygamma(1, x)
-
-
-digamma = _float_unary(
-    "digamma", "special.digamma({0})", "tw_digamma({0})", _digamma_vjp, domain=(0.3, 6), cost=40
 )
 
 relu = Op(

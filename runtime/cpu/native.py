@@ -12,11 +12,14 @@ import numpy as np
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.llvm import DEFAULT, CannotLower, Emitted, Schedule, check_speed
 from tilewright.codegen.target import LLVM
+from tilewright.ir.numeric import fourier as transforms
+from tilewright.ir.numeric import lapack
 
 from .. import debug
 from ..device import Bound, Launch, Run, Walk
 from ..engine import FORMAT, Engine
 from ..host import HostDevice
+from ..native import fourier, routines
 from ..results import place
 from .numpy import NumpyDevice
 
@@ -49,6 +52,7 @@ class LlvmDevice(HostDevice):
     ) -> None:
         super().__init__()
         self.engine = ENGINE
+        transforms.native, lapack.repeat = fourier, routines.repeat
         self._force = force
         self._schedule = schedule
         self._numpy = NumpyDevice()

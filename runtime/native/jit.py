@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from tilewright.codegen.llvm.arithmetic import LIBM
+from tilewright.codegen.llvm.math.library import LIBM
 
 from .. import cache
 from . import host, pack

@@ -18,7 +18,7 @@ import sys
 import threading
 from typing import Any
 
-from tilewright.ir.numeric import fourier
+from tilewright.ir.numeric import batches, fourier
 
 from . import jit, source
 from .workspace import Workspaces
@@ -183,7 +183,7 @@ def num_threads() -> int:
     return _threads or _wanted()
 
 
-fourier.workers = num_threads
+fourier.workers = batches.threads = num_threads
 
 
 def set_num_threads(threads: int) -> None:

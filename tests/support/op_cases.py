@@ -712,6 +712,12 @@ SPECIAL = [
         ("xlog1py", 0.1, 4, 2),
     )
 ]
+TRIGAMMA = case(
+    "trigamma",
+    ops.trigamma_above,
+    lambda t, x: t.polygamma(1, x),
+    real(4, 5, low=0.1, high=30),
+)
 ZETA = case(
     "polygamma",
     lambda x: ops.polygamma(2, x),

@@ -1,6 +1,15 @@
 """Math functions as LLVM IR, with stated error bounds, right at NaN, infinities and denormals."""
 
-from . import circular, error, exponential, gamma, logarithm
+from . import circular, error, exponential, gamma, incomplete_gamma, logarithm
 from .expression import call, has
 
-__all__ = ["call", "circular", "error", "exponential", "gamma", "has", "logarithm"]
+__all__ = [
+    "call",
+    "circular",
+    "error",
+    "exponential",
+    "gamma",
+    "has",
+    "incomplete_gamma",
+    "logarithm",
+]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 
-from .expression import Expr, fma, function, polynomial, rarely, where, wide
+from .expression import Expr, fma, function, near_reciprocal, polynomial, rarely, where, wide
+from .library import library
 
 NAN = math.nan
 
@@ -143,6 +144,56 @@ def _reduced32(x: Expr) -> tuple[Expr, Expr]:
     return r.to("fptrunc", "float"), quadrant.to("trunc", "i32")
 
 
+# sin(r) = r + r y P(y), cos(r) = 1 - y / 2 + y^2 P(y) for |r| <= pi / 4: Taylor's series.
+_SIN64 = [(-1) ** k / math.factorial(2 * k + 1) for k in range(8, 0, -1)]
+_COS64 = [(-1) ** k / math.factorial(2 * k) for k in range(8, 1, -1)]
+
+# pi / 2 in pieces of float64, each with what the ones before it lack.
+_HALF_PI64 = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33)
+
+
+def _sin_cos64(x: Expr) -> tuple[Expr, Expr, Expr]:
+    """sin and cos of the reduced argument in float64, and the quadrant. The reduced argument has a
+    tail, which counts where it is small itself."""
+    n = (x * (2 / math.pi)).round()
+    first, second, third = _HALF_PI64
+    head = fma(n, -first, x)  # exact
+    product = n * second
+    r = head - product
+    lost = fma(n, second, -product)
+    tail = fma(n, -third, ((head - r) - product) - lost)
+    y = r * r
+    half = y * 0.5
+    sin = r + fma(y * r, polynomial(y, _SIN64), tail * (1.0 - half))
+    one = 1.0 - half
+    cos = one + (((1.0 - one) - half) + fma(y * y, polynomial(y, _COS64), -(r * tail)))
+    return sin, cos, (n + 1.5 * 2.0**52).bits()
+
+
+def _beyond64(name: str, x: Expr, usual: Expr) -> Expr:
+    """`usual`, or the C library's result for an argument of 2^30 or more."""
+    (out,) = rarely(
+        ~(x.abs() < 2.0**30), (usual,), lambda: (Expr(x.code, library(x.code, name, [x.ref])),)
+    )
+    return out
+
+
+@function("sin", "double")
+def sin64(x: Expr) -> Expr:
+    """1 ulp of float64."""
+    s, c, quadrant = _sin_cos64(x)
+    out = _signed(where((quadrant & 1).equals(0), s, c), quadrant)
+    return _beyond64("sin", x, where(x.equals(0.0), x, out))
+
+
+@function("cos", "double")
+def cos64(x: Expr) -> Expr:
+    """1 ulp of float64."""
+    s, c, quadrant = _sin_cos64(x)
+    out = _signed(where((quadrant & 1).equals(0), c, s), quadrant + 1)
+    return _beyond64("cos", x, out)
+
+
 def _signed32(value: Expr, quadrant: Expr) -> Expr:
     return (value.bits() ^ quadrant.shift_right(1).shift_left(31)).bits()
 
@@ -167,7 +218,7 @@ def tan(x: Expr) -> Expr:
     """0.51 ulp."""
     s, c, quadrant = _sin_cos(x)
     even = (quadrant & 1).equals(0)
-    out = where(even, s, -c) / where(even, c, s)
+    out = where(even, s, -c) * near_reciprocal(where(even, c, s))
     return where(x.equals(0.0), x, out)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from .expression import Expr, fma, function, polynomial, rarely, where, wide
+from .expression import Expr, fma, function, near_reciprocal, polynomial, rarely, where, wide
 from .logarithm import log1m64
 
 # erf(x) = x + x P(y), y = x^2, |x| < 0.93
@@ -61,15 +61,20 @@ _ERFC = (
 )
 
 
-@wide("erfc")
-def erfc(x: Expr) -> Expr:
-    """0.51 ulp."""
+def erfc64(x: Expr) -> Expr:
+    """erfc to 1e-10 (relative), where it is no less than 1e-45."""
     size = x.abs().most(10.1)
     above, double = size + 2.0, fma(size, 2.0, 1.0)
-    both = 1.0 / (above * double)
+    both = near_reciprocal(above * double)
     t = (size - 2.0) * (both * double)
     tail = (-(size * size)).call("exp_bounded") * polynomial(t, _ERFC) * (both * above)
     return where(x < 0.0, 2.0 - tail, tail)
+
+
+@wide("erfc")
+def erfc(x: Expr) -> Expr:
+    """0.51 ulp."""
+    return erfc64(x)
 
 
 # erfinv(x) = x P(w) with w = -log(1 - x^2) < 5, else x P(sqrt(w))

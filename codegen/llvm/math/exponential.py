@@ -194,11 +194,16 @@ _SINH = (
 )
 
 
+def expm1_64(x: Expr) -> Expr:
+    """exp(x) - 1 to 1e-10 (relative)."""
+    near = x * fma(polynomial(x, _EXPM1), x, 1.0)
+    return where(x.abs() < 0.5, near, x.call("exp_near") - 1.0)
+
+
 @wide("expm1")
 def expm1(x: Expr) -> Expr:
     """0.51 ulp."""
-    near = x * fma(polynomial(x, _EXPM1), x, 1.0)
-    return where(x.abs() < 0.5, near, x.call("exp_near") - 1.0)
+    return expm1_64(x)
 
 
 @wide("sinh")

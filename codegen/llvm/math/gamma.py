@@ -41,7 +41,7 @@ def _sin_pi(away: Expr) -> Expr:
     return where(steep, cos, sin).copysign(away)
 
 
-def _lgamma_positive(x: Expr) -> Expr:
+def lgamma_positive(x: Expr) -> Expr:
     # Up to 1.5 by lgamma(x) = lgamma(x + 1) - log(x), twice below 0.5.
     low, lower = x < 1.5, x < 0.5
     product = where(lower, x * (x + 1.0), where(low, x, 1.0))
@@ -61,7 +61,7 @@ def lgamma(x: Expr) -> Expr:
     """1 ulp, or 1e-7 near the roots between the poles."""
     size = x.abs()
     away = size - size.round()
-    positive = _lgamma_positive(where(size.equals(0.0), 1.0, size))
+    positive = lgamma_positive(where(size.equals(0.0), 1.0, size))
     mirrored = (math.pi / (size * _sin_pi(away)).abs()).call("log_near") - positive
     # Negative numbers by reflection: lgamma(x) = log |pi / (x sin(pi x))| - lgamma(-x).
     out = where(x < 0.0, mirrored, positive)

@@ -260,9 +260,10 @@ def _pad_axis(x: Node, axis: int, before: int, after: int, mode: str) -> Node:
             f"({before}, {after}) at dimension {axis} of input {list(x.shape)}{at_user_line()}"
         )
     if mode == "reflect":
-        left = ops.flip(part(1, before + 1), (axis,))
-        right = ops.flip(part(size - 1 - after, size - 1), (axis,))
-    elif mode == "circular":
+        # Reads at places: parts of several axes, joined, would nest in one kernel.
+        place = ops.abs(ops.iota(before + size + after) - before)
+        return ops.gather(x, (size - 1) - ops.abs((size - 1) - place), axis)
+    if mode == "circular":
         left, right = part(size - before, size), part(0, after)
     elif mode == "replicate":
         shape = list(x.shape)

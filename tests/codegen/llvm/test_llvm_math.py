@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 pytest.importorskip("llvmlite")
 
 from tilewright.codegen.llvm.math.expression import definition, symbol
+from tilewright.ir.numeric import incomplete_gamma
 from tilewright.runtime.native import host, jit
 
 if host.reason_against() is not None:
@@ -182,7 +184,34 @@ def test_two_arguments(name: str, reference: Callable[..., Any], bound: float) -
     np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(exact[zero]))
 
 
-@pytest.mark.parametrize("name, reference", [("exp", np.exp), ("log", np.log)], ids=["exp", "log"])
+@pytest.mark.parametrize("name", ["igamma", "igammac"])
+def test_incomplete_gamma(name: str) -> None:
+    """Beside the functions of float64, which are held to SciPy's."""
+    rng = np.random.default_rng(0)
+    count = 20_000
+    a = 10.0 ** rng.uniform(-30, 7, count)
+    near = 10.0 ** rng.uniform(-2, 3, count)
+    pairs = [
+        (np.repeat(SPECIAL, len(SPECIAL)), np.tile(SPECIAL, len(SPECIAL))),
+        (a, 10.0 ** rng.uniform(-30, 7, count)),
+        (a, a * rng.uniform(0.6, 1.4, count)),
+        (near, near * rng.uniform(0, 3, count)),
+        (rng.uniform(0, 30, count), rng.uniform(0, 60, count)),
+        (rng.uniform(0, 0.1, count), rng.uniform(0, 2, count)),
+    ]
+    a, x = (np.concatenate([p[i] for p in pairs]).astype(np.float32) for i in range(2))
+    with np.errstate(all="ignore"):
+        exact = getattr(incomplete_gamma, name)(a.astype(np.float64), x.astype(np.float64))
+        error = ulps(native(name, "float", 2)(a, x), exact, np.float32)
+    worst = int(np.argmax(error))
+    assert error[worst] <= 0.6, (a[worst], x[worst], exact[worst])
+
+
+@pytest.mark.parametrize(
+    "name, reference",
+    [("exp", np.exp), ("log", np.log), ("sin", np.sin), ("cos", np.cos)],
+    ids=["exp", "log", "sin", "cos"],
+)
 def test_float64(name: str, reference: Callable[..., Any]) -> None:
     rng = np.random.default_rng(1)
     bits = rng.integers(0, 1 << 63, 200_000, np.uint64).view(np.float64)
@@ -190,6 +219,7 @@ def test_float64(name: str, reference: Callable[..., Any]) -> None:
         [
             *(bits, -bits, np.linspace(-750, 750, 150_001), np.linspace(0.4, 2.5, 100_001)),
             *(SPECIAL.astype(np.float64), np.array([5e-324, 1e-310, 2.2e-308])),
+            np.arange(-20_000, 20_000) * (math.pi / 2),
         ]
     )
     with np.errstate(all="ignore"):

@@ -1,0 +1,282 @@
+"""Factorizations by the LAPACK inside the library that NumPy brings.
+
+NumPy's wheels come with OpenBLAS, which has all of LAPACK. numpy.linalg calls some of its routines,
+and copies each matrix element by element, which takes longer than many a factorization does. So
+these are called here by ctypes, which lets go of Python's lock meanwhile. Where NumPy was built
+with another library, or the matrices are so small that a call costs more than its work, `serves`
+says no, and numpy.linalg computes.
+
+LAPACK stores matrices by columns: those of this package are turned on their way, unless a routine
+does as well on the transpose. The functions take a[..., m, n], and give `info` for each matrix: 0,
+or the number of LAPACK's fault, with NaN for the other results.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SMALL = 32
+"""Smaller matrices take less time than calls from Python."""
+repeat: Callable[[int, Any, Any, int], None] | None = None
+"""The native loop of calls, which the runtime tells (`runtime/native/routines.py`)."""
+_LETTERS = {"f": "s", "d": "d", "F": "c", "D": "z"}
+
+
+@functools.cache
+def _library() -> Any:
+    """The OpenBLAS of NumPy's wheel, with integers of 64 bits; None if there is none."""
+    package = Path(np.__file__).parent
+    for folder in (package.parent / "numpy.libs", package / ".dylibs"):
+        for path in sorted(folder.glob("*scipy_openblas64_*")):
+            library = ctypes.CDLL(os.fspath(path))
+            if hasattr(library, "scipy_dgesdd_64_"):
+                return library
+    return None
+
+
+def serves(a: Any) -> bool:
+    """Whether the functions of this module compute for matrices like a[..., m, n]."""
+    least = SMALL if repeat is None else 1
+    return min(a.shape[-2:]) >= least and a.size > 0 and _library() is not None
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """The number of threads that the library takes for one matrix. They wait for each other at
+    every step, in loops that hold a processor, so they are for large matrices."""
+    library = _library()
+    before = library.scipy_openblas_get_num_threads64_() if library is not None else count
+    if before == count:
+        yield
+        return
+    library.scipy_openblas_set_num_threads64_(count)
+    try:
+        yield
+    finally:
+        library.scipy_openblas_set_num_threads64_(before)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Memory of a routine, of the size that it asks for; its length is the next argument."""
+
+    dtype: Any
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """An array that all calls use, where other arrays have a part for each matrix."""
+
+    array: Any
+
+
+def _name(name: str, dtype: Any) -> str:
+    """The routine for a dtype; 'or' and 'sy' are 'un' and 'he' for complex numbers."""
+    letter = _LETTERS[np.dtype(dtype).char]
+    if letter in "cz":
+        name = name.replace("or", "un", 1) if name.startswith("or") else name.replace("sy", "he", 1)
+    return letter + name
+
+
+def _each(name: str, dtype: Any, *args: Any) -> Any:
+    """Call a routine for each matrix of a batch, and give int64 info[count].
+
+    args: in its order, but without info: letters, numbers, arrays[count, ...], memory.
+    """
+    function = getattr(_library(), f"scipy_{_name(name, dtype)}_64_")
+    count = next(len(x) for x in args if isinstance(x, np.ndarray))
+    info = np.zeros(count, np.int64)
+    asked = [np.zeros(1, x.dtype) for x in args if isinstance(x, _Work)]
+    if asked:
+        _call(function, args, [(x, -1) for x in asked], info, 1)
+    sizes = [int(x[0].real) for x in asked]
+    given = [(np.empty(n, x.dtype), n) for n, x in zip(sizes, asked, strict=True)]
+    _call(function, args, given, info, count)
+    return info
+
+
+def _call(function: Any, args: Any, work: Any, info: Any, count: int) -> None:
+    """Call a routine `count` times. work: memory and its length for each `_Work`."""
+    letters = "".join(x for x in args if isinstance(x, str)).encode()
+    text = np.frombuffer(letters, np.uint8)
+    whole = [x for x in args if isinstance(x, int)] + [n for _, n in work]
+    numbers = np.array(whole, np.int64)
+    next_letter = iter(range(text.ctypes.data, text.ctypes.data + len(letters)))
+    first = numbers.ctypes.data
+    lengths = first + 8 * (len(whole) - len(work))
+    next_number, next_length = iter(range(first, lengths, 8)), iter(range(lengths, lengths + 96, 8))
+    memories = iter(work)
+    pointers: list[tuple[int, int]] = []  # each with its step
+    for x in (*args, info):
+        if isinstance(x, str):
+            pointers.append((next(next_letter), 0))
+        elif isinstance(x, int):
+            pointers.append((next(next_number), 0))
+        elif isinstance(x, _Work):
+            pointers += [(next(memories)[0].ctypes.data, 0), (next(next_length), 0)]
+        elif isinstance(x, _Shared):
+            pointers.append((x.array.ctypes.data, 0))
+        else:
+            pointers.append((x.ctypes.data, x.strides[0]))
+    if repeat is not None:
+        address = ctypes.cast(function, ctypes.c_void_p).value
+        assert address is not None
+        addresses, steps = np.array(pointers, np.int64).T.copy()
+        repeat(address, addresses, steps, count)
+        return
+    for i in range(count):
+        function(*[ctypes.c_void_p(start + i * step) for start, step in pointers])
+
+
+def _flat(a: Any) -> Any:
+    return a.reshape(-1, *a.shape[-2:])
+
+
+def _turned(a: Any) -> Any:
+    """A copy of a[..., m, n] by columns: [count, n, m]."""
+    return np.array(np.swapaxes(_flat(a), 1, 2), order="C")
+
+
+def _back(a: Any, batch: Any) -> Any:
+    """[*batch, m, n] of matrices that are stored by columns."""
+    a = np.ascontiguousarray(np.swapaxes(a, 1, 2))
+    return a.reshape(*batch, *a.shape[1:])
+
+
+def _without(info: Any, *results: Any) -> None:
+    """Set the results of the matrices that have none to NaN."""
+    if info.any():
+        for x in results:
+            x[info != 0] = np.nan
+
+
+def _info(info: Any, batch: Any) -> Any:
+    return info.astype(np.int32).reshape(batch)
+
+
+def cholesky(a: Any) -> tuple[Any, Any]:
+    """(L, info) of the lower triangles, which are the upper ones of the transposes."""
+    batch, n = a.shape[:-2], a.shape[-1]
+    out = np.array(_flat(a), order="C")
+    info = _each("potrf", a.dtype, "U", n, out, n)
+    out = np.tril(out)
+    _without(info, out)
+    return out.reshape(a.shape), _info(info, batch)
+
+
+def _factored(a: Any) -> tuple[Any, Any, Any]:
+    """LU by columns, int64 pivots and info."""
+    m, n = a.shape[-2:]
+    packed = _turned(a)
+    pivots = np.empty((len(packed), min(m, n)), np.int64)
+    return packed, pivots, _each("getrf", a.dtype, m, n, packed, m, pivots)
+
+
+def lu(a: Any) -> tuple[Any, Any, Any]:
+    """(LU, int32 pivots, info), as `elimination.lu`."""
+    batch = a.shape[:-2]
+    packed, pivots, info = _factored(a)
+    pivots = pivots.astype(np.int32).reshape(*batch, pivots.shape[1])
+    return _back(packed, batch), pivots, _info(info, batch)
+
+
+def solve(a: Any, b: Any) -> tuple[Any, Any]:
+    """(x with a @ x = b, info) for b[..., n, k]."""
+    n, k = b.shape[-2:]
+    packed, pivots, info = _factored(a)
+    out = _turned(b)
+    if k:
+        _each("getrs", a.dtype, "N", n, k, packed, n, pivots, out, n)
+    _without(info, out)
+    return _back(out, b.shape[:-2]), _info(info, b.shape[:-2])
+
+
+def solve_triangular(a: Any, b: Any, upper: bool, unit: bool) -> Any:
+    """The x of a @ x = b, for a[..., n, n] of which one triangle is read, and b[..., n, k]. LAPACK
+    reads the transpose, with the other triangle."""
+    n, k = b.shape[-2:]
+    out = _turned(b)
+    side, diagonal = "L" if upper else "U", "U" if unit else "N"
+    one = _Shared(np.ones(1, a.dtype))
+    if k:
+        rows = np.ascontiguousarray(_flat(a))
+        _each("trsm", a.dtype, "L", side, "T", diagonal, n, k, one, rows, n, out, n)
+    return _back(out, b.shape[:-2])
+
+
+def inv(a: Any) -> tuple[Any, Any]:
+    n = a.shape[-1]
+    out, pivots, info = _factored(a)
+    _each("getri", a.dtype, n, out, n, pivots, _Work(a.dtype))
+    _without(info, out)
+    return _back(out, a.shape[:-2]), _info(info, a.shape[:-2])
+
+
+def qr(a: Any) -> tuple[Any, Any]:
+    """(Q, R) with min(m, n) columns in Q."""
+    batch, (m, n) = a.shape[:-2], a.shape[-2:]
+    k = min(m, n)
+    q, tau = _reflectors(a)
+    r = np.triu(_back(q[:, :, :k], batch))
+    q = q[:, :k]
+    _each("orgqr", a.dtype, m, k, k, q, m, tau, _Work(a.dtype))
+    return _back(q, batch), r
+
+
+def geqrf(a: Any) -> tuple[Any, Any]:
+    """(the reflectors below R, their factors)."""
+    packed, tau = _reflectors(a)
+    return _back(packed, a.shape[:-2]), tau.reshape(*a.shape[:-2], tau.shape[1])
+
+
+def _reflectors(a: Any) -> tuple[Any, Any]:
+    m, n = a.shape[-2:]
+    packed = _turned(a)
+    tau = np.empty((len(packed), min(m, n)), a.dtype)
+    _each("geqrf", a.dtype, m, n, packed, m, tau, _Work(a.dtype))
+    return packed, tau
+
+
+def eigh(a: Any, lower: bool, vectors: bool) -> tuple[Any, Any]:
+    """(eigenvalues in ascending order, eigenvectors). Without `vectors` these mean nothing."""
+    batch, n = a.shape[:-2], a.shape[-1]
+    work, real = _turned(a), a.real.dtype
+    values = np.empty((len(work), n), real)
+    memory = [_Work(a.dtype), _Work(real)] if np.iscomplexobj(a) else [_Work(a.dtype)]
+    job, side = "V" if vectors else "N", "L" if lower else "U"
+    memory.append(_Work(np.int64))
+    info = _each("syevd", a.dtype, job, side, n, work, n, values, *memory)
+    _without(info, values, work)
+    return values.reshape(*batch, n), _back(work, batch)
+
+
+def svd(a: Any, vectors: str) -> tuple[Any, Any, Any]:
+    """(U, S, Vᴴ), with all columns of U and Vᴴ ('A'), min(m, n) of them ('S') or none ('N').
+
+    The transpose of `a`, of which LAPACK reads the memory, is (Vᴴ)ᵀ S Uᵀ.
+    """
+    batch, (m, n) = a.shape[:-2], a.shape[-2:]
+    k = min(m, n)
+    work = np.array(_flat(a), order="C")
+    count, real = len(work), a.real.dtype
+    s = np.empty((count, k), real)
+    rows, columns = {"A": (m, n), "S": (k, k), "N": (1, 1)}[vectors]
+    u = np.empty((count, m if vectors != "N" else 1, rows), a.dtype)
+    vh = np.empty((count, columns, n if vectors != "N" else 1), a.dtype)
+    memory: list[Any] = [_Work(a.dtype)]
+    if np.iscomplexobj(a):
+        memory.append(_Shared(np.empty(5 * k * (k + 1) + 2 * k * max(m, n) + 2 * k * k + k, real)))
+    memory.append(_Shared(np.empty(8 * k, np.int64)))
+    info = _each("gesdd", a.dtype, vectors, n, m, work, n, s, vh, vh.shape[2], u, rows, *memory)
+    _without(info, u, s, vh)
+    u, s, vh = (x.reshape(*batch, *x.shape[1:]) for x in (u, s, vh))
+    return u, s, vh

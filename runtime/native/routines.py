@@ -1,0 +1,41 @@
+"""A library's routine for each matrix of a batch, in a native loop (`ir/numeric/lapack.py`)."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.codegen.llvm.code import Code, module_text
+from tilewright.codegen.llvm.types import Ref, constant
+
+from . import host, jit
+
+
+def repeat(function: int, addresses: Any, steps: Any, count: int) -> None:
+    """Call the function at an address `count` times with pointers: int64 addresses of the first
+    call, and their steps from one call to the next, in bytes."""
+    loop, _ = _loop(len(addresses))
+    loop(function, addresses.ctypes.data, steps.ctypes.data, count)
+
+
+@functools.cache
+def _loop(arguments: int) -> tuple[Callable[..., None], Any]:
+    code = Code("kernel", "ptr %f, ptr %addresses, ptr %steps, i64 %count")
+
+    def numbers(base: str) -> list[Ref]:
+        at = [code.let(f"getelementptr i64, ptr {base}, i64 {i}", "ptr") for i in range(arguments)]
+        return [code.let(f"load i64, {each.typed}, align 8", "i64") for each in at]
+
+    first, steps = numbers("%addresses"), numbers("%steps")
+    loop = code.open_loop(constant(0, "i64"), Ref("%count", "i64"))
+    given = []
+    for address, step in zip(first, steps, strict=True):
+        moved = code.binary("add", address, code.binary("mul", step, loop.variable))
+        given.append(code.convert("inttoptr", moved, "ptr"))
+    code.add(f"call void %f({', '.join(each.typed for each in given)})")
+    code.close_loop(loop)
+    linked = jit.link(module_text([code]) + host.machine().attributes, "kernel")
+    made = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_int64)
+    return made(linked.addresses["kernel"]), linked

@@ -1,0 +1,107 @@
+"""LAPACK's routines on batches of matrices, beside NumPy's linear algebra and by definition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.ir.numeric import batches, elimination, lapack, matrices
+
+pytestmark = pytest.mark.skipif(
+    not lapack.serves(np.eye(lapack.SMALL)), reason="NumPy came without OpenBLAS"
+)
+
+
+def drawn(dtype: str, *shape: int) -> Any:
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal(shape) + (1j * rng.standard_normal(shape) if dtype in "FD" else 0)
+    return (a + 10 * np.eye(*shape[-2:])).astype(dtype)
+
+
+def adjoint(a: Any) -> Any:
+    return np.swapaxes(a, -1, -2).conj()
+
+
+def same(found: Any, expected: Any) -> None:
+    assert found.dtype == expected.dtype and found.flags.c_contiguous
+    eps = np.finfo(found.dtype).eps
+    np.testing.assert_allclose(found, expected, rtol=0, atol=200 * eps * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("shape", [(3, 40, 40), (40, 40), (2, 1, 33, 50), (2, 50, 33)])
+def test_factors(dtype: str, shape: tuple[int, ...]) -> None:
+    a = drawn(dtype, *shape)
+    k = min(shape[-2:])
+    q, r = lapack.qr(a)
+    same(q @ r, a)
+    same(adjoint(q) @ q, np.broadcast_to(np.eye(k, dtype=dtype), (*shape[:-2], k, k)))
+    assert not np.tril(r, -1).any()
+    for vectors, full in (("S", False), ("A", True)):
+        u, s, vh = lapack.svd(a, vectors)
+        expected = np.linalg.svd(a, full)
+        assert [x.shape for x in (u, s, vh)] == [x.shape for x in expected]
+        same((u[..., :k] * s[..., None, :]) @ vh[..., :k, :], a)
+        same(s, expected[1])
+    same(lapack.svd(a, "N")[1], s)
+    packed, tau = lapack.geqrf(a)
+    raw, factors = np.linalg.qr(a, "raw")
+    same(packed, np.ascontiguousarray(np.swapaxes(raw, -1, -2)))
+    same(tau, factors)
+    for found, other in zip(lapack.lu(a), elimination.lu(a), strict=True):
+        same(found, other) if found.dtype == a.dtype else np.testing.assert_array_equal(
+            found, other
+        )
+
+
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+def test_square_matrices(dtype: str) -> None:
+    a = drawn(dtype, 3, 40, 40)
+    b = a[..., :3]
+    same(lapack.inv(a)[0], np.linalg.inv(a))
+    same(lapack.solve(a, b)[0], np.linalg.solve(a, b))
+    for found, expected in zip(matrices.slogdet(a), np.linalg.slogdet(a), strict=True):
+        same(found, expected)
+    definite = a @ adjoint(a)
+    same(lapack.cholesky(np.tril(definite))[0], np.linalg.cholesky(definite))
+    for lower in (True, False):
+        half = np.tril(definite) if lower else np.triu(definite)
+        values, vectors = lapack.eigh(half, lower, True)
+        same(values, np.linalg.eigvalsh(definite))
+        same(vectors * values[..., None, :], definite @ vectors)
+        same(lapack.eigh(half, lower, False)[0], values)
+
+
+def test_matrices_without_a_result() -> None:
+    a = np.repeat(np.eye(40)[None], 3, 0)
+    a[1, 5, 5] = 0
+    for found, info in (lapack.inv(a), lapack.cholesky(a), lapack.solve(a, a[..., :2])):
+        assert info.tolist() == [0, 6, 0] and info.dtype == np.int32
+        assert np.isnan(found[1]).all() and np.isfinite(found[[0, 2]]).all()
+    assert lapack.lu(a)[2].tolist() == [0, 6, 0]
+    assert matrices.slogdet(a)[0].tolist() == [1, 0, 1]
+    a[1] = np.nan
+    found = matrices.svd(a, False)
+    assert found[3].tolist() == [0, 2, 0] and np.isnan(found[0][1]).all()
+
+
+def test_the_bits_of_a_batch_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    a = drawn("f", 5, 40, 40)
+    definite = a @ adjoint(a)
+    whole = []
+    for threads in (1, 3):
+        monkeypatch.setattr(batches, "threads", lambda threads=threads: threads)
+        monkeypatch.setattr(batches, "WORTH", 1)
+        whole.append((matrices.inv(a)[0], matrices.cholesky(definite)[0], matrices.qr(a, False)[0]))
+    for one, other in zip(*whole, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_the_threads_of_the_library_come_back() -> None:
+    count = lapack._library().scipy_openblas_get_num_threads64_
+    before = count()
+    with lapack.threads(before + 1):
+        assert count() == before + 1
+    assert count() == before

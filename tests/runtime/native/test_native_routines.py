@@ -1,0 +1,61 @@
+"""LAPACK in a native loop gives what its calls from Python give, and what NumPy gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite")
+
+from tilewright.ir.numeric import elimination, lapack
+from tilewright.runtime.native import host, routines
+
+if host.reason_against() is not None:
+    pytest.skip(str(host.reason_against()), allow_module_level=True)
+if not lapack.serves(np.eye(lapack.SMALL)):
+    pytest.skip("NumPy came without OpenBLAS", allow_module_level=True)
+
+
+def computed(a: Any) -> list[Any]:
+    b = a[..., :2].copy()
+    return [
+        *lapack.inv(a),
+        *lapack.solve(a, b),
+        *lapack.lu(a),
+        *lapack.qr(a),
+        lapack.svd(a, "S")[1],
+        lapack.eigh(a + np.swapaxes(a, -1, -2).conj(), True, True)[0],
+        lapack.solve_triangular(a, b, True, False),
+    ]
+
+
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("n", [1, 5, 40])
+def test_a_batch(dtype: str, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((7, n, n)) + (
+        1j * rng.standard_normal((7, n, n)) if dtype in "FD" else 0
+    )
+    a = (a + 5 * np.eye(n)).astype(dtype)
+    found = []
+    for repeat in (routines.repeat, None):
+        monkeypatch.setattr(lapack, "repeat", repeat)
+        assert lapack.serves(a) == (repeat is not None or n >= lapack.SMALL)
+        found.append(computed(a))
+    for native, plain in zip(*found, strict=True):
+        np.testing.assert_array_equal(native, plain)
+    eps = 300 * np.finfo(dtype).eps
+    np.testing.assert_allclose(found[0][0], np.linalg.inv(a), rtol=eps, atol=eps)
+
+
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("unit", [False, True])
+def test_triangles(upper: bool, unit: bool) -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((3, 9, 9)) + 4 * np.eye(9), rng.standard_normal((3, 9, 2))
+    for factor in (a, np.swapaxes(a, -1, -2)):  # a view of memory in another order
+        found = lapack.solve_triangular(factor, b, upper, unit)
+        expected = elimination.solve_triangular(factor, b, upper, unit)
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
