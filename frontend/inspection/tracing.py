@@ -66,22 +66,23 @@ class Call:
                 self.names.append(path)
         self.parameters = _parameters(model)
 
-    def record(self, sizes: Sizes | None = None) -> Recording:
-        """Record the call in eval mode, with inputs of other `sizes`."""
+    def record(
+        self, sizes: Sizes | None = None, stand_ins: Mapping[Any, Callable[..., Any]] | None = None
+    ) -> Recording:
+        """Record the call in eval mode, with inputs of other `sizes`. stand_ins: see
+        `recording.standing_in`."""
         recording.flush()
-        fresh = [resized(t, i, sizes or {}) for i, t in enumerate(self.inputs)]
-        replaced = dict(zip(map(id, self.inputs), fresh, strict=True))
-        args = _replace(self.args, replaced)
-        kwargs = _replace(self.kwargs, replaced)
+        fresh = self.inputs_of(sizes or {})
         with (
             eval_mode(self.model),
             _unshared(self.parameters.values()),
             recording.grad_mode(False),
             recording.unevaluated(self._refuse),
+            recording.standing_in(stand_ins or {}),
         ):
             for tensor in fresh:  # an unused input counts too
                 recording.resolve(tensor)
-            result = self.model(*args, **kwargs)
+            result = self.called(fresh)
             outputs = {name: recording.resolve(t) for name, t in tensors_of("output", result)}
             if not outputs:
                 raise self.error(
@@ -100,6 +101,15 @@ class Call:
                 sources.append(_digest(array) if source is None else source)
                 values.append(array)
             return Recording(outputs, sources, values, list(epoch.scalars))
+
+    def inputs_of(self, sizes: Sizes) -> list[Any]:
+        """The inputs with other `sizes`."""
+        return [resized(t, i, sizes) for i, t in enumerate(self.inputs)]
+
+    def called(self, inputs: Sequence[Any]) -> Any:
+        """The model's result for other inputs."""
+        replaced = dict(zip(map(id, self.inputs), inputs, strict=True))
+        return self.model(*_replace(self.args, replaced), **_replace(self.kwargs, replaced))
 
     def _refuse(self) -> Exception:
         return self.error(

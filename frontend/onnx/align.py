@@ -25,11 +25,25 @@ class Varying(tuple[int, ...]):
     __slots__ = ()
 
 
+class VaryingNumber(tuple[float, ...]):
+    """A number that depends on the dynamic axes: its value in each recording."""
+
+    __slots__ = ()
+
+
 Extent = int | Varying
 
 
+def varies(value: Any) -> bool:
+    """Whether a value, or a part of it, depends on the dynamic axes."""
+    if isinstance(value, (Varying, VaryingNumber)):
+        return True
+    return isinstance(value, (tuple, list)) and any(map(varies, value))
+
+
 def merge(values: Sequence[Any]) -> Any:
-    """Merge the values of all recordings to one. Differing ints, also in tuples, become Varying.
+    """Merge the values of all recordings to one. Differing ints, also in tuples, become Varying,
+    and other differing numbers VaryingNumber.
 
     TypeError for any other difference.
     """
@@ -40,6 +54,8 @@ def merge(values: Sequence[Any]) -> Any:
         return tuple(merge(each) for each in zip(*values, strict=True))
     if all(type(v) is int for v in values):
         return Varying(values)
+    if all(type(v) in (int, float) for v in values):
+        return VaryingNumber(map(float, values))
     raise TypeError("they differ in more than sizes")
 
 

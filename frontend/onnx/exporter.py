@@ -9,22 +9,25 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import FLOAT8, DType, float8_e4m3fn
+from tilewright.ir.dtype import FLOAT, FLOAT8, DType, float8_e4m3fn, float64, int64
 from tilewright.ir.node import Node, format_location
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.reference import evaluate
 
 from ..inspection.tracing import Recording
-from .align import Alignment, Extent, Traced, Varying
-from .errors import OnnxExporterError, UnsupportedOperatorError
+from .align import Alignment, Extent, Traced, Varying, VaryingNumber, varies
+from .errors import OnnxExporterError, SizeUnknown, UnsupportedOperatorError
 from .package import require_onnx
-from .sizes import Expression, express
+from .sizes import Expression, express, express_number
+from .whole import keep_whole, whole_call
 
 Form = Callable[..., "str | None"]
 """form(exporter, traced, *inputs) adds a node's ONNX form and returns the name of its value, or
 None if the node must be decomposed."""
 
 FORMS: dict[Op, Form] = {}
+WHOLE_FORMS: dict[Any, Form] = {}
+"""Builders whose calls stay whole -> the form of one of the call's results (see `whole.py`)."""
 UNSUPPORTED: dict[Op, str] = {}
 """Ops without an ONNX form -> the reason."""
 
@@ -38,6 +41,18 @@ def form(*which: Op) -> Callable[[Form], Form]:
     def register(function: Form) -> Form:
         for op in which:
             FORMS[op] = function
+        return function
+
+    return register
+
+
+def whole(*builders: Callable[..., Any]) -> Callable[[Form], Form]:
+    """Registers the ONNX form of whole calls of builders."""
+
+    def register(function: Form) -> Form:
+        for build in builders:
+            WHOLE_FORMS[build] = function
+            keep_whole(build)
         return function
 
     return register
@@ -142,7 +157,9 @@ class Exporter:
             )
         inputs = [self._values[o] for o in t.operands]
         made: str | None = None
-        if op in FORMS:
+        if op is whole_call:
+            made = WHOLE_FORMS[t.attrs[0]](self, t, *inputs)
+        elif op in FORMS:
             made = FORMS[op](self, t, *inputs)
         elif callable(op.onnx):
             made = op.onnx(self, t, *inputs)
@@ -175,19 +192,33 @@ class Exporter:
         values = [ops.constant_value(n) for n in t.nodes]
         if len({v.tobytes() for v in values}) == 1:
             return self.constant(np.asarray(values[0]))
-        numbers = [float(v) for v in values]
-        for name, back in _INVERSES.items():
-            sizes = [back(n) for n in numbers]
-            if all(abs(s - round(s)) < 1e-6 * max(1.0, abs(s)) for s in sizes):
-                size = self.cast(self.extent0d(Varying(round(s) for s in sizes)), t.dtype)
-                for op_type in name:
-                    size = self.add(op_type, size)
-                return size
-        raise OnnxExporterError(
-            f"export: a number in the graph depends on the sizes of dynamic axes in a way that "
-            f"can't be expressed: it is {numbers[0]} or {numbers[-1]}, used at "
-            f"{format_location(t.nodes[0].loc)}"
-        )
+        return self._number([v.item() for v in values], t.dtype)
+
+    def _number(self, values: Sequence[Any], dtype: DType) -> str:
+        """A number that varies, as a 0-d tensor."""
+        found = express_number([float(v) for v in values], list(self._dims))
+        if found is None:
+            where = "" if self._at is None else f", used at {format_location(self._at.nodes[0].loc)}"
+            raise SizeUnknown(
+                "export: a number in the graph depends on the sizes of dynamic axes in a way that "
+                f"can't be expressed: it is {' or '.join(map(str, dict.fromkeys(values)))}{where}"
+            )
+        # Numbers of integers are made by int64, others by the float in which they are divided.
+        exact = dtype.category != FLOAT and found.denominator == 1
+        wide = dtype if dtype.category == FLOAT else int64 if exact else float64
+        parts = [
+            self.number(part, wide)
+            if isinstance(part, int)
+            else self.cast(self._scalar(part), wide)
+            for part in (found.numerator, found.denominator)
+        ]
+        out = parts[0] if found.denominator == 1 else self.add("Div", *parts)
+        for op_type in found.functions:
+            out = self.add(op_type, out)
+        return out if wide is dtype else self.cast(out, dtype)
+
+    def _scalar(self, expression: Expression) -> str:
+        return self.add("Squeeze", self._computed(expression), self.ints([0]))
 
     # ---- values without inputs --------------------------------------------------------------
 
@@ -231,6 +262,9 @@ class Exporter:
     ) -> tuple[str, ...]:
         """Add a node with several outputs, unless an equal one exists. Returns the outputs'
         names."""
+        for name, value in attributes.items():
+            if varies(value):
+                raise self._varies(name)
         key = (op_type, outputs, inputs, repr(sorted(attributes.items())))
         found = self._made.get(key)
         if found is not None:
@@ -279,11 +313,20 @@ class Exporter:
 
     def constant(self, array: Any, dtype: DType | None = None) -> str:
         """An initializer holding `array`."""
+        if varies(array):
+            raise self._varies("value")
         array = np.asarray(array, dtype=None if dtype is None else dtype.np, order="C")
         key = (array.dtype, array.shape, array.tobytes())
         name = self._constants.get(key)
         if name is None:
             name = self._constants[key] = self.fresh("constant")
+            self.initializers[name] = array
+        return name
+
+    def weight(self, name: str, array: np.ndarray) -> str:
+        """An initializer with a name, for a parameter in another form."""
+        if name not in self.initializers:
+            self._taken.add(name)
             self.initializers[name] = array
         return name
 
@@ -296,7 +339,7 @@ class Exporter:
             found = express(size, list(self._dims)) or self._express_later(size)
             if found is None:
                 where = f" of {self._at}" if self._at is not None else ""
-                raise OnnxExporterError(
+                raise SizeUnknown(
                     f"export: a size{where} depends on the dynamic axes in a way that can't be "
                     f"expressed: it is {' or '.join(map(str, dict.fromkeys(size)))} where the "
                     f"dynamic axes are {self._probed()}"
@@ -316,9 +359,9 @@ class Exporter:
                     if isinstance(extent, Varying) and extent not in self._dims:
                         later.setdefault(extent, t)
         found = express(size, [*self._dims, *later])
-        for term in found.terms if found else ():
-            if term in later:
-                self.value(later[term])
+        for size in found.sizes if found else ():
+            if size in later:
+                self.value(later[size])
         return found
 
     def _probed(self) -> str:
@@ -326,20 +369,24 @@ class Exporter:
         return ", ".join(names)
 
     def _computed(self, expression: Expression) -> str:
-        parts = []
-        for term in expression.terms:
-            value, axis = self._dims[term]
-            parts.append(self.add("Shape", value, start=axis, end=axis + 1))
-        out = parts[0]
-        for part in parts[1:]:
-            out = self.add("Mul", out, part)
+        """An expression's value as an int64 tensor of shape [1]."""
+        out = ""
+        for factor, sizes in expression.terms:
+            term = self.ints([factor]) if factor != 1 else ""
+            for size in sizes:
+                value, axis = self._dims[size]
+                part = self.add("Shape", value, start=axis, end=axis + 1)
+                term = self.add("Mul", term, part) if term else part
+            out = self.add("Add", out, term) if out else term
         for op_type, number, neutral in (
-            ("Mul", expression.factor, 1),
             ("Add", expression.offset, 0),
             ("Div", expression.divisor, 1),
+            ("Mod", expression.modulus, 0),
+            ("Mul", expression.scale, 1),
+            ("Add", expression.shift, 0),
         ):
             if number != neutral:
-                out = self.add(op_type, out, self.constant(np.array([number], np.int64)))
+                out = self.add(op_type, out, self.ints([number]))
         return out
 
     def extent0d(self, size: Extent) -> str:
@@ -374,31 +421,22 @@ class Exporter:
         return int(self.onnx.helper.np_dtype_to_tensor_dtype(dtype.np))
 
     def number(self, value: Any, like: Traced | DType) -> str:
-        """A 0-d constant of the dtype of `like`."""
-        return self.constant(value, like.dtype if isinstance(like, Traced) else like)
+        """A 0-d number of the dtype of `like`: a constant, or computed from sizes if it varies."""
+        dtype = like.dtype if isinstance(like, Traced) else like
+        if isinstance(value, (Varying, VaryingNumber)):
+            return self._number(value, dtype)
+        return self.constant(value, dtype)
 
     def static(self, t: Traced, what: str, value: Any) -> Any:
         """Check that `value` doesn't depend on the dynamic axes, since an ONNX attribute holds
         it."""
-        flat = [value]
-        while flat:
-            each = flat.pop()
-            if isinstance(each, Varying):
-                raise OnnxExporterError(
-                    f"export: the {what} of {t} depends on the size of a dynamic axis, and ONNX "
-                    "wants a number there"
-                )
-            if isinstance(each, (tuple, list)):
-                flat += each
+        if varies(value):
+            raise self._varies(what)
         return value
 
-
-_INVERSES: dict[tuple[str, ...], Callable[[float], float]] = {
-    (): lambda v: v,
-    ("Neg",): lambda v: -v,
-    ("Reciprocal",): lambda v: 1 / v if v else 0.5,
-    ("Sqrt",): lambda v: v * v if v > 0 else 0.5,
-    ("Sqrt", "Reciprocal"): lambda v: 1 / (v * v) if v > 0 else 0.5,
-}
-"""Functions by which numbers of a graph may depend on sizes (one over a count, a square root), and
-their inverses."""
+    def _varies(self, what: str) -> OnnxExporterError:
+        where = "" if self._at is None else f" of {self._at}"
+        return OnnxExporterError(
+            f"export: the {what}{where} depends on the size of a dynamic axis, and ONNX wants a "
+            "number there"
+        )

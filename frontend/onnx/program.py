@@ -14,10 +14,11 @@ from tilewright.runtime import files
 from ..inspection.tracing import Call, Recording
 from . import forms
 from .align import Traced, Varying
-from .errors import GraphsDiffer, OnnxExporterError
+from .errors import GraphsDiffer, OnnxExporterError, SizeUnknown
 from .exporter import Exporter
 from .package import require_onnx
 from .sizes import probes
+from .whole import Counts, stand_ins
 
 OLDEST_OPSET = 18
 
@@ -72,7 +73,7 @@ def build(
     for recordings, symbols in _recordings(call, dynamic):
         try:
             return _assemble(call, recordings, symbols, names, output_names, opset)
-        except GraphsDiffer as e:
+        except (GraphsDiffer, SizeUnknown) as e:
             # These sizes may be unlucky: at some of them a reshape may change nothing.
             error = error or e
     assert error is not None, "there is at least one way to choose sizes"
@@ -99,19 +100,26 @@ def _names(kind: str, given: Sequence[str] | None, default: Sequence[str]) -> li
 
 def _recordings(call: Call, dynamic: Mapping[Axis, str]) -> Any:
     """Yield lists of recordings at different sizes, to try in turn, with the sizes of each name."""
-    if not dynamic:
-        yield [call.record()], {}
-        return
+    counts = Counts(())
+    first = call.record({}, stand_ins(counts))
     wanted: dict[str, int] = {}
     for (number, axis), name in dynamic.items():
         shape = call.inputs[number].shape
         wanted.setdefault(name, shape[axis])
+    of_data = [_unused(f"count_{i}", wanted) for i in range(counts.found)]
+    wanted |= {name: counts.usual + i for i, name in enumerate(of_data)}
+    if not wanted:
+        yield [first], {}
+        return
     error: Exception | None = None
     done = False
     for chosen in probes(wanted):
         try:
             recordings = [
-                call.record({place: sizes[name] for place, name in dynamic.items()})
+                call.record(
+                    {place: sizes[name] for place, name in dynamic.items()},
+                    stand_ins(Counts([sizes[name] for name in of_data])),
+                )
                 for sizes in chosen
             ]
         except OnnxExporterError:
@@ -127,6 +135,10 @@ def _recordings(call: Call, dynamic: Mapping[Axis, str]) -> Any:
     if not done:
         assert error is not None
         raise error
+
+
+def _unused(name: str, names: Mapping[str, int]) -> str:
+    return name if name not in names else _unused(f"{name}_", names)
 
 
 def _tried(chosen: Sequence[Mapping[str, int]]) -> str:

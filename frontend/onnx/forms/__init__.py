@@ -16,6 +16,9 @@ def register() -> None:
         normalization,
         pooling,
         reduction,
+        recurrent,
+        resampling,
         scan,
+        sized,
         unsupported,
     )
