@@ -19,7 +19,7 @@ from .. import return_types
 from ..recording import Handle, record
 from . import joining
 from .arguments import as_handle, into
-from .call import public, without_operator
+from .call import public
 from .elementwise import ON_A_GPU
 from .promotion import to
 
@@ -55,7 +55,6 @@ def _cumprod(x: Node, dim: int, dtype: DType | None) -> Node:
     _cumprod,
     in_place=True,
     casts=ON_A_GPU,
-    unexportable=without_operator(REGISTRY["cumprod"]),
 )
 def cumprod(
     input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor | None = None
@@ -77,7 +76,7 @@ _cummax, _cummin = _running(ops.cummax_index), _running(ops.cummin_index)
 
 
 @public(
-    "cummax", _cummax, unexportable=without_operator(REGISTRY["cummax"], REGISTRY["cummax_index"])
+    "cummax", _cummax
 )
 def cummax(input: Tensor, dim: int, *, out: Sequence[Tensor] | None = None) -> Indexed:
     """The largest element so far along `dim`, and its position."""
@@ -85,7 +84,7 @@ def cummax(input: Tensor, dim: int, *, out: Sequence[Tensor] | None = None) -> I
 
 
 @public(
-    "cummin", _cummin, unexportable=without_operator(REGISTRY["cummin"], REGISTRY["cummin_index"])
+    "cummin", _cummin
 )
 def cummin(input: Tensor, dim: int, *, out: Sequence[Tensor] | None = None) -> Indexed:
     """The smallest element so far along `dim`, and its position."""
@@ -96,7 +95,7 @@ def _logcumsumexp(x: Node, dim: int) -> Node:
     return ops.logcumsumexp(x, normalize_axis(dim, x.rank)) if x.rank else x
 
 
-@public("logcumsumexp", _logcumsumexp, unexportable=without_operator(REGISTRY["logcumsumexp"]))
+@public("logcumsumexp", _logcumsumexp)
 def logcumsumexp(input: Tensor, dim: int, *, out: Tensor | None = None) -> Tensor:
     """log of the running sums of exp; no term is lost beside a larger one that comes later."""
     return into(out, record(_logcumsumexp, input, operator.index(dim)))

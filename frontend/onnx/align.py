@@ -162,6 +162,7 @@ _WHOLE: dict[Op, Callable[[Node], tuple[Any, ...]]] = {
     REGISTRY["slice"]: lambda x: ((0,) * x.rank, tuple(x.shape), (1,) * x.rank),
     REGISTRY["reshape"]: lambda x: (tuple(x.shape),),
     REGISTRY["expand"]: lambda x: (tuple(x.shape),),
+    REGISTRY["pad"]: lambda x: ((0,) * x.rank,) * 3,
 }
 """The attributes with which an op leaves its operand unchanged."""
 
@@ -176,7 +177,10 @@ def _as_one_op(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         others = [n for n in nodes if n.op is not op]
         below = {n.operands[0].op for n in nodes if n.op is op}
         if below == {n.op for n in others}:
-            return tuple(n if n.op is op else intern(op, (n,), _WHOLE[op](n)) for n in nodes)
+            more = next(n.operands[1:] for n in nodes if n.op is op)  # the fill value of a pad
+            return tuple(
+                n if n.op is op else intern(op, (n, *more), _WHOLE[op](n)) for n in nodes
+            )
     return nodes
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -196,6 +197,9 @@ class Exporter:
 
     def _number(self, values: Sequence[Any], dtype: DType) -> str:
         """A number that varies, as a 0-d tensor."""
+        counted = self._counted(values)
+        if counted is not None:
+            return self.cast(counted, dtype)
         found = express_number([float(v) for v in values], list(self._dims))
         if found is None:
             where = "" if self._at is None else f", used at {format_location(self._at.nodes[0].loc)}"
@@ -216,6 +220,13 @@ class Exporter:
         for op_type in found.functions:
             out = self.add(op_type, out)
         return out if wide is dtype else self.cast(out, dtype)
+
+    def _counted(self, values: Sequence[Any]) -> str | None:
+        """The number of elements of a tensor, as a 0-d int64 tensor."""
+        for name, (_, shape) in self.types.items():
+            if varies(shape) and tuple(values) == _counts(shape, len(values)):
+                return self.add("Size", name)
+        return None
 
     def _scalar(self, expression: Expression) -> str:
         return self.add("Squeeze", self._computed(expression), self.ints([0]))
@@ -440,3 +451,9 @@ class Exporter:
             f"export: the {what}{where} depends on the size of a dynamic axis, and ONNX wants a "
             "number there"
         )
+
+
+def _counts(shape: Sequence[Extent], recordings: int) -> tuple[int, ...]:
+    """The number of elements in each recording."""
+    each = [s if isinstance(s, Varying) else (s,) * recordings for s in shape]
+    return tuple(math.prod(sizes) for sizes in zip(*each, strict=True))

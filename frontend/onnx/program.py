@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -225,7 +225,7 @@ def _model(
             for i, name in enumerate(names):
                 names[i] = renamed.get(name, name)
     nodes = _live(exporter.nodes, [name for name, _ in outputs])
-    used = {name for node in nodes for name in node.input}
+    used = {name for node in nodes for name in _reads(node)}
     made = {name for node in nodes for name in node.output} - {name for name, _ in outputs}
     graph = helper.make_graph(
         nodes,
@@ -261,6 +261,15 @@ def _live(nodes: Sequence[Any], outputs: Sequence[str]) -> list[Any]:
     kept = []
     for node in reversed(nodes):
         if needed.intersection(node.output):
-            needed.update(node.input)
+            needed.update(_reads(node))
             kept.append(node)
     return kept[::-1]
+
+
+def _reads(node: Any) -> Iterator[str]:
+    """The values that a node reads, and the nodes of its graphs."""
+    yield from node.input
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            for inner in graph.node:
+                yield from _reads(inner)

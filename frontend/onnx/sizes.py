@@ -15,8 +15,11 @@ Key = TypeVar("Key")
 
 DIVISORS = (2, 3, 4, 5, 6, 7, 8, 16, 32, 64)
 
-MOST_SUMMED = 12
-"""The number of known sizes among which sums of two or three are looked for."""
+MOST = {1: 10_000, 2: 24, 3: 10}
+"""How many known sizes are looked at for products of one, two and three."""
+
+MOST_SUMMED = 10
+"""How many are looked at for sums, and for numbers."""
 
 Term = tuple[int, tuple[Varying, ...]]
 """(factor, sizes): their product."""
@@ -76,8 +79,8 @@ def express(goal: Varying, known: Sequence[Varying]) -> Expression | None:
 
 
 def _products(known: Sequence[Varying]) -> Iterator[tuple[Varying, ...]]:
-    for count in (1, 2, 3):
-        yield from itertools.combinations_with_replacement(known, count)
+    for count, most in MOST.items():
+        yield from itertools.combinations_with_replacement(known[:most], count)
 
 
 def _product(terms: Sequence[Varying]) -> tuple[int, ...]:
@@ -101,7 +104,7 @@ def _quotient(goal: Varying, known: Sequence[Varying]) -> Expression | None:
     """(a t + b) // d, or (a t + b) % m."""
     for term in known:
         for divisor in DIVISORS:
-            for factor in (1, *range(2, min(divisor, 8))):
+            for factor in range(1, 8):
                 # All offsets from `low` to `high` are right.
                 low = max(g * divisor - factor * t for t, g in zip(term, goal, strict=True))
                 high = min(g * divisor - factor * t for t, g in zip(term, goal, strict=True))
@@ -197,6 +200,7 @@ ROUNDING = 4e-7
 
 def express_number(values: Sequence[float], known: Sequence[Varying]) -> Ratio | None:
     """The simplest quotient of sizes, or function of one, that is each recording's number."""
+    known = known[:MOST_SUMMED]
     for functions, back in _INVERSES.items():
         found = _ratio([back(v) for v in values], known)
         if found is not None:

@@ -386,7 +386,7 @@ def functions() -> Iterator[Case]:
     yield "RNN relu", _of(nn.RNN(5, 6, nonlinearity="relu"), (7, 3, 5))
     yield "LSTM projected", _of(nn.LSTM(5, 6, proj_size=3), (7, 3, 5))
     yield "LSTM with states", _of(
-        nn.LSTM(5, 6), (7, 3, 5), (tw.randn(1, 3, 6), tw.randn(1, 3, 6))
+        nn.LSTM(5, 6), (7, 3, 5), [tw.randn(1, 3, 6), tw.randn(1, 3, 6)]
     )
     yield "GRU with states", _of(nn.GRU(5, 6), (7, 3, 5), (1, 3, 6))
     yield "batch_norm of the batch", _of(lambda x: F.batch_norm(x, None, None, training=True), image)

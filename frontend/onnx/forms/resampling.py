@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.ir.dtype import float32, int64
+
 from ...nn.functional.grids import grid_sample_of
 from ...nn.functional.resampling import interpolated, interpolated_smoothly
-from ..align import Extent, Traced, Varying
+from ..align import Extent, Traced, Varying, across
 from ..exporter import Exporter, whole
+from .movement import arange
 
 
 @whole(interpolated, interpolated_smoothly)
@@ -26,7 +29,10 @@ def _resize(e: Exporter, t: Traced, x: str) -> str | None:
         return None
     factors = _factors(t, sizes, scales)
     if nearest and (factors is None or not all(map(_is_exact, factors))):
-        return None  # the places where Resize reads would be rounded otherwise than ours
+        # The places where Resize reads would be rounded otherwise than ours.
+        for axis, (size, scale) in enumerate(zip(sizes, scales, strict=True), 2):
+            x = _taken(e, x, axis, (t.operands[0].shape[axis], size), scale, mode != "nearest")
+        return x
     options: dict[str, Any] = {
         "mode": "nearest" if nearest else "cubic" if mode == "bicubic" else "linear",
         "coordinate_transformation_mode": "align_corners"
@@ -40,7 +46,7 @@ def _resize(e: Exporter, t: Traced, x: str) -> str | None:
     if mode == "bicubic":
         options["cubic_coeff_a"] = -0.5 if smooth else -0.75
     if smooth:
-        options["antialias"] = 1
+        options |= {"antialias": 1, "exclude_outside": 1}
     if factors is not None and not aligned:
         lead = np.ones(2, np.float32)
         array = np.concatenate([lead, np.array(factors, np.float32)])
@@ -50,6 +56,19 @@ def _resize(e: Exporter, t: Traced, x: str) -> str | None:
     lead_sizes = e.add("Shape", x, start=0, end=2)
     target = e.add("Concat", lead_sizes, e.ints(sizes), axis=0)
     return e.add("Resize", x, "", "", target, **options)
+
+
+def _taken(
+    e: Exporter, x: str, axis: int, sizes: tuple[Extent, Extent], scale: Any, centred: bool
+) -> str:
+    """x with the elements along `axis` that are nearest to `scale` times each place."""
+    before, after = sizes
+    place = e.cast(arange(e, after), float32)
+    if centred:
+        place = e.add("Add", place, e.number(0.5, float32))
+    place = e.cast(e.add("Floor", e.add("Mul", place, e.number(scale, float32))), int64)
+    last = e.number(across(lambda n: n - 1, before), int64)
+    return e.add("Gather", x, e.add("Min", place, last), axis=axis)
 
 
 def _factors(t: Traced, sizes: Sequence[Extent], scales: Sequence[Any]) -> list[float] | None:

@@ -317,7 +317,7 @@ def test_a_graph_that_depends_on_a_size() -> None:
 
 def test_a_size_that_is_no_formula() -> None:
     def f(x: Any) -> Any:
-        return x.sum(0, keepdim=True).expand(x.shape[0] ** 2 % 7 + 1, 3)
+        return x.sum(0, keepdim=True).expand(x.shape[0] ** 3 % 11 + 1, 3)
 
     with pytest.raises(
         OnnxExporterError, match=r"expand at test_onnx.py:\d+ .*x_dynamic_axes_1 = 8"
