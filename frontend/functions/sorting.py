@@ -12,7 +12,6 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
-from tilewright.ir.op import REGISTRY
 from tilewright.ir.shape import normalize_axis
 
 from .. import return_types
@@ -75,17 +74,13 @@ def _running(index_of: Any) -> Any:
 _cummax, _cummin = _running(ops.cummax_index), _running(ops.cummin_index)
 
 
-@public(
-    "cummax", _cummax
-)
+@public("cummax", _cummax)
 def cummax(input: Tensor, dim: int, *, out: Sequence[Tensor] | None = None) -> Indexed:
     """The largest element so far along `dim`, and its position."""
     return into(out, return_types.cummax(*record(_cummax, input, operator.index(dim))))
 
 
-@public(
-    "cummin", _cummin
-)
+@public("cummin", _cummin)
 def cummin(input: Tensor, dim: int, *, out: Sequence[Tensor] | None = None) -> Indexed:
     """The smallest element so far along `dim`, and its position."""
     return into(out, return_types.cummin(*record(_cummin, input, operator.index(dim))))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind
 from tilewright.runtime import devices
@@ -114,8 +115,9 @@ class Call:
     def _refuse(self) -> Exception:
         return self.error(
             "export: the model looks at a value while it is recorded (a branch on a tensor, "
-            ".item(), print), so its graph depends on the data; replace it, for example by "
-            "torch.where"
+            f".item(), print), so its graph depends on the data{at_user_line()}. Two ways out: "
+            "compute both sides and choose with torch.where; or decide before the export, by a "
+            "number or an attribute that isn't a tensor"
         )
 
     def _state_names(self) -> dict[int, str]:
@@ -226,6 +228,27 @@ def eval_mode(model: Any) -> Iterator[None]:
     finally:
         for module, training in zip(modules, before, strict=True):
             module.training = training
+
+
+@contextmanager
+def own_buffers(module: Any) -> Iterator[None]:
+    """The block in which a module has copies of its buffers, which it may write to."""
+    modules = module.modules() if hasattr(module, "modules") else ()
+    before = [(m, dict(m._buffers)) for m in modules]
+    copies: dict[int, Any] = {}
+    with recording.grad_mode(False):
+        for m, buffers in before:
+            for name, value in buffers.items():
+                if value is not None:
+                    if id(value) not in copies:
+                        copies[id(value)] = value.detach().clone()
+                    m._buffers[name] = copies[id(value)]
+    try:
+        yield
+    finally:
+        for m, buffers in before:
+            m._buffers.clear()
+            m._buffers.update(buffers)
 
 
 @contextmanager

@@ -178,9 +178,7 @@ def _as_one_op(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         below = {n.operands[0].op for n in nodes if n.op is op}
         if below == {n.op for n in others}:
             more = next(n.operands[1:] for n in nodes if n.op is op)  # the fill value of a pad
-            return tuple(
-                n if n.op is op else intern(op, (n, *more), _WHOLE[op](n)) for n in nodes
-            )
+            return tuple(n if n.op is op else intern(op, (n, *more), _WHOLE[op](n)) for n in nodes)
     return nodes
 
 

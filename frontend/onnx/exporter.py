@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,9 +78,14 @@ class Exporter:
         self.opset = opset
         self.alignment = Alignment(lambda i, n: recordings[i].sources[n.attrs[0]])
         self.nodes: list[Any] = []
+        self.paths: list[str] = []  # of the modules of `nodes`
+        self.scopes: Mapping[Node, str] = {}  # the module of each node of the first recording
         self.initializers: dict[str, np.ndarray] = {}
         self.types: dict[str, tuple[DType, tuple[Extent, ...]]] = {}
         self.symbols: dict[Varying, str] = {}  # sizes that the user named
+        self.translations: Mapping[Any, Form] = {}  # the user's forms of calls that stay whole
+        self.domains: dict[str, int] = {}  # operator sets beside ONNX's own, with their versions
+        self.functions: dict[tuple[str, str], Any] = {}  # (domain, name) -> function of the model
         self._values: dict[Traced, str] = {}
         self._taken: set[str] = set(inputs.values())
         self._constants: dict[Any, str] = {}
@@ -159,7 +164,8 @@ class Exporter:
         inputs = [self._values[o] for o in t.operands]
         made: str | None = None
         if op is whole_call:
-            made = WHOLE_FORMS[t.attrs[0]](self, t, *inputs)
+            build = t.nodes[0].attrs[0]
+            made = self.translations.get(build, WHOLE_FORMS.get(build))(self, t, *inputs)
         elif op in FORMS:
             made = FORMS[op](self, t, *inputs)
         elif callable(op.onnx):
@@ -202,7 +208,9 @@ class Exporter:
             return self.cast(counted, dtype)
         found = express_number([float(v) for v in values], list(self._dims))
         if found is None:
-            where = "" if self._at is None else f", used at {format_location(self._at.nodes[0].loc)}"
+            where = (
+                "" if self._at is None else f", used at {format_location(self._at.nodes[0].loc)}"
+            )
             raise SizeUnknown(
                 "export: a number in the graph depends on the sizes of dynamic axes in a way that "
                 f"can't be expressed: it is {' or '.join(map(str, dict.fromkeys(values)))}{where}"
@@ -289,6 +297,7 @@ class Exporter:
             file, line = self._at.nodes[0].loc
             node.doc_string = f"{self._at.op.name} at {file}:{line}"
         self.nodes.append(node)
+        self.paths.append(self._path())
         self._made[key] = names
         return names
 
@@ -317,10 +326,18 @@ class Exporter:
         return name
 
     def _node_name(self, op_type: str, inputs: Sequence[str]) -> str:
-        """A node's name with the module of its parameters: `layers.0.weight` → layers.0/Gemm."""
+        """A node's name with its module, or with that of its parameters: layers.0/Gemm."""
+        path = self._path()
+        if path:
+            return self.fresh(f"{path}/{op_type}")
         owners = [i.rpartition(".")[0] for i in inputs if i in self.initializers]
         owners = [o for o in owners if o]
         return self.fresh(f"{owners[0]}/{op_type}" if owners else op_type)
+
+    def _path(self) -> str:
+        """The path of the module in which what is converted was recorded."""
+        found = (self.scopes.get(t.nodes[0]) for t in reversed(self._active))
+        return next((path for path in found if path is not None), "")
 
     def constant(self, array: Any, dtype: DType | None = None) -> str:
         """An initializer holding `array`."""

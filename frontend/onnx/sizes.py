@@ -110,7 +110,9 @@ def _quotient(goal: Varying, known: Sequence[Varying]) -> Expression | None:
                 high = min(g * divisor - factor * t for t, g in zip(term, goal, strict=True))
                 high += divisor - 1
                 if low <= high and math.gcd(factor, divisor) == 1:
-                    usual = (o for o in (0, divisor - 1, factor * (divisor - 1)) if low <= o <= high)
+                    usual = (
+                        o for o in (0, divisor - 1, factor * (divisor - 1)) if low <= o <= high
+                    )
                     offset = next(usual, min(range(low, high + 1), key=abs))
                     return Expression(((factor, (term,)),), offset, divisor)
     most = max(goal)
@@ -267,7 +269,9 @@ def _varied(chosen: Mapping[Key, Sequence[int]]) -> list[dict[Key, int]]:
         out += [{**base, key: value} for value in dict.fromkeys(values[1:-1])]
     # All together, each at another place of its list.
     for shift in (0, 1):
-        out.append({k: c[1 + (i + shift) % (len(c) - 2)] for i, (k, c) in enumerate(chosen.items())})
+        out.append(
+            {k: c[1 + (i + shift) % (len(c) - 2)] for i, (k, c) in enumerate(chosen.items())}
+        )
     return out
 
 

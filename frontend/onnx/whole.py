@@ -7,7 +7,8 @@ of the op `whole_call`, whose decomposition that is; a form for the builder (`fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tilewright.ir import node as graph
@@ -56,6 +57,7 @@ def call_nodes(build: Callable[..., Any], *args: Any) -> Any:
     return tuple(whole_call(*operands, build, arguments, i) for i in range(len(made)))
 
 
+@functools.cache
 def _standing(build: Callable[..., Any]) -> Callable[..., Any]:
     def stand_in(*args: Any) -> Any:
         return call_nodes(build, *args)
@@ -92,10 +94,14 @@ def keep_whole(build: Callable[..., Any]) -> None:
     WHOLE.setdefault(build, _standing(build))
 
 
-def stand_ins(counts: Counts) -> Mapping[Any, Callable[..., Any]]:
-    """What `recording.standing_in` takes for one recording."""
+def stand_ins(
+    counts: Counts, translated: Iterable[Callable[..., Any]] = ()
+) -> Mapping[Any, Callable[..., Any]]:
+    """What `recording.standing_in` takes for one recording. translated: more builders whose calls
+    stay whole."""
     return {
         **WHOLE,
+        **{build: _standing(build) for build in translated},
         positions_of: counts.standing(positions_of),
         distinct_of: counts.standing(distinct_of),
         linspace_of: linspace_of,

@@ -154,7 +154,7 @@ class Clock:
     differentiated = stepped = False
     effects = 0
     casts: Casts | None = None
-    stand_ins: Mapping[Any, Callable[..., Any]] = {}  # noqa: RUF012 -- replaced, never changed
+    stand_ins: Mapping[Any, Callable[..., Any]] = {}
 
 
 clock = Clock()

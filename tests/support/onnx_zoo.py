@@ -369,7 +369,11 @@ class Llama(nn.Module):
 
     def __init__(self, width: int = 16, heads: int = 4, groups: int = 2) -> None:
         super().__init__()
-        self.tokens, self.norm1, self.norm2 = nn.Embedding(30, width), nn.RMSNorm(width), nn.RMSNorm(width)
+        self.tokens, self.norm1, self.norm2 = (
+            nn.Embedding(30, width),
+            nn.RMSNorm(width),
+            nn.RMSNorm(width),
+        )
         self.each = width // heads
         self.heads, self.groups = heads, groups
         self.q = nn.Linear(width, width, bias=False)

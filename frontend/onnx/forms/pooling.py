@@ -46,7 +46,10 @@ def _pads(
     sizes = t.operands[0].shape[t.rank - len(kernel) :]
     for size, (first, last), *how in zip(sizes, padding, kernel, stride, dilation, strict=True):
         k, s, d = how
-        if across(lambda n, k=k, s=s, p=first, d=d: pool_padding(n, k, s, p, d, True)[1], size) != last:
+        if (
+            across(lambda n, k=k, s=s, p=first, d=d: pool_padding(n, k, s, p, d, True)[1], size)
+            != last
+        ):
             return {"pads": e.static(t, "padding", [*low, *(p[1] for p in padding)])}
     return {"pads": [*low, *low], "ceil_mode": 1}
 

@@ -93,9 +93,7 @@ def _is_plain(t: Traced, axis: int, scales: Sequence[Any]) -> bool:
     after = _each(t.shape[2 + axis], t)
     scale = scales[axis]
     each = scale if isinstance(scale, tuple) else [scale] * len(before)
-    return all(
-        abs(s * a - b) < 1e-6 * b for s, a, b in zip(each, after, before, strict=True)
-    )
+    return all(abs(s * a - b) < 1e-6 * b for s, a, b in zip(each, after, before, strict=True))
 
 
 def _each(size: Extent, t: Traced) -> Sequence[int]:

@@ -269,7 +269,7 @@ def test_files(tmp_path: Any) -> None:
     stream = io.BytesIO()
     export(model, x, stream)
     path = tmp_path / "model.onnx"
-    program = export(model, x, path)
+    program = export(model, x, path, external_data=False)
     assert path.read_bytes() == stream.getvalue() == program.model_proto.SerializeToString()
     onnx.checker.check_model(str(path), full_check=True)
     assert "1 nodes" in repr(program)
