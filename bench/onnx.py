@@ -21,6 +21,10 @@ import models
 import numpy as np
 import timing
 
+# This file has the name of a package that it needs.
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:] = [p for p in sys.path if os.path.abspath(p or os.curdir) != HERE]
+
 COLUMNS = ("model", "loaded", "module", "onnxruntime", "torch", "of onnxruntime", "of torch")
 
 

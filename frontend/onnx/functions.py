@@ -23,9 +23,9 @@ def grouped(
 ) -> list[Any]:
     """The nodes, those of each chosen module replaced by a call of its function.
 
-    modules: by their paths. which: whether all modules become functions, or the classes of those that do. Modules of one
-    class with equal bodies share a function. The nodes of a module stay as they are if other nodes
-    stand between them.
+    modules: by their paths. which: whether all of them become functions, or the classes of those
+    that do. Modules of one class with equal bodies share a function. The nodes of a module stay as
+    they are if other nodes stand between them.
     """
     classes = (object,) if isinstance(which, bool) else tuple(which)
     chosen = {path: m for path, m in modules.items() if path and isinstance(m, classes)}

@@ -48,7 +48,7 @@ def arrays_of(tensors: Sequence[Any]) -> list[np.ndarray]:
 
 
 def has_no_kernel(error: Exception) -> bool:
-    """Whether onnxruntime refused a valid model because it lacks an operator, a type or an opset."""
+    """Whether onnxruntime refused a valid model for want of an operator, a type or an opset."""
     text = str(error)
     return any(
         each in text

@@ -27,7 +27,10 @@ Term = tuple[int, tuple[Varying, ...]]
 
 @dataclass(frozen=True)
 class Expression:
-    """((the sum of `terms` + offset) // divisor % modulus) * scale + shift; no modulus if it is 0."""
+    """((the sum of `terms` + offset) // divisor % modulus) * scale + shift.
+
+    A modulus of 0 is none.
+    """
 
     terms: tuple[Term, ...]
     offset: int = 0

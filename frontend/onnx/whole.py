@@ -1,8 +1,8 @@
-"""Calls that stay one node in a recording for ONNX, because ONNX has an operator for the whole call,
-or because the size of the result is data.
+"""Calls that stay one node in a recording for ONNX: ONNX has an operator for the whole call, or the
+size of the result is data.
 
 Outside of exports such a call is recorded as what it consists of. Inside, a stand-in makes a node
-of the op `whole_call`, whose decomposition that is; a form for the builder (`forms`) is asked first.
+of the op `whole_call`, whose decomposition that is. A form for the builder (`forms`) comes first.
 """
 
 from __future__ import annotations

@@ -278,7 +278,7 @@ class Detector(nn.Module):
 
     def forward(self, image: Any) -> Any:
         x = F.silu(self.stem(image))
-        n, _, h, w = x.shape
+        h, w = x.shape[2:]
         rows, columns = tw.meshgrid(tw.arange(h), tw.arange(w), indexing="ij")
         centres = (tw.stack([columns, rows], 0) + 0.5) * 4.0
         boxes = self.boxes(x)
