@@ -94,6 +94,7 @@ class Exporter:
         self._extents: dict[Varying, str] = {}
         self._folded: dict[Traced, bool] = {}
         self.results: list[Traced] = []
+        self._leaves: Sequence[str] | None = None  # names of the leaves of a step of a loop
         self._users: collections.Counter[Traced] | None = None
         self._active: list[Traced] = []  # nodes being converted, innermost last
 
@@ -165,7 +166,8 @@ class Exporter:
         made: str | None = None
         if op is whole_call:
             build = t.nodes[0].attrs[0]
-            made = self.translations.get(build, WHOLE_FORMS.get(build))(self, t, *inputs)
+            form_of = self.translations.get(build) or WHOLE_FORMS[build]
+            made = form_of(self, t, *inputs)
         elif op in FORMS:
             made = FORMS[op](self, t, *inputs)
         elif callable(op.onnx):
@@ -182,6 +184,8 @@ class Exporter:
 
     def _leaf(self, t: Traced) -> str:
         place = t.nodes[0].attrs[0]
+        if self._leaves is not None:
+            return self._leaves[place]
         if t.op is ops.scalar:
             return self.constant(np.asarray(self.recordings[0].scalars[place], t.dtype.np))
         source = self.recordings[0].sources[place]
@@ -300,6 +304,31 @@ class Exporter:
         self.paths.append(self._path())
         self._made[key] = names
         return names
+
+    def step(
+        self, steps: Sequence[tuple[tuple[Node, ...], tuple[Node, ...]]], leaves: Sequence[str]
+    ) -> tuple[list[Any], list[str]]:
+        """The nodes and the results of one step of a loop, for a graph inside this one.
+
+        steps: the step's leaves and results in each recording. leaves: their names; those of values
+        outside may be among them.
+        """
+        before = {name: getattr(self, name) for name in _OF_A_GRAPH}
+        known = dict(self.types)
+        alignment = Alignment(lambda _, node: node.attrs[0])
+        own = {"alignment": alignment, "_leaves": leaves, "_dims": dict(self._dims), "_users": None}
+        fresh = {n: own[n] if n in own else type(value)() for n, value in before.items()}
+        try:
+            for name, value in fresh.items():
+                setattr(self, name, value)
+            traced = [alignment.trace(each) for each in zip(*(r for _, r in steps), strict=True)]
+            self.results = list(traced)
+            names = [self.value(t) for t in traced]
+            return self.nodes, names
+        finally:
+            for name, value in before.items():
+                setattr(self, name, value)
+            self.types = known
 
     def made_by(self, value: str) -> dict[str, Any]:
         """The attributes of the node that made `value`."""
@@ -468,6 +497,13 @@ class Exporter:
             f"export: the {what}{where} depends on the size of a dynamic axis, and ONNX wants a "
             "number there"
         )
+
+
+_OF_A_GRAPH = (
+    "alignment", "nodes", "paths", "results", "_values", "_made", "_dims", "_extents", "_folded",
+    "_users", "_leaves",
+)  # fmt: skip
+"""The attributes that belong to the graph that is being written: the model, or a loop's step."""
 
 
 def _counts(shape: Sequence[Extent], recordings: int) -> tuple[int, ...]:

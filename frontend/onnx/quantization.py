@@ -202,9 +202,7 @@ class _Quantization:
 
     def _initializer(self, stem: str, array: np.ndarray) -> str:
         name = self._fresh(stem)
-        self.weights[name] = self.onnx.numpy_helper.from_array(np.ascontiguousarray(array), name)
-        if not array.shape:
-            self.weights[name] = self.onnx.numpy_helper.from_array(np.asarray(array), name)
+        self.weights[name] = self.onnx.numpy_helper.from_array(np.array(array, order="C"), name)
         return name
 
     def _scale(self, name: str) -> tuple[np.float32, int]:
@@ -217,8 +215,8 @@ class _Quantization:
         """The value in 8 bits and back."""
         if name not in self.done:
             scale, zero = self._scale(name)
-            scale_name = self._initializer(f"{name}.scale", np.float32(scale))
-            zero_name = self._initializer(f"{name}.zero_point", np.int8(zero))
+            scale_name = self._initializer(f"{name}.scale", np.array(scale, np.float32))
+            zero_name = self._initializer(f"{name}.zero_point", np.array(zero, np.int8))
             narrow, back = self._fresh(f"{name}.quantized"), self._fresh(f"{name}.dequantized")
             make = self.onnx.helper.make_node
             self.pairs[name] = [

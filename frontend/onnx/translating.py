@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.ir.op import REGISTRY
+
 from ..functions.call import DECLARED
 from ..recording.builders import all_facts
 from .align import Traced
@@ -72,7 +74,8 @@ def _builders(operator: Any) -> list[Any]:
         return []
     name = getattr(operator, "name", None) or getattr(operator, "__name__", "")
     plain = str(name() if callable(name) else name).rpartition("::")[2].split(".")[0]
-    return [build for build, facts in all_facts() if plain and facts.name == plain]
+    found = [build for build, facts in all_facts() if plain and facts.name == plain]
+    return found + [op for op in [REGISTRY.get(plain)] if op is not None]
 
 
 def _form(function: Any) -> Form:

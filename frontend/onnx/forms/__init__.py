@@ -12,6 +12,7 @@ def register() -> None:
         fused,
         gather,
         linear,
+        loop,
         movement,
         normalization,
         pooling,
