@@ -484,14 +484,8 @@ GROUPS: dict[str, Callable[[], Iterator[Case]]] = {
     "models": models,
 }
 
-_LOOP = "the loop is written step by step, so the number of steps is fixed"
-
 EXCEPTIONS = {
-    "CTCLoss 0": _LOOP,
     "CTCLoss 1": "the lengths are tensors, and the loss reads them",
-    "CTCLoss 2": _LOOP,
-    "LSTM 2": f"a projected state, which ONNX's LSTM hasn't: {_LOOP}",
-    "LSTM projected": f"a projected state, which ONNX's LSTM hasn't: {_LOOP}",
     "diagonal": "the end of the diagonal depends on the smaller of two sizes",
     "trace": "the end of the diagonal depends on the smaller of two sizes",
     "searchsorted": "the number of steps of the search depends on the size",
