@@ -173,5 +173,6 @@ def __getattr__(name: str) -> Any:
     if name == "ExportableModule":
         from .exportable import ExportableModule
 
+        ExportableModule._export = staticmethod(export)
         return ExportableModule
     raise AttributeError(f"tilewright.onnx has no {name!r}")

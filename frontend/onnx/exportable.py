@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 from ..nn import Module
 from .program import ONNXProgram
@@ -12,6 +12,9 @@ from .program import ONNXProgram
 class ExportableModule(Module):
     """A module with example arguments, names and dynamic sizes of its own: `to_onnx()` exports it,
     and so does torch.onnx.export without arguments."""
+
+    _export: ClassVar[Callable[..., ONNXProgram]]
+    """torch.onnx.export, which the package sets."""
 
     def example_arguments(self) -> tuple[tuple[Any, ...], dict[str, Any] | None]:
         """Example arguments of `forward`, by position and by keyword."""
@@ -33,6 +36,4 @@ class ExportableModule(Module):
 
     def to_onnx(self, **kwargs: Any) -> ONNXProgram:
         """Export the module. kwargs: options of torch.onnx.export."""
-        from . import export
-
-        return export(self, **kwargs)
+        return self._export(self, **kwargs)

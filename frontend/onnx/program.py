@@ -175,7 +175,10 @@ class ONNXProgram:
         """The program with weights and activations of 8 bits: see `quantization.quantize`."""
         from .quantization import quantize
 
-        return quantize(self, samples, **options)
+        def feed(sample: Any) -> dict[str, np.ndarray]:
+            return self._feed(sample if isinstance(sample, (tuple, list)) else (sample,), {})
+
+        return ONNXProgram(quantize(self.model_proto, feed, samples, **options))
 
     def __repr__(self) -> str:
         graph = self.model_proto.graph

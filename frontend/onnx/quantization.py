@@ -8,15 +8,16 @@ activations have one scale and a zero point, from their ranges over samples.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from .folding import fold, fold_batch_norms
 from .package import require_onnx
-from .program import ONNXProgram
 from .session import session_of
+
+Feed = Callable[[Any], dict[str, np.ndarray]]
 
 OPERATORS = ("Conv", "Gemm", "MatMul")
 _FOLLOWERS = frozenset({"Relu", "Clip"})
@@ -24,28 +25,29 @@ _FOLLOWERS = frozenset({"Relu", "Clip"})
 
 
 def quantize(
-    program: ONNXProgram,
+    model_proto: Any,
+    feed: Feed,
     samples: Iterable[Any],
     *,
     operators: Sequence[str] = OPERATORS,
     per_channel: bool = True,
     percentile: float = 100.0,
-) -> ONNXProgram:
-    """A program whose convolutions and products with weights are on int8.
+) -> Any:
+    """A copy of a ModelProto whose convolutions and products with weights are on int8.
 
-    samples: arguments of calls of the program, each a tensor or a tuple: their activations give the
-        ranges. operators: the kinds of nodes. per_channel: whether weights have a scale for each
+    feed: the model's inputs for a sample. samples: arguments of calls of the program, each a tensor
+        or a tuple: their activations give the ranges. operators: the kinds of nodes. per_channel: whether weights have a scale for each
         channel. percentile: which part of a sample's elements the range holds; 100 for all.
 
     Raises ValueError without samples, or if nothing can be quantized.
     """
     onnx = require_onnx()
-    if program.model_proto.functions:
+    if model_proto.functions:
         raise ValueError(
             "quantized: the program has functions; export it without export_modules_as_functions"
         )
     proto = onnx.ModelProto()
-    proto.CopyFrom(program.model_proto)
+    proto.CopyFrom(model_proto)
     fold_batch_norms(proto)
     fold(proto)
     work = _Quantization(onnx, proto, operators, per_channel)
@@ -54,28 +56,27 @@ def quantize(
         raise ValueError(
             f"quantized: the program has no {', '.join(operators)} with float32 weights"
         )
-    plain = ONNXProgram(proto)
-    work.ranges = _ranges(plain, samples, work.activations(chosen), percentile)
+    given = (feed(sample) for sample in samples)
+    work.ranges = _ranges(proto, given, work.activations(chosen), percentile)
     work.run(chosen)
     onnx.checker.check_model(proto, full_check=True)
-    return ONNXProgram(proto)
+    return proto
 
 
 def _ranges(
-    program: ONNXProgram, samples: Iterable[Any], names: Sequence[str], percentile: float
+    proto: Any, feeds: Iterable[dict[str, np.ndarray]], names: Sequence[str], percentile: float
 ) -> dict[str, tuple[float, float]]:
     """The least and the largest element of each value over all samples."""
     onnx = require_onnx()
     watched = onnx.ModelProto()
-    watched.CopyFrom(program.model_proto)
+    watched.CopyFrom(proto)
     inputs = {i.name for i in watched.graph.input}
     made = [n for n in names if n not in inputs]
     known = {o.name for o in watched.graph.output}
     watched.graph.output.extend(onnx.ValueInfoProto(name=n) for n in made if n not in known)
     session = session_of(watched, "quantizing an ONNX program")
     found: dict[str, tuple[float, float]] = {}
-    for sample in samples:
-        feed = program._feed(sample if isinstance(sample, (tuple, list)) else (sample,), {})
+    for feed in feeds:
         values = dict(zip(made, session.run(made, feed), strict=True))
         values |= {n: feed[n] for n in names if n in inputs}
         for name, array in values.items():
