@@ -36,8 +36,9 @@ def quantize(
     """A copy of a ModelProto whose convolutions and products with weights are on int8.
 
     feed: the model's inputs for a sample. samples: arguments of calls of the program, each a tensor
-        or a tuple: their activations give the ranges. operators: the kinds of nodes. per_channel: whether weights have a scale for each
-        channel. percentile: which part of a sample's elements the range holds; 100 for all.
+        or a tuple: their activations give the ranges. operators: the kinds of nodes. per_channel:
+        whether weights have a scale for each channel. percentile: which part of a sample's elements
+        the range holds; 100 for all.
 
     Raises ValueError without samples, or if nothing can be quantized.
     """
