@@ -118,6 +118,77 @@ def resnet18(torch: Any, *, classes: int = 10) -> Any:
     )
 
 
+def resnet50(torch: Any, *, classes: int = 1000) -> Any:
+    """ResNet-50 (He et al., arXiv 1512.03385) for images of 3 x 224 x 224, with the stride in the
+    3x3 convolutions."""
+    nn = torch.nn
+
+    class Bottleneck(nn.Module):
+        def __init__(self, inputs: int, width: int, stride: int) -> None:
+            super().__init__()
+            outputs = 4 * width
+            self.conv1, self.bn1 = nn.Conv2d(inputs, width, 1, bias=False), nn.BatchNorm2d(width)
+            self.conv2 = nn.Conv2d(width, width, 3, stride, 1, bias=False)
+            self.bn2 = nn.BatchNorm2d(width)
+            self.conv3, self.bn3 = nn.Conv2d(width, outputs, 1, bias=False), nn.BatchNorm2d(outputs)
+            self.relu = nn.ReLU(inplace=True)
+            self.downsample = None
+            if stride != 1 or inputs != outputs:
+                self.downsample = nn.Sequential(
+                    nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
+                )
+
+        def forward(self, x: Any) -> Any:
+            y = self.relu(self.bn1(self.conv1(x)))
+            y = self.relu(self.bn2(self.conv2(y)))
+            y = self.bn3(self.conv3(y))
+            y += x if self.downsample is None else self.downsample(x)
+            return self.relu(y)
+
+    stem = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True)]
+    blocks, inputs = [], 64
+    for width, count, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
+        for i in range(count):
+            blocks.append(Bottleneck(inputs, width, 1 if i else stride))
+            inputs = 4 * width
+    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes)]
+    return nn.Sequential(*stem, nn.MaxPool2d(3, 2, 1), *blocks, *head)
+
+
+def decoder(torch: Any, *, layers: int, heads: int, width: int, context: int, vocab: int) -> Any:
+    """A GPT for inference: logits of tokens[batch, time], with time up to `context`."""
+    nn, functional = torch.nn, torch.nn.functional
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+        def forward(self, x: Any) -> Any:
+            batch, time, _ = x.shape
+            parts = self.qkv(self.norm1(x)).view(batch, time, 3, heads, width // heads)
+            q, k, v = parts.permute(2, 0, 3, 1, 4).unbind(0)
+            y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.out(y.transpose(1, 2).reshape(batch, time, width))
+            return x + self.down(functional.gelu(self.up(self.norm2(x))))
+
+    class Decoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.positions = nn.Embedding(vocab, width), nn.Embedding(context, width)
+            self.blocks = nn.Sequential(*[Block() for _ in range(layers)])
+            self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocab, bias=False)
+
+        def forward(self, tokens: Any) -> Any:
+            places = torch.arange(tokens.shape[1])
+            x = self.tokens(tokens) + self.positions(places)
+            return self.head(self.norm(self.blocks(x)))
+
+    return Decoder()
+
+
 def encoder(
     torch: Any, *, layers: int, heads: int, width: int, hidden: int, dropout: float = 0.1
 ) -> Any:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
+COMMAND_LINE = ("typer", "click")
+"""Packages that call ours for a user at the command line: their frames are not the user's."""
+
 # The directories of the installed package; a frame outside of them is the user's.
 _ROOTS: tuple[str, ...] = ()
 
@@ -14,8 +17,9 @@ def _package_roots() -> tuple[str, ...]:
     if not _ROOTS:
         package = sys.modules[__name__.split(".")[0]]
         roots = [os.path.dirname(os.path.abspath(package.__file__ or ""))]
-        for layer in ("ir", "codegen", "runtime"):
-            module = sys.modules.get(f"{package.__name__}.{layer}")
+        names = [f"{package.__name__}.{layer}" for layer in ("ir", "codegen", "runtime")]
+        for name in (*names, *COMMAND_LINE):
+            module = sys.modules.get(name)
             if module is not None and module.__file__:
                 roots.append(os.path.dirname(os.path.abspath(module.__file__)))
         _ROOTS = tuple(root + os.sep for root in roots)

@@ -187,7 +187,13 @@ def export(
             dynamic = _batch_axes(model, args)
         output.parent.mkdir(parents=True, exist_ok=True)
         program = onnx.export(
-            model, args, output, opset_version=opset, dynamic_axes=dynamic, verify=verify
+            model,
+            args,
+            output,
+            opset_version=opset,
+            dynamic_axes=dynamic,
+            verify=True if verify else None,
+            external_data=False,
         )
     graph = program.model_proto.graph
     _tell(output, [f"{_signature(graph.input)} -> {_signature(graph.output)}"])

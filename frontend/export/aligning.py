@@ -102,15 +102,21 @@ class _Alignment:
                 )
             last = [n for n in self.main.nodes if n.op == "placeholder"][-1]
             with self.main.inserting_after(last):
-                value: Any = found.factor
-                for term in found.terms:
-                    size = self._size(self.known[term])
-                    value = size if value == 1 else self._calculated(operator.mul, value, size)
-                if found.offset:
-                    value = self._calculated(operator.add, value, found.offset)
-                if found.divisor != 1:
-                    value = self._calculated(operator.floordiv, value, found.divisor)
-            self.formulas[goal] = value
+                total: Any = found.offset
+                for factor, sizes in found.terms:
+                    value: Any = factor
+                    for size in sizes:
+                        value = self._calculated(operator.mul, value, self._size(self.known[size]))
+                    total = self._calculated(operator.add, total, value)
+                for target, number in (
+                    (operator.floordiv, found.divisor),
+                    (operator.mod, found.modulus or None),
+                    (operator.mul, found.scale),
+                    (operator.add, found.shift),
+                ):
+                    if number is not None:
+                        total = self._calculated(target, total, number)
+            self.formulas[goal] = total
         return self.formulas[goal]
 
     def _size(self, place: Place) -> Node:
@@ -120,7 +126,13 @@ class _Alignment:
         made.meta["pure"] = True
         return made
 
-    def _calculated(self, target: Callable[..., Any], a: Any, b: Any) -> Node:
+    def _calculated(self, target: Callable[..., Any], a: Any, b: Any) -> Any:
+        """a node for `target(a, b)`, or the operand that it leaves unchanged."""
+        neutral = 0 if target is operator.add else 1
+        if b == neutral:
+            return a
+        if a == neutral and target in (operator.add, operator.mul):
+            return b
         made = self.main.call_function(target, (a, b))
         made.meta["pure"] = True
         return made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -240,28 +240,3 @@ def _leaves(arguments: Iterator[tuple[str, Any]]) -> Iterator[tuple[tuple[str, s
     for name, value in arguments:
         for path, leaf in tree_flatten_with_path(value)[0]:
             yield (name, keystr(path)), leaf
-
-
-def pairs(value: Any, shape: Any, name: str) -> Iterator[tuple[Any, Any]]:
-    """Each leaf of an argument with its entry of dynamic_shapes (None where there is none)."""
-    if isinstance(value, Handle) or not isinstance(value, (tuple, list, Mapping)):
-        yield value, shape
-        return
-    if shape is not None and not isinstance(shape, (tuple, list, Mapping)):
-        raise ValueError(
-            f"dynamic_shapes: {name} is a {type(value).__name__}, and its entry is {shape!r}: they "
-            "must have the same structure"
-        )
-    if shape is not None and len(shape) != len(value):
-        raise ValueError(
-            f"dynamic_shapes: {name} has {len(value)} parts, and its entry {len(shape)}"
-        )
-    keys: Any = value if isinstance(value, Mapping) else range(len(value))
-    for key in keys:
-        try:
-            part = None if shape is None else shape[key]
-        except KeyError:
-            raise ValueError(
-                f"dynamic_shapes: {name} has a key {key!r}, its entry hasn't"
-            ) from None
-        yield from pairs(value[key], part, f"{name}[{key!r}]")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -20,7 +19,8 @@ from ..fx.experimental.symbolic_shapes import (
 from ..fx.graph import Graph
 from ..fx.node import Node
 from ..fx.numbers import traced
-from ..inspection.tracing import named_arguments, resized
+from ..inspection.dynamic import axes, by_argument, pairs
+from ..inspection.tracing import named_arguments, own_buffers, resized
 from ..jit.tracing import skeleton
 from ..nn import Module
 from ..onnx.align import Varying
@@ -28,7 +28,7 @@ from ..onnx.sizes import probes
 from ..recording import Handle
 from ..utils._pytree import TreeSpec, tree_flatten, tree_flatten_with_path, tree_unflatten
 from .aligning import GraphsDiffer, Place, align
-from .dynamic_shapes import UNBOUNDED, Dim, DimHint, ShapesCollection, _Hint, pairs
+from .dynamic_shapes import UNBOUNDED, Dim, DimHint, ShapesCollection, _Hint
 
 Axis = tuple[int, int | None]
 """(number of the input, axis); no axis for a number."""
@@ -98,18 +98,7 @@ class Example:
         if shapes is None:
             return []
         arguments = self.arguments
-        if not isinstance(shapes, Mapping):
-            if len(shapes) != len(arguments):
-                raise ValueError(
-                    f"dynamic_shapes has {len(shapes)} entries for {len(arguments)} arguments"
-                )
-            shapes = {name: each for (name, _), each in zip(arguments, shapes, strict=True)}
-        unknown = sorted(set(shapes) - {name for name, _ in arguments})
-        if unknown:
-            raise ValueError(
-                f"dynamic_shapes names {unknown[0]!r}, which is no argument of the call: "
-                f"{', '.join(name for name, _ in arguments)}"
-            )
+        shapes = by_argument(shapes, [name for name, _ in arguments])
         numbers = {id(leaf): i for i, leaf in enumerate(self.leaves) if isinstance(leaf, Handle)}
         order = iter(range(len(self.leaves)))
         found: dict[str, Symbol] = {}
@@ -172,7 +161,7 @@ class Example:
                 leaves.append(fresh(new).requires_grad_(leaf.requires_grad))
             else:
                 leaves.append(sizes.get((i, None), leaf))
-        with _own_buffers(self.module):
+        with own_buffers(self.module):
             root = skeleton(self.module)
             watch = Watcher(root, True, GuardOnDataDependentSymNode, self.module)
             inputs: list[Node] = []
@@ -217,39 +206,8 @@ def _axes(leaf: Any, shape: Any, name: str) -> Iterator[tuple[int | None, Any, i
         if isinstance(leaf, int) and not isinstance(leaf, bool):
             yield None, shape, leaf
         return
-    if not isinstance(shape, (Mapping, tuple, list)):
-        raise ValueError(f"dynamic_shapes: the entry of {name} is {shape!r}, not a dict or tuple")
-    if not isinstance(shape, Mapping):
-        if len(shape) != leaf.dim():
-            raise ValueError(
-                f"dynamic_shapes: {name} has {leaf.dim()} dimensions, and its entry {len(shape)}"
-            )
-        shape = dict(enumerate(shape))
-    for axis, dim in shape.items():
-        if not isinstance(axis, int) or not -leaf.dim() <= axis < leaf.dim():
-            raise ValueError(f"dynamic_shapes: {axis!r} is no axis of {name}, {tuple(leaf.shape)}")
-        if dim is not None:
-            yield axis % leaf.dim(), dim, leaf.shape[axis]
-
-
-@contextmanager
-def _own_buffers(module: Module) -> Iterator[None]:
-    """The block in which a module has copies of its buffers, which it may write to."""
-    before = [(m, dict(m._buffers)) for m in module.modules()]
-    copies: dict[int, Any] = {}
-    with recording.grad_mode(False):
-        for m, buffers in before:
-            for name, value in buffers.items():
-                if value is not None:
-                    if id(value) not in copies:
-                        copies[id(value)] = value.detach().clone()
-                    m._buffers[name] = copies[id(value)]
-    try:
-        yield
-    finally:
-        for m, buffers in before:
-            m._buffers.clear()
-            m._buffers.update(buffers)
+    for axis, dim in axes(leaf, shape, name):
+        yield axis, dim, leaf.shape[axis]
 
 
 def generic(example: Example, symbols: list[Symbol]) -> tuple[Recorded, list[Symbol]]:

@@ -545,15 +545,28 @@ def linspace(
     """`steps` numbers evenly spaced from `start` to `end`, both included."""
     dtype = _computed("linspace", recording.named_dtype(_written(out, dtype)))
     steps = _count("linspace", "steps", steps)
-    line = _spaced(
-        _number("linspace", "start", start, dtype),
-        _number("linspace", "end", end, dtype),
-        steps,
-        dtype,
+    first, last = (
+        _number("linspace", what, given, dtype) for what, given in (("start", start), ("end", end))
     )
-    line = line.astype(dtype.np)
-    t = _upload(line, dtype, device_module.resolve(device))
+    if recording.stand_in(linspace_of) and dtype.is_floating_point:
+        t = recording.wrap(linspace_of(first, last, steps, dtype))
+    else:
+        line = _spaced(first, last, steps, dtype).astype(dtype.np)
+        t = _upload(line, dtype, device_module.resolve(device))
     return into(out, finished(t, requires_grad, pin_memory))
+
+
+def linspace_of(start: float, end: float, steps: int, dtype: DType) -> Node:
+    """The values of `linspace` as a graph, for recordings that are generic in sizes."""
+    place = ops.cast(ops.iota(steps), dtype)
+    return place * ((end - start) / max(steps - 1, 1)) + start
+
+
+def eye_of(rows: int, columns: int, dtype: DType) -> Node:
+    """The values of `eye` as a graph, for recordings that are generic in sizes."""
+    place = ops.reshape(ops.iota(rows), (rows, 1)), ops.reshape(ops.iota(columns), (1, columns))
+    shape = (rows, columns)
+    return ops.cast(ops.eq(*(ops.expand(p, shape) for p in place)), dtype)
 
 
 def logspace(
@@ -594,7 +607,10 @@ def eye(
     """The identity matrix of n rows and m columns."""
     dtype = _computed("eye", recording.named_dtype(_written(out, dtype)))
     n, m = _count("eye", "n", n), None if m is None else _count("eye", "m", m)
-    t = _upload(np.eye(n, m, dtype=dtype.np), dtype, device_module.resolve(device))
+    if recording.stand_in(eye_of):
+        t = recording.wrap(eye_of(n, n if m is None else m, dtype))
+    else:
+        t = _upload(np.eye(n, m, dtype=dtype.np), dtype, device_module.resolve(device))
     return into(out, finished(t, requires_grad, pin_memory))
 
 

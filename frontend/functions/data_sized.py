@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from tilewright.ir import dtype as dtypes
+from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
 from tilewright.ir.shape import normalize_axis
 
+from .. import recording
 from . import joining, shapes
 from .arguments import into
 from .call import public
@@ -70,6 +73,10 @@ def nonzero(input: Tensor, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]: ..
 def nonzero(input: Tensor, *, as_tuple: bool = False, out: Any = None) -> Any:
     """Positions of the nonzero elements, one a row; or one tensor for each dimension."""
     shape = input.shape or (1,)
+    if recording.stand_in(positions_of):
+        table = recorded(positions_of, input)
+        found = [table[:, axis] for axis in range(table.shape[1])]
+        return tuple(found) if as_tuple else table
     if _is_read(input):
         table = _nonzero(np.atleast_1d(input.detach()._array()))
         if not as_tuple:
@@ -85,6 +92,26 @@ def nonzero(input: Tensor, *, as_tuple: bool = False, out: Any = None) -> Any:
     if input.dim() == 0:
         return into(out, zeros(found[0].numel(), 0, dtype=dtypes.int64, device=input.device))
     return into(out, joining.stack(found, -1))
+
+
+def recorded(build: Any, input: Tensor) -> Any:
+    """The results of a call whose sizes are data, in a recording where sizes stand for any."""
+    stand_in: Any = recording.stand_in(build)
+    made = stand_in(recording.resolve(input))
+    return tuple(recording.wrap_all(made)) if isinstance(made, tuple) else recording.wrap(made)
+
+
+def positions_of(x: Node, count: int) -> Node:
+    """The type of `nonzero` of a tensor with `count` nonzero elements: int64 [count, rank]."""
+    return ops.expand(ops.constant(0, dtypes.int64), (count, x.rank))
+
+
+def distinct_of(x: Node, count: int) -> tuple[Node, Node, Node]:
+    """The types of the results of `unique` of a tensor with `count` distinct elements: these, the
+    number of each element's among them, and how often each is there."""
+    number = ops.constant(0, dtypes.int64)
+    values = ops.expand(ops.constant(0, x.dtype), (count,))
+    return values, ops.expand(number, x.shape), ops.expand(number, (count,))
 
 
 def _nonzero(array: np.ndarray) -> np.ndarray:
@@ -154,6 +181,8 @@ def unique(
     """The distinct elements (or slices along `dim`), in order."""
     if input.dtype is dtypes.complex32:
         raise NotImplementedError(f"\"unique\" not implemented for 'ComplexHalf'{at_user_line()}")
+    if dim is None and recording.stand_in(distinct_of):
+        return _chosen([*recorded(distinct_of, input)], return_inverse, return_counts)
     if dim is None and not _is_read(input):
         values, order = sort(shapes.reshape(input.detach(), -1))
         found = _runs(values)

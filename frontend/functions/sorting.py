@@ -12,14 +12,13 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
-from tilewright.ir.op import REGISTRY
 from tilewright.ir.shape import normalize_axis
 
 from .. import return_types
 from ..recording import Handle, record
 from . import joining
 from .arguments import as_handle, into
-from .call import public, without_operator
+from .call import public
 from .elementwise import ON_A_GPU
 from .promotion import to
 
@@ -55,7 +54,6 @@ def _cumprod(x: Node, dim: int, dtype: DType | None) -> Node:
     _cumprod,
     in_place=True,
     casts=ON_A_GPU,
-    unexportable=without_operator(REGISTRY["cumprod"]),
 )
 def cumprod(
     input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor | None = None
@@ -76,17 +74,13 @@ def _running(index_of: Any) -> Any:
 _cummax, _cummin = _running(ops.cummax_index), _running(ops.cummin_index)
 
 
-@public(
-    "cummax", _cummax, unexportable=without_operator(REGISTRY["cummax"], REGISTRY["cummax_index"])
-)
+@public("cummax", _cummax)
 def cummax(input: Tensor, dim: int, *, out: Sequence[Tensor] | None = None) -> Indexed:
     """The largest element so far along `dim`, and its position."""
     return into(out, return_types.cummax(*record(_cummax, input, operator.index(dim))))
 
 
-@public(
-    "cummin", _cummin, unexportable=without_operator(REGISTRY["cummin"], REGISTRY["cummin_index"])
-)
+@public("cummin", _cummin)
 def cummin(input: Tensor, dim: int, *, out: Sequence[Tensor] | None = None) -> Indexed:
     """The smallest element so far along `dim`, and its position."""
     return into(out, return_types.cummin(*record(_cummin, input, operator.index(dim))))
@@ -96,7 +90,7 @@ def _logcumsumexp(x: Node, dim: int) -> Node:
     return ops.logcumsumexp(x, normalize_axis(dim, x.rank)) if x.rank else x
 
 
-@public("logcumsumexp", _logcumsumexp, unexportable=without_operator(REGISTRY["logcumsumexp"]))
+@public("logcumsumexp", _logcumsumexp)
 def logcumsumexp(input: Tensor, dim: int, *, out: Tensor | None = None) -> Tensor:
     """log of the running sums of exp; no term is lost beside a larger one that comes later."""
     return into(out, record(_logcumsumexp, input, operator.index(dim)))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind
 from tilewright.runtime import devices
@@ -66,22 +67,23 @@ class Call:
                 self.names.append(path)
         self.parameters = _parameters(model)
 
-    def record(self, sizes: Sizes | None = None) -> Recording:
-        """Record the call in eval mode, with inputs of other `sizes`."""
+    def record(
+        self, sizes: Sizes | None = None, stand_ins: Mapping[Any, Callable[..., Any]] | None = None
+    ) -> Recording:
+        """Record the call in eval mode, with inputs of other `sizes`. stand_ins: see
+        `recording.standing_in`."""
         recording.flush()
-        fresh = [resized(t, i, sizes or {}) for i, t in enumerate(self.inputs)]
-        replaced = dict(zip(map(id, self.inputs), fresh, strict=True))
-        args = _replace(self.args, replaced)
-        kwargs = _replace(self.kwargs, replaced)
+        fresh = self.inputs_of(sizes or {})
         with (
             eval_mode(self.model),
             _unshared(self.parameters.values()),
             recording.grad_mode(False),
             recording.unevaluated(self._refuse),
+            recording.standing_in(stand_ins or {}),
         ):
             for tensor in fresh:  # an unused input counts too
                 recording.resolve(tensor)
-            result = self.model(*args, **kwargs)
+            result = self.called(fresh)
             outputs = {name: recording.resolve(t) for name, t in tensors_of("output", result)}
             if not outputs:
                 raise self.error(
@@ -101,11 +103,21 @@ class Call:
                 values.append(array)
             return Recording(outputs, sources, values, list(epoch.scalars))
 
+    def inputs_of(self, sizes: Sizes) -> list[Any]:
+        """The inputs with other `sizes`."""
+        return [resized(t, i, sizes) for i, t in enumerate(self.inputs)]
+
+    def called(self, inputs: Sequence[Any]) -> Any:
+        """The model's result for other inputs."""
+        replaced = dict(zip(map(id, self.inputs), inputs, strict=True))
+        return self.model(*_replace(self.args, replaced), **_replace(self.kwargs, replaced))
+
     def _refuse(self) -> Exception:
         return self.error(
             "export: the model looks at a value while it is recorded (a branch on a tensor, "
-            ".item(), print), so its graph depends on the data; replace it, for example by "
-            "torch.where"
+            f".item(), print), so its graph depends on the data{at_user_line()}. Two ways out: "
+            "compute both sides and choose with torch.where; or decide before the export, by a "
+            "number or an attribute that isn't a tensor"
         )
 
     def _state_names(self) -> dict[int, str]:
@@ -216,6 +228,27 @@ def eval_mode(model: Any) -> Iterator[None]:
     finally:
         for module, training in zip(modules, before, strict=True):
             module.training = training
+
+
+@contextmanager
+def own_buffers(module: Any) -> Iterator[None]:
+    """The block in which a module has copies of its buffers, which it may write to."""
+    modules = module.modules() if hasattr(module, "modules") else ()
+    before = [(m, dict(m._buffers)) for m in modules]
+    copies: dict[int, Any] = {}
+    with recording.grad_mode(False):
+        for m, buffers in before:
+            for name, value in buffers.items():
+                if value is not None:
+                    if id(value) not in copies:
+                        copies[id(value)] = value.detach().clone()
+                    m._buffers[name] = copies[id(value)]
+    try:
+        yield
+    finally:
+        for m, buffers in before:
+            m._buffers.clear()
+            m._buffers.update(buffers)
 
 
 @contextmanager

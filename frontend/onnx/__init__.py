@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .errors import OnnxExporterError, OnnxLoaderError, UnsupportedOperatorError
 
 if TYPE_CHECKING:
+    from ..onnx.exportable import ExportableModule
     from ..onnx.program import ONNXProgram
     from ..types import FileLike
 
@@ -16,9 +18,11 @@ __all__ = [
     "export",
     "is_in_onnx_export",
     "load",
+    "ExportableModule",
     "ONNXProgram",
     "OnnxExporterError",
     "OnnxLoaderError",
+    "OperatorExportTypes",
     "TrainingMode",
     "UnsupportedOperatorError",
     "register_custom_op_symbolic",
@@ -33,20 +37,13 @@ class TrainingMode(enum.Enum):
     TRAINING = 2
 
 
-# PyTorch's options that select or tune its exporters.
-_IGNORED = (
-    "artifacts_dir",
-    "do_constant_folding",
-    "dump_exported_program",
-    "dynamo",
-    "export_params",
-    "external_data",
-    "fallback",
-    "optimize",
-    "profile",
-    "report",
-    "verbose",
-)
+class OperatorExportTypes(enum.Enum):
+    """PyTorch's names for what becomes of operators. Only ONNX is supported."""
+
+    ONNX = 0
+    ONNX_ATEN = 1
+    ONNX_ATEN_FALLBACK = 2
+    ONNX_FALLTHROUGH = 3
 
 
 def export(
@@ -55,55 +52,87 @@ def export(
     f: FileLike | None = None,
     *,
     kwargs: Mapping[str, Any] | None = None,
+    verbose: bool | None = None,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
     opset_version: int | None = None,
-    dynamic_axes: Mapping[str, Any] | None = None,
+    dynamo: bool = True,
+    external_data: bool = True,
     dynamic_shapes: Any = None,
+    custom_translation_table: Mapping[Any, Any] | None = None,
+    report: bool = False,
+    optimize: bool = True,
+    verify: bool | None = None,
+    profile: bool = False,
+    dump_exported_program: bool = False,
+    artifacts_dir: str | os.PathLike[str] = ".",
+    fallback: bool = False,
+    export_params: bool = True,
+    keep_initializers_as_inputs: bool = False,
+    dynamic_axes: Mapping[str, Any] | None = None,
     training: TrainingMode = TrainingMode.EVAL,
-    verify: bool = False,
-    **options: Any,
+    operator_export_type: OperatorExportTypes = OperatorExportTypes.ONNX,
+    do_constant_folding: bool = True,
+    custom_opsets: Mapping[str, int] | None = None,
+    export_modules_as_functions: bool | Collection[type] = False,
+    autograd_inlining: bool = True,
 ) -> ONNXProgram:
     """Export `model(*args, **kwargs)` to an ONNX model, and write it to `f` if that is given.
 
-    model: a Module, recorded in eval mode, or a function of tensors.
+    model: a Module, recorded in eval mode, a function of tensors, an ExportedProgram, or an
+        ExportableModule, which gives all that is left out.
     args: the example inputs: a tensor or a tuple, whose last element may be a dict of keywords.
+        Tensors in tuples, lists and dicts are inputs too; numbers become part of the model.
     f: a path or a binary file.
     input_names, output_names: of the ONNX graph; by default the names of forward's parameters, and
-    `output`. Parameters and buffers keep their names in the state_dict. The doc_string of a node
-    has the user's line.
+        `output`. Parameters and buffers keep their names in the state_dict. The doc_string of a
+        node has the user's line, its name the module.
     opset_version: 18 (the default) or newer.
-    dynamic_axes: {"input": {0: "batch"}} or {"input": [0]}: axes of variable size. Axes with the
-    same name have the same size. dynamic_shapes is the same in torch.export's form.
-    verify: compare with onnxruntime on `args`.
+    external_data: whether weights of 1 KB and more go to a file of their own, `f` + ".data".
+    dynamic_shapes: the axes of variable size, in torch.export's form: {"x": {0: Dim("batch")}}.
+        dynamic_axes is the same in the older one: {"input": {0: "batch"}} or {"input": [0]}. Axes
+        with the same name have the same size.
+    custom_translation_table: {operator: function} of your own forms: see docs/onnx.md.
+    export_modules_as_functions: whether modules become functions of the model, nested as they are;
+        or the classes of those that do.
+    verify: compare with onnxruntime on `args` and, if axes are dynamic, at other sizes. None: where
+        onnxruntime is installed.
+    report: write a page about the export, also of a failed one, to `artifacts_dir`.
+    export_params, keep_initializers_as_inputs: see `ONNXProgram.save`.
+
+    PyTorch's options that select or tune its exporters have no effect: verbose, dynamo, optimize,
+    profile, dump_exported_program, fallback, do_constant_folding, custom_opsets, autograd_inlining.
 
     Returns an ONNXProgram. An op that ONNX can't express raises OnnxExporterError, which names the
     op and the user's line.
     """
-    unknown = sorted(set(options) - set(_IGNORED))
-    if unknown:
-        raise TypeError(f"export() got an unexpected keyword argument {unknown[0]!r}")
     if getattr(training, "name", str(training)) != "EVAL":
         raise NotImplementedError("export: only training=TrainingMode.EVAL is supported")
-    from .package import require_onnx
+    if getattr(operator_export_type, "name", str(operator_export_type)) != "ONNX":
+        raise NotImplementedError("export: only OperatorExportTypes.ONNX is supported")
+    from .exporting import Request, run
 
-    onnx = require_onnx()
-    from ..inspection.tracing import Call
-    from .axes import dynamic_axes_of
-    from .program import ONNXProgram, build
-
-    call = Call(model, args, kwargs, OnnxExporterError)
-    dynamic = dynamic_axes_of(call, input_names, dynamic_axes, dynamic_shapes)
-    opset = 18 if opset_version is None else opset_version
-    proto = build(call, input_names, output_names, dynamic, opset)
-    onnx.checker.check_model(proto, full_check=True)
-    program = ONNXProgram(proto)
-    if verify:
-        from .check import verify_program
-
-        verify_program(program, call)
+    request = Request(
+        model,
+        args,
+        kwargs,
+        input_names,
+        output_names,
+        18 if opset_version is None else opset_version,
+        dynamic_axes,
+        dynamic_shapes,
+        custom_translation_table,
+        export_modules_as_functions,
+        verify,
+    )
+    program = run(request, artifacts_dir if report else None)
     if f is not None:
-        program.save(f)
+        program.save(
+            f,
+            include_initializers=export_params,
+            keep_initializers_as_inputs=keep_initializers_as_inputs,
+            external_data=external_data,
+        )
     return program
 
 
@@ -145,4 +174,9 @@ def __getattr__(name: str) -> Any:
         from .program import ONNXProgram
 
         return ONNXProgram
+    if name == "ExportableModule":
+        from .exportable import ExportableModule
+
+        ExportableModule._export = staticmethod(export)
+        return ExportableModule
     raise AttributeError(f"tilewright.onnx has no {name!r}")

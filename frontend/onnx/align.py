@@ -25,11 +25,25 @@ class Varying(tuple[int, ...]):
     __slots__ = ()
 
 
+class VaryingNumber(tuple[float, ...]):
+    """A number that depends on the dynamic axes: its value in each recording."""
+
+    __slots__ = ()
+
+
 Extent = int | Varying
 
 
+def varies(value: Any) -> bool:
+    """Whether a value, or a part of it, depends on the dynamic axes."""
+    if isinstance(value, (Varying, VaryingNumber)):
+        return True
+    return isinstance(value, (tuple, list)) and any(map(varies, value))
+
+
 def merge(values: Sequence[Any]) -> Any:
-    """Merge the values of all recordings to one. Differing ints, also in tuples, become Varying.
+    """Merge the values of all recordings to one. Differing ints, also in tuples, become Varying,
+    and other differing numbers VaryingNumber.
 
     TypeError for any other difference.
     """
@@ -40,6 +54,8 @@ def merge(values: Sequence[Any]) -> Any:
         return tuple(merge(each) for each in zip(*values, strict=True))
     if all(type(v) is int for v in values):
         return Varying(values)
+    if all(type(v) in (int, float) for v in values):
+        return VaryingNumber(map(float, values))
     raise TypeError("they differ in more than sizes")
 
 
@@ -146,6 +162,7 @@ _WHOLE: dict[Op, Callable[[Node], tuple[Any, ...]]] = {
     REGISTRY["slice"]: lambda x: ((0,) * x.rank, tuple(x.shape), (1,) * x.rank),
     REGISTRY["reshape"]: lambda x: (tuple(x.shape),),
     REGISTRY["expand"]: lambda x: (tuple(x.shape),),
+    REGISTRY["pad"]: lambda x: ((0,) * x.rank,) * 3,
 }
 """The attributes with which an op leaves its operand unchanged."""
 
@@ -160,7 +177,8 @@ def _as_one_op(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         others = [n for n in nodes if n.op is not op]
         below = {n.operands[0].op for n in nodes if n.op is op}
         if below == {n.op for n in others}:
-            return tuple(n if n.op is op else intern(op, (n,), _WHOLE[op](n)) for n in nodes)
+            more = next(n.operands[1:] for n in nodes if n.op is op)  # the fill value of a pad
+            return tuple(n if n.op is op else intern(op, (n, *more), _WHOLE[op](n)) for n in nodes)
     return nodes
 
 

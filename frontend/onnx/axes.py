@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from ..inspection.dynamic import axes, by_argument, pairs
 from ..inspection.tracing import Call, named_arguments
 from ..recording import Handle
+
+Axis = tuple[int, int]
+"""(number of the input, axis)."""
+
+
+def _same(size: int) -> int:
+    return size
+
+
+@dataclass(frozen=True)
+class DynamicSize:
+    """The size of an axis: a function `of` of the size that `name` has; `back` is its inverse."""
+
+    name: str
+    of: Callable[[int], int] = _same
+    back: Callable[[int], int] = _same
+
+
+Dynamic = Mapping[Axis, DynamicSize]
 
 
 def dynamic_axes_of(
@@ -14,8 +35,8 @@ def dynamic_axes_of(
     input_names: Sequence[str] | None,
     dynamic_axes: Mapping[str, Any] | None,
     dynamic_shapes: Any,
-) -> dict[tuple[int, int], str]:
-    """{(number of the input, axis): name of its size}."""
+) -> Dynamic:
+    """The axes of variable size."""
     if dynamic_axes and dynamic_shapes:
         raise ValueError("export: give dynamic_axes or dynamic_shapes, not both")
     if dynamic_axes:
@@ -26,65 +47,45 @@ def dynamic_axes_of(
 
 def _of_axes(
     call: Call, names: Sequence[str], dynamic_axes: Mapping[str, Any]
-) -> dict[tuple[int, int], str]:
+) -> dict[Axis, DynamicSize]:
     out = {}
-    for key, axes in dynamic_axes.items():
+    for key, given in dynamic_axes.items():
         if key not in names:
             continue  # an output: its sizes follow from those of the inputs
-        if not isinstance(axes, Mapping):
-            axes = {axis: f"{key}_dynamic_axes_{i}" for i, axis in enumerate(axes, 1)}
+        if not isinstance(given, Mapping):
+            given = {axis: f"{key}_dynamic_axes_{i}" for i, axis in enumerate(given, 1)}
         number = names.index(key)
-        for axis, name in axes.items():
-            out[number, _axis(call, number, key, axis)] = str(name)
+        for axis, name in given.items():
+            out[number, _axis(call, number, key, axis)] = DynamicSize(str(name))
     return out
 
 
-def _of_shapes(call: Call, shapes: Any) -> Iterator[tuple[tuple[int, int], str]]:
+def _of_shapes(call: Call, shapes: Any) -> Iterator[tuple[Axis, DynamicSize]]:
     arguments = list(named_arguments(call.model, call.args, call.kwargs))
-    if not isinstance(shapes, Mapping):
-        given = list(shapes)
-        if len(given) != len(arguments):
-            raise ValueError(
-                f"export: dynamic_shapes has {len(given)} entries for {len(arguments)} arguments"
-            )
-        shapes = {name: shape for (name, _), shape in zip(arguments, given, strict=True)}
-    unknown = sorted(set(shapes) - {name for name, _ in arguments})
-    if unknown:
-        raise ValueError(
-            f"export: dynamic_shapes names {unknown[0]!r}, which is no argument of the model: "
-            f"{', '.join(name for name, _ in arguments)}"
-        )
-    number = 0
+    entries = by_argument(shapes, [name for name, _ in arguments])
+    numbers = iter(range(len(call.inputs)))
     for name, value in arguments:
-        for tensor, shape in _paired(name, value, shapes.get(name)):
-            axes = shape.items() if isinstance(shape, Mapping) else enumerate(shape or ())
-            for axis, size in axes:
-                if size is None or isinstance(size, int) or "STATIC" in str(size):
-                    continue
-                axis = _axis(call, number, name, axis)
-                yield (number, axis), _name(size, f"{name}_dim_{axis}")
-            assert tensor is call.inputs[number], "tensors are met in the order of the call"
-            number += 1
+        for leaf, shape in pairs(value, entries.get(name), name):
+            if not isinstance(leaf, Handle):
+                continue
+            number = next(numbers)
+            for axis, dim in axes(leaf, shape, name):
+                size = _size(dim, f"{name}_dim_{axis}")
+                if size is not None:
+                    yield (number, axis), size
 
 
-def _paired(name: str, value: Any, shape: Any) -> Iterator[tuple[Any, Any]]:
-    """Each tensor in nested tuples, lists and dicts with its entry of dynamic_shapes."""
-    if isinstance(value, Handle):
-        yield value, shape
-    elif isinstance(value, (tuple, list)):
-        for i, each in enumerate(value):
-            yield from _paired(name, each, shape[i] if shape else None)
-    elif isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from _paired(name, each, shape[key] if shape else None)
-
-
-def _name(size: Any, default: str) -> str:
-    """The name of a size: a string, or a Dim's __name__. Dim.DYNAMIC and Dim.AUTO get the
-    default."""
-    if isinstance(size, str):
-        return size
-    return str(getattr(size, "__name__", default))
+def _size(dim: Any, default: str) -> DynamicSize | None:
+    """The size that an entry stands for: a string, a Dim, one made of a Dim, or a hint, whose name
+    is the default. None for a fixed size."""
+    if isinstance(dim, str):
+        return DynamicSize(dim)
+    if isinstance(dim, int) or "STATIC" in str(dim):
+        return None
+    root = getattr(dim, "root", dim)
+    if root is not dim:
+        return DynamicSize(root.__name__, dim.of, dim.back)
+    return DynamicSize(str(getattr(dim, "__name__", default)))
 
 
 def _axis(call: Call, number: int, name: str, axis: Any) -> int:

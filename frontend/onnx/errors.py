@@ -15,5 +15,9 @@ class GraphsDiffer(OnnxExporterError):
     """Recordings at different sizes have different graphs."""
 
 
+class SizeUnknown(OnnxExporterError):
+    """A size or number depends on the dynamic axes by no formula that is known."""
+
+
 class OnnxLoaderError(RuntimeError):
     """The model can't be loaded or run. The message names the operators or the node."""

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import FLOAT8, DType, float8_e4m3fn
+from tilewright.ir.dtype import FLOAT, FLOAT8, DType, float8_e4m3fn, float64, int64
 from tilewright.ir.node import Node, format_location
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.reference import evaluate
 
 from ..inspection.tracing import Recording
-from .align import Alignment, Extent, Traced, Varying
-from .errors import OnnxExporterError, UnsupportedOperatorError
+from .align import Alignment, Extent, Traced, Varying, VaryingNumber, varies
+from .errors import OnnxExporterError, SizeUnknown, UnsupportedOperatorError
 from .package import require_onnx
-from .sizes import Expression, express
+from .sizes import Expression, express, express_number
+from .whole import keep_whole, whole_call
 
 Form = Callable[..., "str | None"]
 """form(exporter, traced, *inputs) adds a node's ONNX form and returns the name of its value, or
 None if the node must be decomposed."""
 
 FORMS: dict[Op, Form] = {}
+WHOLE_FORMS: dict[Any, Form] = {}
+"""Builders whose calls stay whole -> the form of one of the call's results (see `whole.py`)."""
 UNSUPPORTED: dict[Op, str] = {}
 """Ops without an ONNX form -> the reason."""
 
@@ -38,6 +42,18 @@ def form(*which: Op) -> Callable[[Form], Form]:
     def register(function: Form) -> Form:
         for op in which:
             FORMS[op] = function
+        return function
+
+    return register
+
+
+def whole(*builders: Callable[..., Any]) -> Callable[[Form], Form]:
+    """Registers the ONNX form of whole calls of builders."""
+
+    def register(function: Form) -> Form:
+        for build in builders:
+            WHOLE_FORMS[build] = function
+            keep_whole(build)
         return function
 
     return register
@@ -62,9 +78,14 @@ class Exporter:
         self.opset = opset
         self.alignment = Alignment(lambda i, n: recordings[i].sources[n.attrs[0]])
         self.nodes: list[Any] = []
+        self.paths: list[str] = []  # of the modules of `nodes`
+        self.scopes: Mapping[Node, str] = {}  # the module of each node of the first recording
         self.initializers: dict[str, np.ndarray] = {}
         self.types: dict[str, tuple[DType, tuple[Extent, ...]]] = {}
         self.symbols: dict[Varying, str] = {}  # sizes that the user named
+        self.translations: Mapping[Any, Form] = {}  # the user's forms of calls that stay whole
+        self.domains: dict[str, int] = {}  # operator sets beside ONNX's own, with their versions
+        self.functions: dict[tuple[str, str], Any] = {}  # (domain, name) -> function of the model
         self._values: dict[Traced, str] = {}
         self._taken: set[str] = set(inputs.values())
         self._constants: dict[Any, str] = {}
@@ -73,6 +94,7 @@ class Exporter:
         self._extents: dict[Varying, str] = {}
         self._folded: dict[Traced, bool] = {}
         self.results: list[Traced] = []
+        self._leaves: Sequence[str] | None = None  # names of the leaves of a step of a loop
         self._users: collections.Counter[Traced] | None = None
         self._active: list[Traced] = []  # nodes being converted, innermost last
 
@@ -142,7 +164,11 @@ class Exporter:
             )
         inputs = [self._values[o] for o in t.operands]
         made: str | None = None
-        if op in FORMS:
+        if op is whole_call:
+            build = t.nodes[0].attrs[0]
+            form_of = self.translations.get(build) or WHOLE_FORMS[build]
+            made = form_of(self, t, *inputs)
+        elif op in FORMS:
             made = FORMS[op](self, t, *inputs)
         elif callable(op.onnx):
             made = op.onnx(self, t, *inputs)
@@ -158,6 +184,8 @@ class Exporter:
 
     def _leaf(self, t: Traced) -> str:
         place = t.nodes[0].attrs[0]
+        if self._leaves is not None:
+            return self._leaves[place]
         if t.op is ops.scalar:
             return self.constant(np.asarray(self.recordings[0].scalars[place], t.dtype.np))
         source = self.recordings[0].sources[place]
@@ -175,19 +203,45 @@ class Exporter:
         values = [ops.constant_value(n) for n in t.nodes]
         if len({v.tobytes() for v in values}) == 1:
             return self.constant(np.asarray(values[0]))
-        numbers = [float(v) for v in values]
-        for name, back in _INVERSES.items():
-            sizes = [back(n) for n in numbers]
-            if all(abs(s - round(s)) < 1e-6 * max(1.0, abs(s)) for s in sizes):
-                size = self.cast(self.extent0d(Varying(round(s) for s in sizes)), t.dtype)
-                for op_type in name:
-                    size = self.add(op_type, size)
-                return size
-        raise OnnxExporterError(
-            f"export: a number in the graph depends on the sizes of dynamic axes in a way that "
-            f"can't be expressed: it is {numbers[0]} or {numbers[-1]}, used at "
-            f"{format_location(t.nodes[0].loc)}"
-        )
+        return self._number([v.item() for v in values], t.dtype)
+
+    def _number(self, values: Sequence[Any], dtype: DType) -> str:
+        """A number that varies, as a 0-d tensor."""
+        counted = self._counted(values)
+        if counted is not None:
+            return self.cast(counted, dtype)
+        found = express_number([float(v) for v in values], list(self._dims))
+        if found is None:
+            where = (
+                "" if self._at is None else f", used at {format_location(self._at.nodes[0].loc)}"
+            )
+            raise SizeUnknown(
+                "export: a number in the graph depends on the sizes of dynamic axes in a way that "
+                f"can't be expressed: it is {' or '.join(map(str, dict.fromkeys(values)))}{where}"
+            )
+        # Numbers of integers are made by int64, others by the float in which they are divided.
+        exact = dtype.category != FLOAT and found.denominator == 1
+        wide = dtype if dtype.category == FLOAT else int64 if exact else float64
+        parts = [
+            self.number(part, wide)
+            if isinstance(part, int)
+            else self.cast(self._scalar(part), wide)
+            for part in (found.numerator, found.denominator)
+        ]
+        out = parts[0] if found.denominator == 1 else self.add("Div", *parts)
+        for op_type in found.functions:
+            out = self.add(op_type, out)
+        return out if wide is dtype else self.cast(out, dtype)
+
+    def _counted(self, values: Sequence[Any]) -> str | None:
+        """The number of elements of a tensor, as a 0-d int64 tensor."""
+        for name, (_, shape) in self.types.items():
+            if varies(shape) and tuple(values) == _counts(shape, len(values)):
+                return self.add("Size", name)
+        return None
+
+    def _scalar(self, expression: Expression) -> str:
+        return self.add("Squeeze", self._computed(expression), self.ints([0]))
 
     # ---- values without inputs --------------------------------------------------------------
 
@@ -231,6 +285,9 @@ class Exporter:
     ) -> tuple[str, ...]:
         """Add a node with several outputs, unless an equal one exists. Returns the outputs'
         names."""
+        for name, value in attributes.items():
+            if varies(value):
+                raise self._varies(name)
         key = (op_type, outputs, inputs, repr(sorted(attributes.items())))
         found = self._made.get(key)
         if found is not None:
@@ -244,8 +301,34 @@ class Exporter:
             file, line = self._at.nodes[0].loc
             node.doc_string = f"{self._at.op.name} at {file}:{line}"
         self.nodes.append(node)
+        self.paths.append(self._path())
         self._made[key] = names
         return names
+
+    def step(
+        self, steps: Sequence[tuple[tuple[Node, ...], tuple[Node, ...]]], leaves: Sequence[str]
+    ) -> tuple[list[Any], list[str]]:
+        """The nodes and the results of one step of a loop, for a graph inside this one.
+
+        steps: the step's leaves and results in each recording. leaves: their names; those of values
+        outside may be among them.
+        """
+        before = {name: getattr(self, name) for name in _OF_A_GRAPH}
+        known = dict(self.types)
+        alignment = Alignment(lambda _, node: node.attrs[0])
+        own = {"alignment": alignment, "_leaves": leaves, "_dims": dict(self._dims), "_users": None}
+        fresh = {n: own[n] if n in own else type(value)() for n, value in before.items()}
+        try:
+            for name, value in fresh.items():
+                setattr(self, name, value)
+            traced = [alignment.trace(each) for each in zip(*(r for _, r in steps), strict=True)]
+            self.results = list(traced)
+            names = [self.value(t) for t in traced]
+            return self.nodes, names
+        finally:
+            for name, value in before.items():
+                setattr(self, name, value)
+            self.types = known
 
     def made_by(self, value: str) -> dict[str, Any]:
         """The attributes of the node that made `value`."""
@@ -272,18 +355,35 @@ class Exporter:
         return name
 
     def _node_name(self, op_type: str, inputs: Sequence[str]) -> str:
-        """A node's name with the module of its parameters: `layers.0.weight` → layers.0/Gemm."""
+        """A node's name with its module, or with that of its parameters: layers.0/Gemm."""
+        path = self._path()
+        if path:
+            return self.fresh(f"{path}/{op_type}")
         owners = [i.rpartition(".")[0] for i in inputs if i in self.initializers]
         owners = [o for o in owners if o]
         return self.fresh(f"{owners[0]}/{op_type}" if owners else op_type)
 
+    def _path(self) -> str:
+        """The path of the module in which what is converted was recorded."""
+        found = (self.scopes.get(t.nodes[0]) for t in reversed(self._active))
+        return next((path for path in found if path is not None), "")
+
     def constant(self, array: Any, dtype: DType | None = None) -> str:
         """An initializer holding `array`."""
+        if varies(array):
+            raise self._varies("value")
         array = np.asarray(array, dtype=None if dtype is None else dtype.np, order="C")
         key = (array.dtype, array.shape, array.tobytes())
         name = self._constants.get(key)
         if name is None:
             name = self._constants[key] = self.fresh("constant")
+            self.initializers[name] = array
+        return name
+
+    def weight(self, name: str, array: np.ndarray) -> str:
+        """An initializer with a name, for a parameter in another form."""
+        if name not in self.initializers:
+            self._taken.add(name)
             self.initializers[name] = array
         return name
 
@@ -296,7 +396,7 @@ class Exporter:
             found = express(size, list(self._dims)) or self._express_later(size)
             if found is None:
                 where = f" of {self._at}" if self._at is not None else ""
-                raise OnnxExporterError(
+                raise SizeUnknown(
                     f"export: a size{where} depends on the dynamic axes in a way that can't be "
                     f"expressed: it is {' or '.join(map(str, dict.fromkeys(size)))} where the "
                     f"dynamic axes are {self._probed()}"
@@ -316,9 +416,9 @@ class Exporter:
                     if isinstance(extent, Varying) and extent not in self._dims:
                         later.setdefault(extent, t)
         found = express(size, [*self._dims, *later])
-        for term in found.terms if found else ():
-            if term in later:
-                self.value(later[term])
+        for size in found.sizes if found else ():
+            if size in later:
+                self.value(later[size])
         return found
 
     def _probed(self) -> str:
@@ -326,20 +426,24 @@ class Exporter:
         return ", ".join(names)
 
     def _computed(self, expression: Expression) -> str:
-        parts = []
-        for term in expression.terms:
-            value, axis = self._dims[term]
-            parts.append(self.add("Shape", value, start=axis, end=axis + 1))
-        out = parts[0]
-        for part in parts[1:]:
-            out = self.add("Mul", out, part)
+        """An expression's value as an int64 tensor of shape [1]."""
+        out = ""
+        for factor, sizes in expression.terms:
+            term = self.ints([factor]) if factor != 1 else ""
+            for size in sizes:
+                value, axis = self._dims[size]
+                part = self.add("Shape", value, start=axis, end=axis + 1)
+                term = self.add("Mul", term, part) if term else part
+            out = self.add("Add", out, term) if out else term
         for op_type, number, neutral in (
-            ("Mul", expression.factor, 1),
             ("Add", expression.offset, 0),
             ("Div", expression.divisor, 1),
+            ("Mod", expression.modulus, 0),
+            ("Mul", expression.scale, 1),
+            ("Add", expression.shift, 0),
         ):
             if number != neutral:
-                out = self.add(op_type, out, self.constant(np.array([number], np.int64)))
+                out = self.add(op_type, out, self.ints([number]))
         return out
 
     def extent0d(self, size: Extent) -> str:
@@ -374,31 +478,35 @@ class Exporter:
         return int(self.onnx.helper.np_dtype_to_tensor_dtype(dtype.np))
 
     def number(self, value: Any, like: Traced | DType) -> str:
-        """A 0-d constant of the dtype of `like`."""
-        return self.constant(value, like.dtype if isinstance(like, Traced) else like)
+        """A 0-d number of the dtype of `like`: a constant, or computed from sizes if it varies."""
+        dtype = like.dtype if isinstance(like, Traced) else like
+        if isinstance(value, (Varying, VaryingNumber)):
+            return self._number(value, dtype)
+        return self.constant(value, dtype)
 
     def static(self, t: Traced, what: str, value: Any) -> Any:
         """Check that `value` doesn't depend on the dynamic axes, since an ONNX attribute holds
         it."""
-        flat = [value]
-        while flat:
-            each = flat.pop()
-            if isinstance(each, Varying):
-                raise OnnxExporterError(
-                    f"export: the {what} of {t} depends on the size of a dynamic axis, and ONNX "
-                    "wants a number there"
-                )
-            if isinstance(each, (tuple, list)):
-                flat += each
+        if varies(value):
+            raise self._varies(what)
         return value
 
+    def _varies(self, what: str) -> OnnxExporterError:
+        where = "" if self._at is None else f" of {self._at}"
+        return OnnxExporterError(
+            f"export: the {what}{where} depends on the size of a dynamic axis, and ONNX wants a "
+            "number there"
+        )
 
-_INVERSES: dict[tuple[str, ...], Callable[[float], float]] = {
-    (): lambda v: v,
-    ("Neg",): lambda v: -v,
-    ("Reciprocal",): lambda v: 1 / v if v else 0.5,
-    ("Sqrt",): lambda v: v * v if v > 0 else 0.5,
-    ("Sqrt", "Reciprocal"): lambda v: 1 / (v * v) if v > 0 else 0.5,
-}
-"""Functions by which numbers of a graph may depend on sizes (one over a count, a square root), and
-their inverses."""
+
+_OF_A_GRAPH = (
+    "alignment", "nodes", "paths", "results", "_values", "_made", "_dims", "_extents", "_folded",
+    "_users", "_leaves",
+)  # fmt: skip
+"""The attributes that belong to the graph that is being written: the model, or a loop's step."""
+
+
+def _counts(shape: Sequence[Extent], recordings: int) -> tuple[int, ...]:
+    """The number of elements in each recording."""
+    each = [s if isinstance(s, Varying) else (s,) * recordings for s in shape]
+    return tuple(math.prod(sizes) for sizes in zip(*each, strict=True))

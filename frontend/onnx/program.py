@@ -1,254 +1,205 @@
-"""The ONNX model of a recorded call."""
+"""The result of an export."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilewright.runtime import files
 
-from ..inspection.tracing import Call, Recording
-from . import forms
-from .align import Traced, Varying
-from .errors import GraphsDiffer, OnnxExporterError
-from .exporter import Exporter
+from ..functions.creation import tensor
+from ..inspection.tracing import tensors_of
 from .package import require_onnx
-from .sizes import probes
+from .session import LIMIT, arrays_of, session_of
 
-OLDEST_OPSET = 18
+if TYPE_CHECKING:
+    from .._tensor import Tensor
 
-Axis = tuple[int, int]
-"""(number of the input, axis)."""
+SMALLEST_OUTSIDE = 1024
+"""Bytes of the smallest weight that external data holds."""
 
 
 class ONNXProgram:
-    """The result of an export: `model_proto`, and `save(path)`."""
+    """An ONNX model: `model_proto`, which can be saved, and called by onnxruntime."""
 
-    def __init__(self, model_proto: Any):
+    def __init__(self, model_proto: Any, exported_program: Any = None):
         self.model_proto = model_proto
+        self.exported_program = exported_program
+        self._session: Any = None
 
-    def save(self, destination: Any) -> None:
-        """Write the model to a path or a binary file. Beyond protobuf's limit of 2 GB the weights
-        go to a separate file beside it."""
+    @property
+    def model(self) -> Any:
+        """The ModelProto."""
+        return self.model_proto
+
+    # ---- files -------------------------------------------------------------------------------
+
+    def save(
+        self,
+        destination: Any,
+        *,
+        include_initializers: bool = True,
+        keep_initializers_as_inputs: bool = False,
+        external_data: bool | None = None,
+    ) -> None:
+        """Write the model to a path or a binary file.
+
+        include_initializers: whether weights are written. keep_initializers_as_inputs: whether they
+        are inputs too, which a run may replace. external_data: write weights to a file of their own
+        beside the path, `NAME.data`; so are those of a model beyond protobuf's limit of 2 GB.
+        """
         onnx = require_onnx()
+        proto = self.model_proto
+        if keep_initializers_as_inputs or not include_initializers:
+            proto = _with_weights_as_inputs(onnx, proto, include_initializers)
         if not isinstance(destination, (str, os.PathLike)):
-            destination.write(self.model_proto.SerializeToString())
+            destination.write(proto.SerializeToString())
             return
         path = Path(destination)
-        if self.model_proto.ByteSize() < 2**31 - 1:
+        if proto.ByteSize() < LIMIT and not external_data:
             with files.whole(path) as file:
-                file.write(self.model_proto.SerializeToString())
+                file.write(proto.SerializeToString())
             return
         location = path.name + ".data"
-        onnx.save(self.model_proto, str(path), save_as_external_data=True, location=location)
+        path.with_name(location).unlink(missing_ok=True)  # onnx would append to it
+        copy = onnx.ModelProto()
+        copy.CopyFrom(proto)
+        onnx.save(
+            copy,
+            str(path),
+            save_as_external_data=True,
+            location=location,
+            size_threshold=SMALLEST_OUTSIDE,
+        )
+
+    # ---- runs --------------------------------------------------------------------------------
+
+    def initialize_inference_session(self, initializer: Callable[[Any], Any] | None = None) -> None:
+        """Make the session of onnxruntime that calls use. initializer: makes one of the bytes of
+        the model."""
+        proto = self.model_proto
+        if initializer is None:
+            self._session = session_of(proto)
+        else:
+            self._session = initializer(proto.SerializeToString())
+
+    def release(self) -> None:
+        """Drop the session."""
+        self._session = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+        """Run the model in onnxruntime, with the arguments that the exported one takes."""
+        if self._session is None:
+            self.initialize_inference_session()
+        return self._tensors(self._session.run(None, self._feed(args, kwargs)))
+
+    def call_reference(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+        """Run the model in the evaluator of the package onnx, which is slow and exact."""
+        onnx = require_onnx()
+        from onnx.reference import ReferenceEvaluator
+
+        del onnx
+        run = ReferenceEvaluator(self.model_proto).run
+        return self._tensors(run(None, self._feed(args, kwargs)))
+
+    def compute_values(
+        self, value_names: Sequence[str], args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> tuple[Tensor, ...]:
+        """The values of that name inside of the model, for these arguments."""
+        onnx = require_onnx()
+        proto = onnx.ModelProto()
+        proto.CopyFrom(self.model_proto)
+        del proto.graph.output[:]
+        for name in value_names:
+            proto.graph.output.add().name = name
+        run = session_of(proto).run
+        return self._tensors(run(list(value_names), self._feed(args, kwargs or {})))
+
+    def _feed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        weights = {w.name for w in self.model_proto.graph.initializer}
+        names = [i.name for i in self.model_proto.graph.input if i.name not in weights]
+        given = dict(tensors_of("", list(args)))
+        by_name = {n: t for key, value in kwargs.items() for n, t in tensors_of(key, value)}
+        rest = [n for n in names if n not in by_name]
+        if set(by_name) - set(names) or len(rest) != len(given):
+            raise ValueError(
+                f"the program takes {len(names)} tensors ({', '.join(names)}), got {len(given)} "
+                f"without a name and {', '.join(by_name) or 'none'} by name"
+            )
+        every = {**by_name, **dict(zip(rest, given.values(), strict=True))}
+        return dict(zip(every, arrays_of(list(every.values())), strict=True))
+
+    def _tensors(self, arrays: Sequence[Any]) -> tuple[Tensor, ...]:
+        return tuple(tensor(np.asarray(a)) for a in arrays)
+
+    # ---- changes -----------------------------------------------------------------------------
+
+    def optimize(self) -> None:
+        """Fold what depends on weights and constants alone, and drop what nothing reads."""
+        from .folding import fold
+
+        fold(self.model_proto)
+        self.release()
+
+    def apply_weights(self, state_dict: Mapping[str, Any]) -> None:
+        """Replace weights, by their names in the state_dict. Those in another form (the gates of an
+        LSTM) stay."""
+        onnx = require_onnx()
+        for weight in self.model_proto.graph.initializer:
+            given = state_dict.get(weight.name)
+            if given is None:
+                continue
+            (array,) = arrays_of([given])
+            if list(array.shape) != list(weight.dims):
+                raise ValueError(
+                    f"apply_weights: {weight.name} has shape {list(weight.dims)}, got "
+                    f"{list(array.shape)}"
+                )
+            weight.CopyFrom(onnx.numpy_helper.from_array(np.ascontiguousarray(array), weight.name))
+        self.release()
+
+    def rename_axes(self, rename_mapping: Mapping[Any, str]) -> None:
+        """Give sizes other names. Sizes that are formulas of them keep the old names' place."""
+        graph = self.model_proto.graph
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            for dim in value.type.tensor_type.shape.dim:
+                if dim.dim_param:
+                    dim.dim_param = _renamed(dim.dim_param, rename_mapping)
+        self.release()
+
+    def quantized(self, samples: Any, **options: Any) -> ONNXProgram:
+        """The program with weights and activations of 8 bits: see `quantization.quantize`."""
+        from .quantization import quantize
+
+        def feed(sample: Any) -> dict[str, np.ndarray]:
+            return self._feed(sample if isinstance(sample, (tuple, list)) else (sample,), {})
+
+        return ONNXProgram(quantize(self.model_proto, feed, samples, **options))
 
     def __repr__(self) -> str:
         graph = self.model_proto.graph
         return f"<ONNXProgram {graph.name}: {len(graph.node)} nodes>"
 
 
-def build(
-    call: Call,
-    input_names: Sequence[str] | None,
-    output_names: Sequence[str] | None,
-    dynamic: Mapping[Axis, str],
-    opset: int,
-) -> Any:
-    """The ModelProto of a call. dynamic: names of the axes of variable size."""
-    onnx = require_onnx()
-    newest = onnx.defs.onnx_opset_version()
-    if not OLDEST_OPSET <= opset <= newest:
-        raise ValueError(
-            f"export: opset_version must be {OLDEST_OPSET} to {newest} "
-            f"(what the installed onnx {onnx.__version__} knows), got {opset}"
+def _renamed(text: str, names: Mapping[Any, str]) -> str:
+    import re
+
+    known = {str(k): v for k, v in names.items()}
+    return re.sub(r"[A-Za-z_]\w*", lambda m: known.get(m.group(), m.group()), text)
+
+
+def _with_weights_as_inputs(onnx: Any, proto: Any, kept: bool) -> Any:
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    helper, graph = onnx.helper, copy.graph
+    for weight in graph.initializer:
+        graph.input.append(
+            helper.make_tensor_value_info(weight.name, weight.data_type, list(weight.dims))
         )
-    names = _names("input", input_names, call.names)
-    forms.register()
-    error: OnnxExporterError | None = None
-    for recordings, symbols in _recordings(call, dynamic):
-        try:
-            return _assemble(call, recordings, symbols, names, output_names, opset)
-        except GraphsDiffer as e:
-            # These sizes may be unlucky: at some of them a reshape may change nothing.
-            error = error or e
-    assert error is not None, "there is at least one way to choose sizes"
-    raise error
-
-
-def _names(kind: str, given: Sequence[str] | None, default: Sequence[str]) -> list[str]:
-    names = [*(given or ())]
-    if len(names) > len(default):
-        raise ValueError(
-            f"export: {len(names)} {kind}_names were given, but the model has {len(default)} "
-            f"{kind}s: {', '.join(default)}"
-        )
-    for name in default[len(names) :]:
-        number, free = 0, name
-        while free in names:
-            number += 1
-            free = f"{name}_{number}"
-        names.append(free)
-    if len(set(names)) != len(names):
-        raise ValueError(f"export: two {kind}_names are the same: {', '.join(names)}")
-    return names
-
-
-def _recordings(call: Call, dynamic: Mapping[Axis, str]) -> Any:
-    """Yield lists of recordings at different sizes, to try in turn, with the sizes of each name."""
-    if not dynamic:
-        yield [call.record()], {}
-        return
-    wanted: dict[str, int] = {}
-    for (number, axis), name in dynamic.items():
-        shape = call.inputs[number].shape
-        wanted.setdefault(name, shape[axis])
-    error: Exception | None = None
-    done = False
-    for chosen in probes(wanted):
-        try:
-            recordings = [
-                call.record({place: sizes[name] for place, name in dynamic.items()})
-                for sizes in chosen
-            ]
-        except OnnxExporterError:
-            raise
-        except Exception as e:
-            error = error or OnnxExporterError(
-                f"export: the model can't be recorded with other sizes of its dynamic axes "
-                f"({_tried(chosen)}): {type(e).__name__}: {e}"
-            )
-            continue
-        done = True
-        yield recordings, {name: Varying(s[name] for s in chosen) for name in wanted}
-    if not done:
-        assert error is not None
-        raise error
-
-
-def _tried(chosen: Sequence[Mapping[str, int]]) -> str:
-    return "; ".join(", ".join(f"{k} = {v}" for k, v in sizes.items()) for sizes in chosen)
-
-
-def _assemble(
-    call: Call,
-    recordings: Sequence[Recording],
-    symbols: Mapping[str, Varying],
-    names: Sequence[str],
-    output_names: Sequence[str] | None,
-    opset: int,
-) -> Any:
-    exporter = Exporter(recordings, dict(enumerate(names)), opset)
-    for name, sizes in symbols.items():
-        exporter.symbols.setdefault(sizes, name)
-    first = recordings[0]
-    if any(list(r.outputs) != list(first.outputs) for r in recordings):
-        raise GraphsDiffer("export: how many results the model returns depends on a dynamic axis")
-    inputs = [_input(exporter, recordings, i, name) for i, name in enumerate(names)]
-    traced = [
-        exporter.alignment.trace([r.outputs[key] for r in recordings]) for key in first.outputs
-    ]
-    exporter.results += traced
-    values = [exporter.value(t) for t in traced]
-    outputs = _names("output", output_names, [_free(exporter, n) for n in first.outputs])
-    renamed: dict[str, str] = {}
-    for name, value in zip(outputs, values, strict=True):
-        if name in names or name in exporter.initializers:
-            raise ValueError(f"export: the output name {name!r} is taken by an input or parameter")
-        is_made = value not in exporter.initializers and value not in names
-        if is_made and value not in renamed and value not in outputs:
-            renamed[value] = name
-        else:
-            exporter.nodes.append(
-                exporter.onnx.helper.make_node("Identity", [value], [name], name=f"{name}/Identity")
-            )
-    return _model(call, exporter, inputs, list(zip(outputs, traced, strict=True)), renamed)
-
-
-def _free(exporter: Exporter, name: str) -> str:
-    return exporter.fresh(name)
-
-
-def _input(exporter: Exporter, recordings: Sequence[Recording], number: int, name: str) -> Any:
-    """The description of an input. The exporter learns its sizes."""
-    arrays = [r.values[r.sources.index(number)] for r in recordings]
-    shape = tuple(
-        sizes[0] if len(set(sizes)) == 1 else Varying(sizes)
-        for sizes in zip(*(a.shape for a in arrays), strict=True)
-    )
-    from tilewright.ir.dtype import from_numpy
-
-    dtype = from_numpy(arrays[0].dtype)
-    exporter.know(name, dtype, shape)
-    return _described(exporter, name, dtype, shape)
-
-
-def _described(exporter: Exporter, name: str, dtype: Any, shape: Sequence[Any]) -> Any:
-    sizes = [_size(exporter, s) if isinstance(s, Varying) else s for s in shape]
-    return exporter.onnx.helper.make_tensor_value_info(name, exporter.element_type(dtype), sizes)
-
-
-def _size(exporter: Exporter, size: Varying) -> str | None:
-    """The name or formula of a size, or None, which means unknown to ONNX."""
-    from .sizes import express
-
-    found = express(size, list(exporter.symbols))
-    return None if found is None else found.text(exporter.symbols)
-
-
-def _model(
-    call: Call,
-    exporter: Exporter,
-    inputs: Sequence[Any],
-    outputs: Sequence[tuple[str, Traced]],
-    renamed: Mapping[str, str],
-) -> Any:
-    onnx = exporter.onnx
-    helper = onnx.helper
-    for node in exporter.nodes:
-        for names in (node.input, node.output):
-            for i, name in enumerate(names):
-                names[i] = renamed.get(name, name)
-    nodes = _live(exporter.nodes, [name for name, _ in outputs])
-    used = {name for node in nodes for name in node.input}
-    made = {name for node in nodes for name in node.output} - {name for name, _ in outputs}
-    graph = helper.make_graph(
-        nodes,
-        getattr(call.model, "__name__", type(call.model).__name__),
-        list(inputs),
-        [_described(exporter, name, t.dtype, t.shape) for name, t in outputs],
-        initializer=[
-            onnx.numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
-            for name, array in exporter.initializers.items()
-            if name in used
-        ],
-        value_info=[
-            _described(exporter, name, *exporter.types[name])
-            for name in exporter.types
-            if name in made
-        ],
-    )
-    opsets = [helper.make_opsetid("", exporter.opset)]
-    from ..version import tilewright
-
-    return helper.make_model(
-        graph,
-        producer_name="tilewright",
-        producer_version=tilewright,
-        opset_imports=opsets,
-        ir_version=helper.find_min_ir_version_for(opsets),
-    )
-
-
-def _live(nodes: Sequence[Any], outputs: Sequence[str]) -> list[Any]:
-    """The nodes that the outputs depend on."""
-    needed = set(outputs)
-    kept = []
-    for node in reversed(nodes):
-        if needed.intersection(node.output):
-            needed.update(node.input)
-            kept.append(node)
-    return kept[::-1]
+    if not kept:
+        del graph.initializer[:]
+    return copy

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 from _thread import _count as other_threads
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +95,28 @@ def grad_mode(enabled: bool) -> Iterator[None]:
         yield
     finally:
         set_grad_enabled(before)
+
+
+@contextmanager
+def standing_in(builders: Mapping[Any, Callable[..., Any]]) -> Iterator[None]:
+    """Inside the block other builders make the nodes of some calls, and arrays that sizes alone
+    determine are made of nodes too: for a graph that is generic in sizes."""
+    claim()
+    before = clock.stand_ins
+    clock.stand_ins = builders
+    _set_mode(graph.grad_enabled(), clock.casts)
+    try:
+        yield
+    finally:
+        clock.stand_ins = before
+        _set_mode(graph.grad_enabled(), clock.casts)
+        for mode in [m for m in epoch.tables if m[-1] == id(builders)]:
+            del epoch.tables[mode]
+
+
+def stand_in(build: Any) -> Callable[..., Any] | None:
+    """The builder that makes the nodes of the calls of `build` now, if another one does."""
+    return clock.stand_ins.get(build)
 
 
 @contextmanager
@@ -261,7 +283,7 @@ def _record(build: Callable[..., Any], args: Sequence[Any]) -> Any:
         if clock.casts is not None:
             nodes = clock.casts(build, nodes)
         try:
-            result = built(build, nodes)
+            result = built(clock.stand_ins.get(build, build), nodes)
         except AttributeError:
             _refuse_others(build, args)
             raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +118,7 @@ hooked: dict[Node, list[dict[int, Any]]] = {}  # hooks on the gradient of a node
 contexts: list[Any] = []  # contexts of autograd.Function calls
 fallible: dict[Node, int] = {}  # nodes of calls that can fail -> how often each was recorded
 
-tables: dict[tuple[bool, Any], dict[Any, Any]] = {}  # results of calls, by (grad mode, casts)
+tables: dict[tuple[Any, ...], dict[Any, Any]] = {}  # results of calls, by mode: see `table`
 recipes: dict[Any, Any] = {}  # of calls, by builder, grad mode, types and attrs
 sites: dict[Any, set[Any]] = {}  # numbers seen at a site
 leaf_nodes: dict[Any, Node] = {}
@@ -141,6 +141,8 @@ class Clock:
         gradients got a new value after that, for example by a manual update.
     effects: counts effects without nodes: reads of values, and settings of generators.
     casts: autocast's casts of operands, or None (see amp/casts.py).
+    stand_ins: builder -> the one that makes its nodes, while calls are recorded for a graph that is
+        generic in sizes (see `standing_in`).
     """
 
     number = 0
@@ -152,6 +154,7 @@ class Clock:
     differentiated = stepped = False
     effects = 0
     casts: Casts | None = None
+    stand_ins: Mapping[Any, Callable[..., Any]] = {}
 
 
 clock = Clock()
@@ -159,7 +162,7 @@ clock = Clock()
 
 def table(grad: bool, casts: Casts | None = None) -> dict[Any, Any]:
     """The table of call results for one mode."""
-    return tables.setdefault((grad, casts), {})
+    return tables.setdefault((grad, casts, id(clock.stand_ins)), {})
 
 
 # ---- tensors → nodes -------------------------------------------------------------------------

@@ -148,7 +148,7 @@ def _taps(place: Node, mode: str, moved: Place) -> tuple[Node, Node | None]:
 
 
 @builder("grid_sampler", casts={"cpu": FLOAT32, "cuda": WIDEST})
-def _grid_sample(x: Node, grid: Node, mode: str, padding: str, aligned: bool) -> Node:
+def grid_sample_of(x: Node, grid: Node, mode: str, padding: str, aligned: bool) -> Node:
     dims = x.rank - 2
     rows, *out, _ = grid.shape
     wide = to(grid, accumulator(grid.dtype))
@@ -239,4 +239,4 @@ def grid_sample(
         raise RuntimeError(
             f"grid_sampler(): bicubic interpolation only supports 4D input{at_user_line()}"
         )
-    return record(_grid_sample, input, grid, mode, padding_mode, aligned)
+    return record(grid_sample_of, input, grid, mode, padding_mode, aligned)

@@ -96,7 +96,7 @@ def cubic_weights(t: Node, k: Node) -> Node:
 
 
 @builder("interpolate", casts=ON_A_GPU)
-def _interpolate(
+def interpolated(
     x: Node, size: tuple[int, ...], scales: tuple[float, ...], mode: str, aligned: bool
 ) -> Node:
     for axis, (out, scale) in enumerate(zip(size, scales, strict=True), 2):
@@ -133,7 +133,7 @@ def _smoothed(x: Node, axis: int, out: int, scale: float, cubic: bool) -> Node:
 
 
 @builder("interpolate_antialias", casts=ON_A_GPU)
-def _interpolate_smoothly(
+def interpolated_smoothly(
     x: Node, size: tuple[int, ...], scales: tuple[float, ...], mode: str, aligned: bool
 ) -> Node:
     y = x
@@ -213,7 +213,7 @@ def interpolate(
         return resized_bytes(
             input, sizes, scales, mode == "bicubic", bool(align_corners), antialias
         )
-    build = _interpolate_smoothly if antialias else _interpolate
+    build = interpolated_smoothly if antialias else interpolated
     return record(build, input, sizes, scales, mode, bool(align_corners))
 
 

@@ -7,7 +7,7 @@ from tilewright.ir import ops
 from tilewright.ir.op import REGISTRY, Kind
 
 from ...functions.call import DECLARED
-from ..exporter import UNSUPPORTED
+from ..exporter import FORMS, UNSUPPORTED
 
 _NO_ALGEBRA = "ONNX has no operators of linear algebra"
 _TRAINING = "it belongs to training: export the forward pass"
@@ -41,7 +41,7 @@ UNSUPPORTED.update(
 for _record in ops.polynomials.values():
     UNSUPPORTED[_record] = "ONNX has no operator for it: give the degree as a number"
 for _record in REGISTRY.values():
-    if _record.kind is Kind.HOST:
+    if _record.kind is Kind.HOST and _record not in FORMS:
         UNSUPPORTED.setdefault(_record, _NO_ALGEBRA)
 for _op in DECLARED.values():
     UNSUPPORTED.update(_op.unexportable or {})

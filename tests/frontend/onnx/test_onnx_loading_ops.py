@@ -35,6 +35,10 @@ SUPPORTED = [c for c in CHOSEN if not unsupported(c)]
 
 
 def result(program: Any, *arrays: np.ndarray) -> np.ndarray:
+    opset = program.model_proto.opset_import[0].version
+    missing = [name for name in operators(program) if find(name, opset) is None]
+    if missing:
+        pytest.skip(f"loading has no {', '.join(missing)}")
     model: Any = tw.onnx.load(program)
     found: np.ndarray = model(*(tw.tensor(a) for a in arrays)).detach().numpy()
     return found
@@ -74,7 +78,10 @@ def same_as_recorded(f: Callable[..., Any], *arrays: np.ndarray) -> None:
         return recording.record(f, *tensors)
 
     tensors = tuple(tw.tensor(a) for a in arrays)
-    expected, got = recorded(*tensors).numpy(), result(tw.onnx.export(recorded, tensors), *arrays)
+    expected, got = (
+        recorded(*tensors).numpy(),
+        result(tw.onnx.export(recorded, tensors, verify=False), *arrays),
+    )
     assert got.dtype == expected.dtype
     np.testing.assert_allclose(got, expected, rtol=1e-6)
 

@@ -76,6 +76,7 @@ def test_case(each: Case, opset: int) -> None:
 NO_DOUBLE = {
     *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "AveragePool", "Conv", "Cosh", "Erf"),
     *("InstanceNormalization", "Sinh", "Tan", "Mish", "Selu", "Softsign", "HardSwish"),
+    "Det",
 }
 
 
@@ -166,7 +167,7 @@ def test_casts(name: str) -> None:
 @pytest.mark.parametrize("name", EDGY.split())
 def test_edges(name: str) -> None:
     x = EDGES.astype(np.float32)
-    program = export(lambda x: recording.record(REGISTRY[name], x), tw.tensor(x))
+    program = export(lambda x: recording.record(REGISTRY[name], x), tw.tensor(x), verify=False)
     node = ops.leaf(0, x.shape, dtypes.float32)
     expected = run([REGISTRY[name](node)], {node: x})[0]
     got = outputs(program, x)[0]
