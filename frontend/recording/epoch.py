@@ -11,7 +11,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Sequence
 from sys import getrefcount
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -24,13 +24,28 @@ from tilewright.ir.shape import Size
 from tilewright.runtime import devices
 
 from . import views
-from .histories import History
+from .histories import Ends, History
 from .roots import Root, is_outdated, source_of
 
 if TYPE_CHECKING:
     from ..amp.casts import Casts
 
 Aval = tuple[Size, dtypes.DType, str]
+
+
+class Saving(Protocol):
+    """The user's hooks on saved values: what `pack` makes of a tensor is kept, and `unpack` makes a
+    tensor of it."""
+
+    def __call__(self, result: Any, nodes: Sequence[Any], args: Sequence[Any]) -> Any:
+        """The nodes to record for a call: its results with a derivative that unpacks values.
+
+        result: its node or nodes. nodes, args: its operands, as nodes and as they were given.
+        """
+
+    def pack(self, t: Any) -> Any: ...
+
+    def unpack(self, kept: Any) -> Any: ...
 
 
 class State:
@@ -140,7 +155,10 @@ class Clock:
     differentiated: whether it has had a backward pass. stepped: whether a leaf that collects
         gradients got a new value after that, for example by a manual update.
     effects: counts effects without nodes: reads of values, and settings of generators.
+    ends: where its gradients leave it, for calls that the user has hold of.
     casts: autocast's casts of operands, or None (see amp/casts.py).
+    saving: takes what calls save for their derivatives to the user's hooks, or None (see
+        autograd/saving.py).
     """
 
     number = 0
@@ -151,7 +169,9 @@ class Clock:
     capturing = False
     differentiated = stepped = False
     effects = 0
+    ends = Ends(0)
     casts: Casts | None = None
+    saving: Saving | None = None
 
 
 clock = Clock()
