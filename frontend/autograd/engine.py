@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node, format_location
+from tilewright.ir.passes import autodiff
 from tilewright.ir.passes.autodiff import Passed, pullback
 from tilewright.ir.rewrite import substitute
 
@@ -58,7 +59,8 @@ def gradients(
     roots: (tensor, node of its cotangent). Called inside `recording.hold()`.
     """
     epoch.clock.differentiated = True
-    if wanted is None and len(roots) == 1 and not create_graph and not anomaly.looks():
+    watched = anomaly.looks() or recording.clock.watching is not None
+    if wanted is None and len(roots) == 1 and not create_graph and not watched:
         found = _leaf_gradients(*roots[0], retain_graph)
         if found is not None:
             return found
@@ -158,7 +160,27 @@ class _Pass:
         self, seeds: dict[Node, Node], hooks: dict[Node, list[dict[int, Any]]]
     ) -> Derivation:
         inner = {recording.resolve(t): t for t in self.tensors}
+        self._tell(
+            recording.clock.number, seeds, inner, lambda n: recording.variable_target(n.attrs[0])
+        )
         return self._through(seeds, inner, hooks)
+
+    def _tell(
+        self, number: int, roots: Iterable[Node], inner: Any, target: Callable[[Node], Any]
+    ) -> None:
+        """Tell who watches of the nodes of an epoch through which the pass goes.
+
+        inner: the nodes of tensors asked for. target: that of a variable.
+        """
+        if recording.clock.watching is None:
+            return
+        leads: dict[Node, set[Node]] = {}
+        for node in autodiff.differentiable(list(roots)):
+            on = {o for o in node.operands if o in leads}
+            ends = node.op is ops.variable and self._is_wanted(target(node))
+            if on or ends or node in inner:
+                leads[node] = on
+        recording.clock.watching.passed(number, leads)
 
     def _through(
         self, seeds: dict[Node, Node], inner: dict[Node, Any], hooks: dict[Node, Any]
@@ -275,6 +297,9 @@ class _Pass:
                     continue
                 if node is not history.node or _is_inside(node, batch):
                     inner[node] = t
+        if recording.clock.watching is not None:
+            targets = {n: t for history in batch for n, t in history.targets.items()}
+            self._tell(epoch, [h.node for h in batch], inner, targets.__getitem__)
         special = inner or anomaly.looks() or any(h.call_contexts or _hooks_of(h) for h in batch)
         if batch and (special or self.create_graph):
             self._again(batch, inner)

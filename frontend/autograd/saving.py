@@ -60,7 +60,7 @@ class Hooks:
         outs = result if type(result) is tuple else (result,)
         if not any(o.requires_grad for o in outs):
             return result
-        call = _Call.of(outs, nodes)
+        call = Call.of(outs, nodes)
         if not call.reads:
             return result
         tensors = {n: a for n, a in zip(nodes, args, strict=True) if isinstance(a, Handle)}
@@ -106,7 +106,7 @@ def without_hooks() -> Iterator[None]:
         recording.set_saving(before)
 
 
-class _Call:
+class Call:
     """The derivative of one call.
 
     inputs: its operands that require a gradient. reads: the nodes that its gradient graph reads,
@@ -119,7 +119,7 @@ class _Call:
         self.inputs = tuple(
             dict.fromkeys(n for n in nodes if isinstance(n, Node) and n.requires_grad)
         )
-        self.inside = _between(outs, given)
+        self.inside = between(outs, given)
         self._grads: dict[tuple[int, ...], dict[Node, Node]] = {}
         try:
             grads = self.gradients(tuple(i for i, o in enumerate(outs) if o.requires_grad))
@@ -128,11 +128,11 @@ class _Call:
         self.reads = tuple(n for n in _read(grads.values(), self.inside) if not is_fixed(n))
 
     @staticmethod
-    def of(outs: tuple[Node, ...], nodes: Sequence[Any]) -> _Call:
+    def of(outs: tuple[Node, ...], nodes: Sequence[Any]) -> Call:
         key = ("saving", outs)
-        found: _Call | None = outs[0].memo.get(key)
+        found: Call | None = outs[0].memo.get(key)
         if found is None:
-            found = outs[0].memo[key] = _Call(outs, nodes)
+            found = outs[0].memo[key] = Call(outs, nodes)
         return found
 
     def gradients(self, reached: tuple[int, ...]) -> dict[Node, Node]:
@@ -144,7 +144,7 @@ class _Call:
         return found
 
 
-def _between(outs: Sequence[Node], given: set[Node]) -> set[Node]:
+def between(outs: Sequence[Node], given: set[Node]) -> set[Node]:
     """The nodes from `given` to `outs`, both included."""
     found = set(given)
     stack = list(outs)
@@ -176,7 +176,7 @@ class _Backward:
 
     saves = True
 
-    def __init__(self, call: _Call, hooks: Hooks, kept: list[Any]):
+    def __init__(self, call: Call, hooks: Hooks, kept: list[Any]):
         self.call, self.hooks, self.kept = call, hooks, kept
 
     def __call__(self, cotangents: dict[int, Node], token: Node) -> list[Node | None]:
@@ -219,7 +219,7 @@ class _Backward:
                 found[node] = value
         inner = [n for n in values if n.requires_grad and found[n] is values[n]]
         begun = given | {n: m for n, m in found.items() if n not in inner}
-        if any(n.op is ops.leaf for n in _between(inner, set(begun)) - set(begun)):
+        if any(n.op is ops.leaf for n in between(inner, set(begun)) - set(begun)):
             raise NotImplementedError(
                 "saved_tensors_hooks: a second derivative needs an operand of "
                 f"{call.outs[0].op.name} that the call didn't save{at_user_line()}"

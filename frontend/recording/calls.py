@@ -87,12 +87,19 @@ def set_saving(saving: epoch.Saving | None) -> None:
     _set_mode(graph.grad_enabled(), clock.casts, saving)
 
 
+def set_watching(watching: epoch.Watching | None) -> None:
+    """Have somebody told of all calls, also of those that were met before; None tells nobody."""
+    threads.claim()
+    clock.watching = watching
+    _set_mode(graph.grad_enabled(), clock.casts, clock.saving)
+
+
 def _set_mode(grad: bool, casts: Casts | None, saving: epoch.Saving | None) -> None:
     """Swap the table, so that ambient state costs nothing in an op call."""
     global _table
     graph.set_grad_enabled(grad)
     clock.casts, clock.saving = casts, saving
-    if saving is not None and grad:
+    if clock.watching is not None or (saving is not None and grad):
         _table = _unkept
         return
     # A table hit doesn't check the thread. So outside the usual mode the guard stops other threads,
@@ -294,6 +301,8 @@ def _record(build: Callable[..., Any], args: Sequence[Any]) -> Any:
         else:
             result = _own(result, build, nodes)
         _table[key] = result
+        if clock.watching is not None:
+            clock.watching.called(result, nodes)
         if clock.saving is not None:
             result = clock.saving(result, nodes, args)
     if clock.leaf_bytes > clock.checked_bytes:
@@ -400,6 +409,8 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
         _table[of_nodes] = result
     elif exact and not is_input:
         _table[key] = result
+    if clock.watching is not None:
+        clock.watching.called(result, nodes)
     if clock.saving is not None:
         result = clock.saving(result, nodes, (None, t) if swapped else (t, None))
     return result

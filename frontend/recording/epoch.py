@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -31,6 +31,17 @@ if TYPE_CHECKING:
     from ..amp.casts import Casts
 
 Aval = tuple[Size, dtypes.DType, str]
+
+
+class Watching(Protocol):
+    """Somebody who is told what a program does."""
+
+    def called(self, result: Any, nodes: Sequence[Any]) -> None:
+        """A call has given a node or nodes, of these operands."""
+
+    def passed(self, number: int, inputs: Mapping[Node, set[Node]]) -> None:
+        """A backward pass goes through nodes of the epoch of this number, from each of them to some
+        of its operands."""
 
 
 class Saving(Protocol):
@@ -157,6 +168,7 @@ class Clock:
     effects: counts effects without nodes: reads of values, and settings of generators.
     ends: where its gradients leave it, for calls that the user has hold of.
     casts: autocast's casts of operands, or None (see amp/casts.py).
+    watching: is told of calls and of backward passes, or None (see utils/flop_counter.py).
     saving: takes what calls save for their derivatives to the user's hooks, or None (see
         autograd/saving.py).
     """
@@ -172,6 +184,7 @@ class Clock:
     ends = Ends(0)
     casts: Casts | None = None
     saving: Saving | None = None
+    watching: Watching | None = None
 
 
 clock = Clock()

@@ -63,7 +63,7 @@ class Guard:
         if get_ident() != _owner:
             take_over()
             return None  # the key's nodes belong to the other thread's epoch
-        if clock.saving is not None and graph.grad_enabled():
+        if clock.watching is not None or (clock.saving is not None and graph.grad_enabled()):
             return None
         return epoch.table(graph.grad_enabled(), clock.casts).get(key)
 
