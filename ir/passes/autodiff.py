@@ -97,9 +97,9 @@ def _pullback(
         if node in stops:
             continue
         if passed is not None:
-            for operand, part in passed.items():
+            for operand, own in passed.items():
                 before = cotangents.get(operand)
-                cotangents[operand] = part if before is None else before + part
+                cotangents[operand] = own if before is None else before + own
             continue
         for operand, part in zip(node.operands, _vjp(node, g), strict=True):
             if part is None or not operand.requires_grad:
