@@ -48,7 +48,7 @@ class GradFn:
             else:
                 target = ends.targets[node]
             if not isinstance(target, History):
-                return AccumulateGrad.of(target)
+                return AccumulateGrad.at(target)
             node, ends = target.node, target.ends()
         return _known(node, None, ends)
 
@@ -118,7 +118,8 @@ class AccumulateGrad(GradFn):
         self.metadata = {}
 
     @staticmethod
-    def of(variable: Tensor) -> AccumulateGrad:
+    def at(variable: Tensor) -> AccumulateGrad:
+        """The one object of a leaf, as long as anybody has it."""
         found = _ends.get(id(variable))
         if found is None or found.variable is not variable:
             found = _ends[id(variable)] = AccumulateGrad(variable)

@@ -40,7 +40,7 @@ def get_gradient_edge(tensor: Any) -> GradientEdge:
             "It is not possible to get the gradient edge for a Tensor that does not require "
             f"gradients{at_user_line()}"
         )
-    node = AccumulateGrad.of(tensor) if tensor.is_leaf else tensor.grad_fn
+    node = AccumulateGrad.at(tensor) if tensor.is_leaf else tensor.grad_fn
     return GradientEdge(node, tensor.output_nr, tensor)
 
 

@@ -259,9 +259,10 @@ def own_node(node: Node) -> Node:
 
 
 def watch(
-    watched: dict[Node, list[dict[int, Any]]], node: Node, hooks: dict[int, Callable[[Any], Any]]
+    watched: dict[Node, list[Any]], node: Node, hooks: dict[int, Callable[[Any], Any]] | Any
 ) -> None:
-    """Have backward passes call `hooks` with the gradient of `node`."""
+    """Have backward passes call `hooks` with the gradient of `node`. They are a tensor's by number,
+    or `autograd.engine.NodeHooks`."""
     known = watched.setdefault(node, [])
     if not any(hooks is each for each in known):
         known.append(hooks)
