@@ -37,7 +37,7 @@ REASONS = {
     ),
     r"(autograd\.(\w+\.)?(NestedIOFunction|BackwardCFunction|InplaceFunction|FunctionMeta"
     r"|FunctionCtx|Function|enforce_grad_layout_policy|get_\w+_jacobian\w*"
-    r"|region_activation_memory_budget)\b.*|autograd\.graph\.Node\..*"
+    r"|region_activation_memory_budget)\b.*"
     r"|utils\.checkpoint\.(GraphExecGroup|SAC_IGNORED_OPS))": "inside of PyTorch's autograd",
     r"autograd\.(profiler\w*)\b.*": "traces of PyTorch's own events",
     r"(compiler\b.*|Sym(Int|Float|Bool)\..*|sym_(constrain|fresh)\w*|cond|while_loop)": (
@@ -88,6 +88,7 @@ REASONS = {
         "entry points of libraries"
     ),
     r"jit\b.*": "TorchScript's compiler: Python runs scripted programs",
+    r"serialization\b.*": "steps inside of PyTorch's save and load",
     r"profiler\b.*": "traces of PyTorch's own events",
     r"(testing|package|monitor|utils\.viz|utils\.bottleneck|utils\.benchmark)\b.*": (
         "tools of PyTorch's developers"

@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.ir import ops
 from tilewright.ir.node import Node, format_location, reachable
 
-from .grad_fn import GradFn
+from .calls import name_of
 
 
 class _State:
@@ -102,7 +102,7 @@ class _Look:
             return
         found = [(n, i) for n, i in self.calls if n.op is not ops.variable] or self.calls
         named = [
-            f"Function '{GradFn(n).name()}' (recorded at {format_location(n.loc)}) returned nan "
+            f"Function '{name_of(n)}' (recorded at {format_location(n.loc)}) returned nan "
             f"values in its {i}th output."
             for n, i in found
         ]

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node, format_location
+from tilewright.ir.passes import autodiff
+from tilewright.ir.passes.autodiff import Passed, pullback
 from tilewright.ir.rewrite import substitute
 
 from .. import recording
@@ -57,7 +59,8 @@ def gradients(
     roots: (tensor, node of its cotangent). Called inside `recording.hold()`.
     """
     epoch.clock.differentiated = True
-    if wanted is None and len(roots) == 1 and not create_graph and not anomaly.looks():
+    watched = anomaly.looks() or recording.clock.watching is not None
+    if wanted is None and len(roots) == 1 and not create_graph and not watched:
         found = _leaf_gradients(*roots[0], retain_graph)
         if found is not None:
             return found
@@ -67,8 +70,9 @@ def gradients(
         seeds[node] = seeds[node] + g if node in seeds else g
     going = _Pass(wanted, create_graph)
     derivation = going.through_nodes(seeds, recording.hooked)
-    freed = any(t._grad_freed and recording.resolve(t).op is not ops.variable for t, _ in roots)
-    if freed and derivation.saved:
+    seen = [recording.resolve(t) for t, _ in roots if t._grad_freed]
+    freed = [node for node in seen if node.op is not ops.variable]
+    if freed and (derivation.saved or any(map(_unpacks, freed))):
         raise RuntimeError(TWICE + at_user_line())
     going.through_histories()
     if not retain_graph:
@@ -102,6 +106,12 @@ def _leaf_gradients(t: Any, seed: Node, retain_graph: bool) -> list[tuple[Any, N
         t._grad_freed = True
         recording.mark_freed(node)
     return list(found.items())
+
+
+def _unpacks(root: Node) -> bool:
+    """Whether the backward pass of `root` goes through a call that keeps values of its own."""
+    calls = (n for n in differentiable(root) if n.op.name == "function_call")
+    return any(recording.contexts[n.attrs[0]][0].saves for n in calls)
 
 
 def call_hooks(hooks: dict[int, Callable[[Any], Any]] | None, g: Node) -> Node:
@@ -150,7 +160,27 @@ class _Pass:
         self, seeds: dict[Node, Node], hooks: dict[Node, list[dict[int, Any]]]
     ) -> Derivation:
         inner = {recording.resolve(t): t for t in self.tensors}
+        self._tell(
+            recording.clock.number, seeds, inner, lambda n: recording.variable_target(n.attrs[0])
+        )
         return self._through(seeds, inner, hooks)
+
+    def _tell(
+        self, number: int, roots: Iterable[Node], inner: Any, target: Callable[[Node], Any]
+    ) -> None:
+        """Tell who watches of the nodes of an epoch through which the pass goes.
+
+        inner: the nodes of tensors asked for. target: that of a variable.
+        """
+        if recording.clock.watching is None:
+            return
+        leads: dict[Node, set[Node]] = {}
+        for node in autodiff.differentiable(list(roots)):
+            on = {o for o in node.operands if o in leads}
+            ends = node.op is ops.variable and self._is_wanted(target(node))
+            if on or ends or node in inner:
+                leads[node] = on
+        recording.clock.watching.passed(number, leads)
 
     def _through(
         self, seeds: dict[Node, Node], inner: dict[Node, Any], hooks: dict[Node, Any]
@@ -178,6 +208,10 @@ class _Pass:
                 if n in plain or self._is_wanted(recording.variable_target(n.attrs[0]))
             )
             read = values_read(grads, seeds)
+            changed = [n for n in changed if n in read]
+        if changed and recording.contexts:  # a user-written derivative may keep copies of them
+            held = [h._node for h in recording.handles if h._node is not None]
+            read = values_read(derivation.grads.values(), seeds, held)
             changed = [n for n in changed if n in read]
         _refuse(changed, seeds)
         for node, g in derivation.grads.items():
@@ -263,6 +297,9 @@ class _Pass:
                     continue
                 if node is not history.node or _is_inside(node, batch):
                     inner[node] = t
+        if recording.clock.watching is not None:
+            targets = {n: t for history in batch for n, t in history.targets.items()}
+            self._tell(epoch, [h.node for h in batch], inner, targets.__getitem__)
         special = inner or anomaly.looks() or any(h.call_contexts or _hooks_of(h) for h in batch)
         if batch and (special or self.create_graph):
             self._again(batch, inner)
@@ -326,14 +363,23 @@ class _Pass:
         for history in batch:
             _revive(history, mapping, attrs)
             hooks.update(_hooks_of(history))
+        for history in batch:
+            for n in history.unread() if history.call_contexts else ():
+                mapping.setdefault(n, ops.expand(ops.constant(0, n.dtype, n.device), n.shape))
         hooked = [n for n in hooks if n not in mapping]
-        olds = [*(h.node for h in batch), *inner, *hooked]
+        args = [a for n in hooked for a in n.memo.get("call", (None, ()))[1] if isinstance(a, Node)]
+        olds = [*(h.node for h in batch), *inner, *hooked, *args]
         with recording.grad_mode(True):
             news = dict(zip(olds, substitute(olds, mapping, attrs), strict=True))
         seeds: dict[Node, Node] = {}
         for history, g in batch.items():
             root = news[history.node]
             seeds[root] = seeds[root] + g if root in seeds else g
+        for n in hooked:  # hooks on nodes ask for the operands of the call
+            if "call" in n.memo:
+                build, own = n.memo["call"]
+                again = [news[a] if isinstance(a, Node) else a for a in own]
+                news[n].memo.setdefault("call", (build, again))
         watched = {news[n]: hooks[n] for n in hooked}
         if self.create_graph:  # a later pass goes through the new nodes, too
             for node, each in watched.items():
@@ -427,11 +473,62 @@ def _joined(first: dict[Node, Any], second: dict[Node, Any]) -> dict[Node, Any]:
     return {n: [*first.get(n, ()), *second.get(n, ())] for n in (*first, *second)}
 
 
-def _watch(node: Node, hooks: Sequence[dict[int, Any]]) -> Callable[[Node], Node]:
-    def run(g: Node) -> Node:
-        for each in hooks:
-            g = call_hooks(each, g)
+class NodeHooks:
+    """The hooks on one call: those `before` the gradients of its operands are computed, and those
+    `after`. owner: the object that has them, for as long as its graph lasts."""
+
+    def __init__(self) -> None:
+        self.before: dict[int, Callable[..., Any]] = {}
+        self.after: dict[int, Callable[..., Any]] = {}
+        self.owner: Any = None
+
+    def arrived(self, g: Node) -> Node:
+        """The gradient of the call's result, after the hooks before it."""
+        for hook in list(self.before.values()):
+            replaced = hook((rows.as_tensor(g),))
+            if replaced is not None:
+                g = rows.as_node(replaced[0] if isinstance(replaced, tuple) else replaced)
         return g
+
+    def passed_on(self, node: Node, g: Node) -> Node | Passed:
+        """The gradient of the result `node`, with those of its operands where hooks come after."""
+        if not self.after:
+            return g
+        _, args = node.memo["call"]
+        places = [a for a in args if isinstance(a, Node)]
+        inputs = tuple(dict.fromkeys(a for a in places if a.requires_grad))
+        parts = pullback({node: g}, inputs, stops=inputs, create_graph=recording.is_grad_enabled())
+        for hook in list(self.after.values()):
+            left = dict(parts)  # an operand that is there twice gets its gradient once
+            found = [left.pop(a, None) for a in places]
+            grads = tuple(None if part is None else rows.as_tensor(part) for part in found)
+            replaced = hook(grads, (rows.as_tensor(g),))
+            if replaced is None:
+                continue
+            given = replaced if isinstance(replaced, tuple) else (replaced,)
+            if len(given) != len(places):
+                raise RuntimeError(
+                    f"a hook on a node returned {len(given)} gradients, expected {len(places)}"
+                    f"{at_user_line()}"
+                )
+            parts = {
+                a: rows.as_node(t)
+                for a, t, before in zip(places, given, found, strict=True)
+                if t is not None and (before is not None or a not in parts)
+            }
+        return Passed(g, parts)
+
+
+def _watch(node: Node, hooks: Sequence[Any]) -> Callable[[Node], Node | Passed]:
+    of_nodes = [each for each in hooks if isinstance(each, NodeHooks)]
+
+    def run(g: Node) -> Node | Passed:
+        for each in hooks:
+            g = each.arrived(g) if isinstance(each, NodeHooks) else call_hooks(each, g)
+        found: Node | Passed = g
+        for each in of_nodes:  # there is one, as a call has one object
+            found = each.passed_on(node, g)
+        return found
 
     return run
 

@@ -33,7 +33,9 @@ class FunctionCtx:
         self.dirty: tuple[Any, ...] = ()
         self.materialize = True
         self._versions: list[int | None] = []
-        self._outputs: dict[int, int] = {}  # id of a saved output -> its place among the outputs
+        self._outputs: dict[int, int] = {}  # place of a saved output -> that among the outputs
+        self._inputs: dict[int, int] = {}  # the same for saved inputs, where values are packed
+        self._unpack: Callable[[Any], Any] | None = None  # if hooks have packed what is saved
         self._token: Node | None = None  # the call's node while `backward` runs
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
@@ -48,20 +50,36 @@ class FunctionCtx:
 
     @property
     def saved_tensors(self) -> tuple[Tensor, ...]:
+        if self._unpack is not None:
+            saved = tuple(None if k is None else self._unpack(k) for k in self.saved)
+            return tuple([self._connected(i, t) for i, t in enumerate(saved)])
         for t, version in zip(self.saved, self._versions, strict=True):
             if t is not None and t._version != version:
                 raise RuntimeError(
                     "one of the variables needed for gradient computation has been modified by an "
                     f"inplace operation: {list(t.shape)}{at_user_line()}"
                 )
-        return tuple([self._connected(t) for t in self.saved])
+        return tuple([self._connected(i, t) for i, t in enumerate(self.saved)])
 
-    def _connected(self, t: Any) -> Any:
-        """The output that the caller of `apply` got, so that it can be differentiated again."""
-        place = self._outputs.get(id(t))
-        if place is None or self._token is None:
+    def _connected(self, i: int, t: Any) -> Any:
+        """The i-th saved tensor, so that it can be differentiated again: an output is the one that
+        the caller of `apply` got, and an unpacked input has the history of the input."""
+        if self._token is None or t is None:
             return t
-        return wrap(function_output(self._token, resolve(t), place))
+        if i in self._outputs:
+            return wrap(function_output(self._token, resolve(t), self._outputs[i]))
+        source = self._token.operands[self._inputs[i]] if i in self._inputs else None
+        if source is None or not source.requires_grad:
+            return t
+        with recording.grad_mode(True):  # it requires a gradient in any case, as the input does
+            return wrap(ops.with_value(source, resolve(t)))
+
+    def _pack(self, hooks: Any, inputs: Sequence[Any]) -> None:
+        """Have hooks pack what is saved."""
+        places = {id(t): k for k, t in enumerate(inputs)}
+        self._inputs = {i: places[id(t)] for i, t in enumerate(self.saved) if id(t) in places}
+        self.saved = tuple(None if t is None else hooks.pack(t) for t in self.saved)
+        self._unpack = hooks.unpack
 
     def mark_non_differentiable(self, *tensors: Tensor) -> None:
         self.nondifferentiable = tensors
@@ -113,8 +131,8 @@ class Function:
         return _connect(cls, ctx, args, output)
 
 
-def _connect(cls: type[Function], ctx: FunctionCtx, args: Sequence[Any], output: Any) -> Any:
-    outputs = output if isinstance(output, tuple) else (output,)
+def _connect(cls: type[Function], ctx: FunctionCtx, args: Sequence[Any], result: Any) -> Any:
+    outputs = result if isinstance(result, tuple) else (result,)
     inputs = [a for a in args if isinstance(a, Handle)]
     differentiable = [
         isinstance(o, Handle)
@@ -122,14 +140,24 @@ def _connect(cls: type[Function], ctx: FunctionCtx, args: Sequence[Any], output:
         and not any(o is n for n in ctx.nondifferentiable)
         for o in outputs
     ]
-    saved = {id(t) for t in ctx.saved}
-    ctx._outputs = {id(o): i for i, o in enumerate(outputs) if differentiable[i] and id(o) in saved}
+    places = {id(o): i for i, o in enumerate(outputs) if differentiable[i]}
+    ctx._outputs = {k: places[id(t)] for k, t in enumerate(ctx.saved) if id(t) in places}
     for t in ctx.dirty:
         if t.is_leaf and t.requires_grad:
             raise RuntimeError(
                 "a leaf Variable that requires grad is being used in an in-place operation."
                 f"{at_user_line()}"
             )
+    count = sum(differentiable)
+
+    def output(token: Node, value: Node, i: int) -> Node:
+        node = function_output(token, value, i)
+        node.memo["call"], node.memo["among"] = (cls.__name__, token.operands), count
+        return node
+
+    hooks = recording.clock.saving
+    if hooks is not None and ctx.saved:
+        ctx._pack(hooks, inputs)
     with recording.hold():
         place = len(recording.contexts)
         recording.contexts.append((_backward_of(cls, ctx, args, inputs, outputs), {}))
@@ -140,12 +168,12 @@ def _connect(cls: type[Function], ctx: FunctionCtx, args: Sequence[Any], output:
             if not differentiable[i]:
                 out.append(o.detach() if isinstance(o, Handle) and o.requires_grad else o)
             elif any(o is d for d in ctx.dirty):
-                ctx._outputs.pop(id(o), None)
-                out.append(recording.assign(o, function_output(token, resolve(o), i), force=True))
+                ctx._outputs = {k: j for k, j in ctx._outputs.items() if j != i}
+                out.append(recording.assign(o, output(token, resolve(o), i), force=True))
             else:
-                out.append(wrap(function_output(token, resolve(o), i)))
+                out.append(wrap(output(token, resolve(o), i)))
     recording.settle()
-    return tuple(out) if isinstance(output, tuple) else out[0]
+    return tuple(out) if isinstance(result, tuple) else out[0]
 
 
 def _backward_of(
@@ -182,6 +210,7 @@ def _backward_of(
         parts = [g for a, g in zip(args, given, strict=False) if isinstance(a, Handle)]
         return [_checked(cls, a, g) for a, g in zip(inputs, parts, strict=True)]
 
+    run.saves = bool(ctx.saved)  # type: ignore[attr-defined]
     return run
 
 
@@ -227,7 +256,7 @@ def once_differentiable(backward: F) -> F:
         with recording.grad_mode(False):
             result = backward(ctx, *grads)
         sources = [g for g in grads if isinstance(g, Handle) and g.requires_grad]
-        sources += [t for t in ctx.saved if t is not None and t.requires_grad]
+        sources += [t for t in ctx.saved if isinstance(t, Handle) and t.requires_grad]
         if not recorded or not sources:
             return result
         given = result if isinstance(result, tuple) else (result,)

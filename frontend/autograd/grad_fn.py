@@ -2,43 +2,58 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from .. import recording
-from ..recording import views
-from ..recording.builders import builder, camel, facts
-from ..recording.histories import History
+from ..recording import epoch, views
+from ..recording.histories import Ends, History
+from .calls import name_of, name_of_view
+from .hooks import Handles, NodeHooks, RemovableHandle, add_hook, register, register_post_accumulate
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
 
 
 class GradFn:
-    """A call on the way of a gradient, named as PyTorch names it."""
+    """A call on the way of a gradient. Its class has PyTorch's name, such as `MulBackward0`.
 
-    def __init__(self, node: Node, view: views.View | None = None):
-        self._node = node
-        self._view = view
+    metadata: a dictionary for the user's own data. It lasts as long as the graph.
+    """
+
+    metadata: dict[Any, Any]
+
+    def __init__(self, node: Node, view: views.View | None, ends: Ends):
+        self._node, self._view, self._ends = node, view, ends
+        self._hooks = NodeHooks()
 
     @staticmethod
-    def of(node: Node, chain: views.Chain | None = None) -> GradFn:
-        """The call that computed `node`, or the last view of `chain`, in any epoch."""
+    def of(node: Node, chain: views.Chain | None = None, ends: Ends | None = None) -> GradFn:
+        """The call that computed `node`, or the last view of `chain`, in any epoch.
+
+        ends: those of the node's epoch; None for the present one.
+        """
+        if ends is None:
+            ends = recording.clock.ends
         if chain is not None and not chain.view.detaches:
-            return GradFn(node, chain.view)
+            return _known(node, chain.view, ends)
         while node.op is ops.variable:
-            target = recording.variable_target(node.attrs[0])
+            if ends is recording.clock.ends:
+                target = recording.variable_target(node.attrs[0])
+            else:
+                target = ends.targets[node]
             if not isinstance(target, History):
-                return AccumulateGrad(target)
-            node = target.node
-        return GradFn(node)
+                return AccumulateGrad.at(target)
+            node, ends = target.node, target.ends()
+        return _known(node, None, ends)
 
     def name(self) -> str:
-        if self._view is not None:
-            return f"{camel(self._view.name)}Backward0"
-        return _name(self._node)
+        return type(self).__name__
 
     @property
     def next_functions(self) -> tuple[tuple[GradFn | None, int], ...]:
@@ -48,13 +63,51 @@ class GradFn:
         for a in args:
             if isinstance(a, Node):
                 try:
-                    found.append((GradFn.of(a) if a.requires_grad else None, 0))
-                except IndexError:  # of an epoch that is over
+                    found.append((GradFn.of(a, None, self._ends) if a.requires_grad else None, 0))
+                except KeyError:  # a backward pass has freed its graph
                     found.append((None, 0))
         return tuple(found)
 
+    @property
+    def requires_grad(self) -> bool:
+        return True
+
+    def register_prehook(self, fn: Callable[..., Any]) -> RemovableHandle:
+        """Call fn(grad_outputs) before the gradients of the operands are computed. A tuple that it
+        returns takes the place of `grad_outputs`, which are the gradients of the results."""
+        return self._hooked(fn, self._hooks.before)
+
+    def register_hook(self, fn: Callable[..., Any]) -> RemovableHandle:
+        """Call fn(grad_inputs, grad_outputs) when the gradients of the operands are known. A tuple
+        that it returns takes the place of `grad_inputs`; these are in the order of
+        `next_functions`, with None for an operand without gradient."""
+        return self._hooked(fn, self._hooks.after)
+
+    def _hooked(self, fn: Callable[..., Any], hooks: dict[int, Any]) -> RemovableHandle:
+        if "call" not in self._node.memo or self._node.memo.get("among", 1) > 1:
+            raise NotImplementedError(
+                f"{self.name()}: hooks on nodes are for calls with one result. Register one on the "
+                f"tensor: tensor.register_hook(hook){at_user_line()}"
+            )
+        self._keep()
+        return add_hook(fn, hooks)
+
+    def _keep(self) -> None:
+        """Make this object last as long as its graph, and passes look at its hooks."""
+        is_present = self._ends is recording.clock.ends
+        watched: dict[Node, list[Any]] = recording.hooked if is_present else self._ends.hooks
+        epoch.watch(watched, self._node, self._hooks)
+        self._hooks.owner = self
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "metadata":
+            self._keep()
+            self.metadata = {}
+            return self.metadata
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
     def __repr__(self) -> str:
-        return f"<{self.name()}>"
+        return f"<{self.name()} object at {id(self):#x}>"
 
 
 class AccumulateGrad(GradFn):
@@ -62,13 +115,60 @@ class AccumulateGrad(GradFn):
 
     def __init__(self, variable: Tensor):
         self.variable = variable
+        self.metadata = {}
 
-    def name(self) -> str:
-        return "AccumulateGrad"
+    @staticmethod
+    def at(variable: Tensor) -> AccumulateGrad:
+        """The one object of a leaf, as long as anybody has it."""
+        found = _ends.get(id(variable))
+        if found is None or found.variable is not variable:
+            found = _ends[id(variable)] = AccumulateGrad(variable)
+        return found
 
     @property
     def next_functions(self) -> tuple[tuple[GradFn | None, int], ...]:
         return ()
+
+    def register_prehook(self, fn: Callable[..., Any]) -> RemovableHandle:
+        """Call fn((gradient,)) before the gradient is added to the leaf's."""
+
+        def see(grad: Any) -> Any:
+            replaced = fn((grad,))
+            return replaced[0] if isinstance(replaced, tuple) else replaced
+
+        return register(self.variable, see)
+
+    def register_hook(self, fn: Callable[..., Any]) -> RemovableHandle:
+        """Call fn((), (gradient,)) after the gradient was added to the leaf's."""
+        latest: list[Any] = []
+
+        def see(grad: Any) -> None:
+            latest[:] = [grad]
+
+        def end(variable: Any) -> None:
+            fn((), tuple(latest))
+
+        t = self.variable
+        return Handles((register(t, see), register_post_accumulate(t, end)))
+
+
+_ends: weakref.WeakValueDictionary[int, AccumulateGrad] = weakref.WeakValueDictionary()
+_calls: weakref.WeakValueDictionary[Any, GradFn] = weakref.WeakValueDictionary()
+_classes: dict[str, type[GradFn]] = {}
+
+
+def _known(node: Node, view: views.View | None, ends: Ends) -> GradFn:
+    """The one object of a call in its epoch, as long as anybody has it."""
+    key = node, view, ends.number
+    found = _calls.get(key)
+    if found is None:
+        ends.is_asked = True
+        name = name_of(node) if view is None else name_of_view(view)
+        kind = _classes.get(name)
+        if kind is None:
+            kind = _classes[name] = type(name, (GradFn,), {"__module__": __name__})
+        found = _calls[key] = kind(node, view, ends)
+    return found
 
 
 class GradientEdge(NamedTuple):
@@ -80,19 +180,3 @@ class GradientEdge(NamedTuple):
     node: GradFn
     output_nr: int
     ownership_token: Any = None
-
-
-def _name(node: Node) -> str:
-    """The name that a node's builder declares; the op's name for a node without a call."""
-    build, args = node.memo.get("call", (None, ()))
-    if isinstance(build, views.View):
-        return f"{camel(build.name)}Backward0"
-    known = facts(build)
-    if known is None:
-        known, args = facts(node.op), node.operands
-    return f"{camel(node.op.name)}Backward0" if known is None else known.grad_fn(args)
-
-
-# Nodes that autograd makes itself.
-builder("copy_", gradient="CopyBackward0")(ops.detach)
-builder("copy_", gradient="CopyBackward0")(ops.with_value)

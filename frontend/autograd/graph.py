@@ -1,16 +1,18 @@
-"""torch.autograd.graph: hooks on several gradients, and versions."""
+"""torch.autograd.graph: hooks on saved tensors and on several gradients, edges, versions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tilewright.ir.location import at_user_line
 
+from .. import recording
 from ..recording import Handle
 from .grad_fn import AccumulateGrad, GradFn, GradientEdge
-from .hooks import RemovableHandle, at_end, register
+from .hooks import Handles, RemovableHandle, at_end, register
+from .saving import Hooks
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -38,18 +40,8 @@ def get_gradient_edge(tensor: Any) -> GradientEdge:
             "It is not possible to get the gradient edge for a Tensor that does not require "
             f"gradients{at_user_line()}"
         )
-    node = AccumulateGrad(tensor) if tensor.is_leaf else tensor.grad_fn
+    node = AccumulateGrad.at(tensor) if tensor.is_leaf else tensor.grad_fn
     return GradientEdge(node, tensor.output_nr, tensor)
-
-
-@contextmanager
-def allow_mutation_on_saved_tensors() -> Iterator[None]:
-    """Refused: a graph reads the values of a call from its memory, and saves no copies."""
-    raise NotImplementedError(
-        "autograd.graph.allow_mutation_on_saved_tensors: calls save no tensors, so none is copied "
-        f"before it is overwritten. Clone the tensor that is written to{at_user_line()}"
-    )
-    yield
 
 
 @contextmanager
@@ -59,17 +51,6 @@ def set_warn_on_accumulate_grad_stream_mismatch(enabled: bool) -> Iterator[None]
 
 
 set_override_stale_capture_stream = set_warn_on_accumulate_grad_stream_mismatch
-
-
-class _Handles(RemovableHandle):
-    """Takes the hooks of several tensors away."""
-
-    def __init__(self, handles: Sequence[RemovableHandle]):
-        self.handles = handles
-
-    def remove(self) -> None:
-        for handle in self.handles:
-            handle.remove()
 
 
 def register_multi_grad_hook(
@@ -102,7 +83,7 @@ def register_multi_grad_hook(
 
         return see
 
-    return _Handles([register(t, hook(i)) for i, t in enumerate(tensors)])
+    return Handles([register(t, hook(i)) for i, t in enumerate(tensors)])
 
 
 def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
@@ -112,29 +93,88 @@ def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
 
 
 class saved_tensors_hooks:
-    """Refused: calls are recorded and save nothing. A graph's plan decides what a backward pass
-    reads."""
+    """A block in which what calls save for a backward pass goes through hooks.
+
+    pack_hook(tensor) is called when a call saves `tensor`: it returns anything, which is kept in
+    its place. unpack_hook gets it in the backward pass, and returns the tensor again, of the same
+    shape, dtype and device. Of nested blocks the innermost has the say.
+
+    A call saves what its own derivative reads here, which may be another of its values than in
+    PyTorch, such as the operand in place of the result.
+    """
 
     def __init__(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]):
         self.pack_hook, self.unpack_hook = pack_hook, unpack_hook
+        self._outer: list[Any] = []
 
     def __enter__(self) -> None:
-        raise NotImplementedError(
-            "autograd.graph.saved_tensors_hooks: calls are recorded and save no tensors. "
-            f"torch.utils.checkpoint saves memory{at_user_line()}"
-        )
+        if _Refusal.texts:
+            raise RuntimeError(f"{_Refusal.texts[-1]}{at_user_line()}")
+        self._outer.append(recording.clock.saving)
+        recording.set_saving(Hooks(self.pack_hook, self.unpack_hook))
 
     def __exit__(self, *exc: object) -> None:
-        pass
+        recording.set_saving(self._outer.pop())
 
 
-@contextmanager
-def save_on_cpu(pin_memory: bool = False, device_type: str = "cuda") -> Iterator[None]:
-    """A block like any other: what its backward pass reads stays on its device."""
-    yield
+class save_on_cpu(saved_tensors_hooks):
+    """A block in which what calls save waits on the CPU for its backward pass.
+
+    pin_memory: whether it waits in pinned memory, from which copies are faster.
+    """
+
+    def __init__(self, pin_memory: bool = False, device_type: str = "cuda"):
+        def pack(t: Any) -> tuple[Any, Any]:
+            kept = t.cpu()
+            return t.device, kept.pin_memory() if pin_memory else kept
+
+        def unpack(kept: tuple[Any, Any]) -> Any:
+            device, t = kept
+            return t.to(device, non_blocking=pin_memory)
+
+        super().__init__(pack, unpack)
+
+
+class _Refusal:
+    texts: ClassVar[list[str]] = []  # of the blocks that are open
 
 
 @contextmanager
 def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
-    """A block like any other: there are no such hooks."""
-    yield
+    """A block in which such hooks are an error with this text."""
+    if recording.clock.saving is not None:
+        raise RuntimeError(error_message)
+    _Refusal.texts.append(error_message)
+    try:
+        yield
+    finally:
+        _Refusal.texts.pop()
+
+
+class _Copies(saved_tensors_hooks):
+    """Keeps copies, which writes to the tensors don't reach."""
+
+    is_open = False
+
+    def __init__(self) -> None:
+        super().__init__(lambda t: t.detach().clone(), lambda kept: kept)
+
+    def clear(self) -> None:
+        """Nothing to forget: each call has copies of its own."""
+
+
+@contextmanager
+def allow_mutation_on_saved_tensors() -> Iterator[_Copies]:
+    """A block in which a tensor may be written to although a backward pass reads it: the pass reads
+    what the tensor was. A copy costs nothing unless there is such a write."""
+    if _Copies.is_open:
+        raise RuntimeError(
+            f"allow_mutation_on_saved_tensors contexts cannot be nested{at_user_line()}"
+        )
+    copies = _Copies()
+    _Copies.is_open = True
+    try:
+        with copies:
+            yield copies
+    finally:
+        _Copies.is_open = False

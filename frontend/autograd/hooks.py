@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +14,23 @@ from tilewright.ir.node import Node
 
 from .. import recording
 from ..recording import epoch
-from .engine import RETAINED, has_twin, twins
+from .engine import RETAINED, NodeHooks, has_twin, twins
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
+
+__all__ = [
+    "Handles",
+    "NodeHooks",
+    "RemovableHandle",
+    "add_hook",
+    "arguments_of",
+    "at_end",
+    "keep_grad",
+    "one_pass",
+    "register",
+    "register_post_accumulate",
+]
 
 _ids = itertools.count()
 SEEN = 1024
@@ -59,6 +72,17 @@ class RemovableHandle:
 
     def __exit__(self, *exc: object) -> None:
         self.remove()
+
+
+class Handles(RemovableHandle):
+    """Takes several hooks away."""
+
+    def __init__(self, handles: Sequence[RemovableHandle]):
+        self.handles = handles
+
+    def remove(self) -> None:
+        for handle in self.handles:
+            handle.remove()
 
 
 def add_hook(

@@ -155,7 +155,7 @@ def text(t: Any) -> str:
             suffixes.append(f"dtype={t.dtype!r}")
         body = values_text(t, len(prefix))
     if t.requires_grad:
-        suffixes.append("requires_grad=True" if t.is_leaf else f"grad_fn={t.grad_fn!r}")
+        suffixes.append("requires_grad=True" if t.is_leaf else f"grad_fn=<{t.grad_fn.name()}>")
     return with_suffixes(prefix + body, suffixes, len(prefix), False)
 
 

@@ -26,7 +26,7 @@ from ..recording import Handle, clock, record, resolve
 from ..recording.builders import Cast, Casts, Gradient, builder, facts
 from .arguments import into, need_tensor
 from .promotion import can_cast
-from .spellings import by_numpys_names, operands
+from .spellings import also_named, by_numpys_names, operands
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -200,6 +200,7 @@ def binary(
     in_place_function: bool = False,
     operator: str | None = None,
     compares: str | None = None,
+    second: str = "other",
     aliases: tuple[str, ...] = (),
     unexportable: Mapping[Op, str] | None = None,
     casts: Casts = None,
@@ -211,12 +212,15 @@ def binary(
 
     numbers: whether the second operand may be a number. number_first: whether the first may, too,
     of the function; not of comparisons. operator, compares: Python's name for the op,
-    if it is an arithmetic operator or a comparison. floats, widens: as in `builder`.
+    if it is an arithmetic operator or a comparison. second: PyTorch's name for the second operand.
+    floats, widens: as in `builder`.
     """
     builder(name, casts=casts, gradient=gradient, floats=floats, widens=widens)(build)
     method = recording.binary(build, name, numbers=numbers, doc=_doc(name, build))
     write = recording.in_place_binary(build, overwriting(name, method)) if in_place else None
-    function = of_two(name, build, method, numbers and number_first and not compares)
+    function = of_two(name, build, method, numbers and number_first and not compares, second)
+    if second != "other":
+        method = also_named(**{second: "other"})(method)
     _declare(
         Declaration(
             name,
@@ -251,16 +255,18 @@ def of_one(name: str, build: Function) -> Unary:
     return function
 
 
-def of_two(name: str, build: Function, method: Function, numbers: bool = True) -> Binary:
+def of_two(
+    name: str, build: Function, method: Function, numbers: bool = True, second: str = "other"
+) -> Binary:
     """The function of two tensors, made of their method. numbers: whether the first may be a
-    number."""
+    number. second: another name of the second operand."""
     swapped = recording.binary(build, name, swapped=True)
 
     def function(
         input: Any = None, other: Any = None, *, out: Tensor | None = None, **numpys: Any
     ) -> Tensor:
         if numpys:
-            input, other = operands(name, {"input": input, "other": other}, numpys)
+            input, other = operands(name, {"input": input, "other": other}, numpys, second)
         if isinstance(input, Handle):
             result = method(input, other)
         elif isinstance(other, Handle) and numbers:

@@ -17,6 +17,7 @@ from ..recording.builders import builder
 from .arguments import as_handle, into, need_tensor
 from .call import binary, public, unary, without_operator
 from .promotion import floating, promoted, to
+from .spellings import also_named
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -114,8 +115,8 @@ isreal = unary("isreal", _isreal, in_place=False)
 logaddexp = binary("logaddexp", _logaddexp, numbers=False, in_place=False)
 logaddexp2 = binary("logaddexp2", _logaddexp2, numbers=False, in_place=False)
 xlogy = binary("xlogy", _xlogy, in_place_function=True, floats=True)
-heaviside = binary("heaviside", _heaviside, numbers=False)
-float_power = binary("float_power", _float_power, floats=True)
+heaviside = binary("heaviside", _heaviside, numbers=False, second="values")
+float_power = binary("float_power", _float_power, floats=True, second="exponent")
 ldexp = binary("ldexp", _ldexp, numbers=False, in_place_function=True)
 
 
@@ -227,6 +228,7 @@ def _frexp(x: Node) -> tuple[Node, Node]:
 
 
 @public("frexp", _frexp)
+@also_named(a="input", x="input")
 def frexp(input: Tensor, *, out: Sequence[Tensor] | None = None) -> Parts:
     """(mantissa, exponent) such that input = mantissa * 2**exponent and 0.5 <= |mantissa| < 1.
 

@@ -25,6 +25,7 @@ from ..layouts import strided
 from ..recording import Handle, SharedMemory, compounds, record_fallible
 from ..recording.builders import builder
 from .arguments import into, sizes
+from .spellings import also_named
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -627,6 +628,7 @@ def _one_hot(index: Node, classes: int) -> Node:
     return ops.cast(ops.eq(ops.unsqueeze(index, index.rank), line), dtypes.int64)
 
 
+@also_named(input="tensor")
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """int64 one-hot rows of the class indices in `tensor`, which are int64."""
     if tensor.dtype is not dtypes.int64:

@@ -25,7 +25,7 @@ from .promotion import (
     result_dtype,
     to,
 )
-from .spellings import in_older_order
+from .spellings import also_named, in_older_order
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -258,7 +258,7 @@ mul = binary("mul", _mul, operator="mul", widens=True, aliases=("multiply",))
 floor_divide = binary("floor_divide", promoting(ops.floor_divide), operator="floordiv")
 remainder = binary("remainder", promoting(ops.remainder), operator="mod")
 fmod = binary("fmod", promoting(ops.fmod), number_first=False)
-pow = binary("pow", _pow, operator="pow", casts=ON_A_GPU, gradient=_of_power)
+pow = binary("pow", _pow, operator="pow", second="exponent", casts=ON_A_GPU, gradient=_of_power)
 atan2 = binary(
     "atan2",
     promoting_float(ops.atan2),
@@ -418,6 +418,7 @@ _round = builder("round")(_rounding(ops.round))
 
 
 @public("round", in_place=True, in_place_function=True)
+@also_named(a="input", x="input")
 def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Tensor:
     """Nearest integer, halves to even; or the nearest multiple of 10**-decimals."""
     if decimals == 0:

@@ -20,6 +20,7 @@ from .call import public
 from .parts import tensor_split
 from .promotion import result_dtype, to
 from .shapes import expand, flatten, reshape, transpose, unsqueeze
+from .spellings import also_named
 
 if TYPE_CHECKING:
     from tilewright.ir.dtype import DType
@@ -347,16 +348,19 @@ def column_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Ten
 
 
 @public("hsplit")
+@also_named(sections="indices_or_sections", indices="indices_or_sections")
 def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
     return _split_at("hsplit", input, indices_or_sections, 0 if input.dim() == 1 else 1, 1)
 
 
 @public("vsplit")
+@also_named(sections="indices_or_sections", indices="indices_or_sections")
 def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
     return _split_at("vsplit", input, indices_or_sections, 0, 2)
 
 
 @public("dsplit")
+@also_named(sections="indices_or_sections", indices="indices_or_sections")
 def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
     return _split_at("dsplit", input, indices_or_sections, 2, 3)
 

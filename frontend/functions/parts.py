@@ -13,7 +13,7 @@ from tilewright.ir.shape import normalize_axis
 
 from ..recording import Handle, cached_view, view, views
 from .call import public
-from .spellings import by_numpys_names
+from .spellings import also_named, by_numpys_names
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -218,6 +218,11 @@ def _nearly_even(t: Any, chunks: int, dim: int) -> tuple[int, list[int]]:
 @public("tensor_split")
 @cached_view
 @by_numpys_names
+@also_named(
+    sections="indices_or_sections",
+    indices="indices_or_sections",
+    tensor_indices_or_sections="indices_or_sections",
+)
 def tensor_split(
     input: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: int = 0
 ) -> tuple[Tensor, ...]:

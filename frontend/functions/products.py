@@ -21,7 +21,7 @@ from . import shapes
 from .arguments import as_handle, into
 from .call import public
 from .promotion import to
-from .spellings import in_older_order
+from .spellings import also_named, in_older_order
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -140,6 +140,7 @@ def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 
 @public("dot", _dot, casts={"cuda": WIDEST}, gradient="DotBackward0")
+@also_named(tensor="other")
 def dot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inner product of two vectors."""
     _ranks("dot", input, other, 1, 1)

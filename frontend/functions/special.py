@@ -128,13 +128,16 @@ def own(name: str, op: Build, *, halves: bool = False, derivative: bool = False)
     return _named(of_one(name, build))
 
 
-def own_of_two(name: str, op: Build, *, halves: bool = False, derivative: bool = False) -> Any:
-    """The function of torch.special that applies `op` to two tensors, or a tensor and a number."""
+def own_of_two(
+    name: str, op: Build, *, halves: bool = False, derivative: bool = False, second: str = "other"
+) -> Any:
+    """The function of torch.special that applies `op` to two tensors, or a tensor and a number.
+    second: another name of the second."""
     build = promoting_float(op)
     build = build if halves else refusing_halves(name, build)
     build = build if derivative else constant_in(build)
     builder(f"special_{name}", gradient=_gradient(name), floats=True)(build)
-    return _named(of_two(name, build, recording.binary(build, name)))
+    return _named(of_two(name, build, recording.binary(build, name), second=second))
 
 
 def _gradient(name: str) -> str:
@@ -173,7 +176,7 @@ def polynomial(name: str, family: Family, shifted: bool = False) -> Any:
         found = ops.orthogonal(family, x, ops.where(above, ops.full_like(n, 0), n))
         return ops.where(above, ops.full_like(found, math.nan), found)
 
-    return own_of_two(name, at)
+    return own_of_two(name, at, second="n")
 
 
 def _wide_degree(n: Node) -> Node:

@@ -42,11 +42,14 @@ def renamed(function: Callable[..., Any], options: dict[str, Any]) -> dict[str, 
     return found
 
 
-def operands(name: str, given: dict[str, Any], options: dict[str, Any]) -> list[Any]:
-    """The operands of a function, of which some were given by NumPy's names."""
+def operands(
+    name: str, given: dict[str, Any], options: dict[str, Any], second: str = "other"
+) -> list[Any]:
+    """The operands of a function, of which some were given by NumPy's names. second: another name
+    of `other`."""
     found = dict(given)
     for key, value in options.items():
-        own = NUMPYS.get(key)
+        own = "other" if key == second else NUMPYS.get(key)
         if own not in found or found[own] is not None:
             raise TypeError(f"{name}() got an unexpected keyword argument {key!r}")
         found[own] = value
@@ -63,6 +66,28 @@ def by_numpys_names(function: F) -> F:
         return function(*args, **options)
 
     return call  # type: ignore[return-value]
+
+
+def also_named(**names: str) -> Callable[[F], F]:
+    """Let a function take further names of its arguments: those of PyTorch's other forms of it.
+
+    names: further name -> the function's own.
+    """
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def call(*args: Any, **options: Any) -> Any:
+            for name in names.keys() & options.keys():
+                if names[name] in options:
+                    raise TypeError(
+                        f"{function.__name__}() got {names[name]!r} twice, once as {name!r}"
+                    )
+                options[names[name]] = options.pop(name)
+            return function(*args, **options)
+
+        return call  # type: ignore[return-value]
+
+    return decorate
 
 
 def in_older_order(

@@ -10,6 +10,7 @@ from tilewright.ir.node import Node
 
 from .. import return_types
 from ..functions.arguments import into
+from ..functions.spellings import also_named
 from ..recording import record, record_fallible
 from ..recording.builders import FLOAT32, builder
 from .calling import (
@@ -56,6 +57,7 @@ def _cholesky_ex(a: Node, upper: bool, check: bool) -> tuple[Node, Node]:
     return _factor(a, upper, "linalg.cholesky" if check else None)
 
 
+@also_named(input="A")
 def cholesky(A: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Tensor:
     """The lower triangular L of a Hermitian positive-definite A = L Lᴴ; `upper`: Lᴴ. [*, n, n].
 
@@ -65,6 +67,7 @@ def cholesky(A: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Te
     return into(out, checked(checked_cholesky, A, bool(upper), "linalg.cholesky"))
 
 
+@also_named(input="A")
 def cholesky_ex(
     A: Tensor,
     *,
@@ -135,6 +138,7 @@ def _eigvalsh(a: Node, uplo: str) -> Node:
     return by_host(routine, a, _reads_lower(a, uplo))[0]
 
 
+@also_named(input="A")
 def eigh(A: Tensor, UPLO: str = "L", *, out: Sequence[Tensor] | None = None) -> return_types.Eigen:
     """A = Q diag(L) Qᴴ of a Hermitian A: [*, n, n]. Eigenvalues ascend; one triangle is read.
 
@@ -144,6 +148,7 @@ def eigh(A: Tensor, UPLO: str = "L", *, out: Sequence[Tensor] | None = None) -> 
     return all_into(out, return_types.linalg_eigh(*record(_eigh, A, UPLO)))
 
 
+@also_named(input="A")
 def eigvalsh(A: Tensor, UPLO: str = "L", *, out: Tensor | None = None) -> Tensor:
     """The eigenvalues of a Hermitian matrix, ascending."""
     return into(out, record(_eigvalsh, A, UPLO))
@@ -176,6 +181,7 @@ def _eigvals(a: Node) -> Node:
     return ops.kept(w, ops.succeeded(info, 2, "linalg.eig"))
 
 
+@also_named(input="A")
 def eig(A: Tensor, *, out: Sequence[Tensor] | None = None) -> return_types.Eigen:
     """A = V diag(L) V⁻¹ of a square matrix, with complex L and V: [*, n, n].
 
@@ -185,6 +191,7 @@ def eig(A: Tensor, *, out: Sequence[Tensor] | None = None) -> return_types.Eigen
     return all_into(out, return_types.linalg_eig(*record_fallible(_eig, A)))
 
 
+@also_named(input="A")
 def eigvals(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The eigenvalues of a square matrix, complex, in no order."""
     return into(out, record_fallible(_eigvals, A))
@@ -307,6 +314,7 @@ def _householder_product(a: Node, tau: Node) -> Node:
     return start - ops.matmul(v, ops.matmul(t, ops.adjoint(top)))
 
 
+@also_named(input="A")
 def householder_product(A: Tensor, tau: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The first n columns of H₁ H₂ … H_k, Hᵢ = I - tauᵢ vᵢ vᵢᴴ. A: [*, m, n], tau: [*, k].
 

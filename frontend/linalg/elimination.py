@@ -12,6 +12,7 @@ from tilewright.ir.numeric.indefinite import require_lapack
 
 from .. import return_types
 from ..functions.arguments import into
+from ..functions.spellings import also_named
 from ..recording import record, record_fallible
 from ..recording.builders import builder
 from .calling import (
@@ -218,6 +219,7 @@ def _ldl_factor(a: Node, hermitian: bool, check: bool) -> tuple[Node, Node, Node
     return found, pivots, info
 
 
+@also_named(input="A")
 def ldl_factor(
     A: Tensor, *, hermitian: bool = False, out: Sequence[Tensor] | None = None
 ) -> return_types.LDL:
@@ -230,6 +232,7 @@ def ldl_factor(
     return all_into(out, return_types.linalg_ldl_factor(*found))
 
 
+@also_named(input="A")
 def ldl_factor_ex(
     A: Tensor,
     *,

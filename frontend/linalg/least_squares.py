@@ -12,6 +12,7 @@ from tilewright.ir.node import Node
 
 from .. import return_types
 from ..functions.arguments import into
+from ..functions.spellings import also_named
 from ..recording import record_fallible
 from ..recording.builders import builder
 from .calling import all_into, by_host, is_lapacks, kind_name, need_same_dtype
@@ -90,6 +91,7 @@ def _of_full_rank(solution: Node, rank: Node, size: int) -> Node:
     return ops.kept(solution, fine)
 
 
+@also_named(input="A", b="B")
 def lstsq(
     A: Tensor,
     B: Tensor,
@@ -151,6 +153,7 @@ def _matrix_rank(a: Node, atol: Node | float, rtol: Node | float, hermitian: boo
     return _count(s, tolerance(atol, a), tolerance(rtol, a))
 
 
+@also_named(input="A")
 def matrix_rank(
     A: Tensor,
     tol: float | Tensor | None = None,
@@ -182,6 +185,7 @@ def matrix_rank(
     return into(out, record_fallible(_matrix_rank, A.detach(), low, relative, bool(hermitian)))
 
 
+@also_named(input="A")
 def cond(A: Tensor, p: float | str | None = None, *, out: Tensor | None = None) -> Tensor:
     """The condition number norm(A, p) norm(A⁻¹, p), by singular values for p = 2, -2 and None.
 

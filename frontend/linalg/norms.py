@@ -11,6 +11,7 @@ from tilewright.ir.shape import normalize_axis
 
 from ..functions import reduction
 from ..functions.arguments import into
+from ..functions.spellings import also_named
 from .decompositions import svdvals
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from .._tensor import Tensor
 
 
+@also_named(input="x")
 def vector_norm(
     x: Tensor,
     ord: float = 2,
@@ -46,6 +48,7 @@ def vector_norm(
     return into(out, reduction.norm(x, float(ord), dims, keepdim))
 
 
+@also_named(input="A")
 def matrix_norm(
     A: Tensor,
     ord: float | str = "fro",
@@ -95,6 +98,7 @@ def matrix_norm(
     return into(out, found if keepdim else found.squeeze((row, column)))
 
 
+@also_named(input="A")
 def norm(
     A: Tensor,
     ord: float | str | None = None,

@@ -13,6 +13,7 @@ from tilewright.ir.node import Node
 from ..functions import products
 from ..functions.arguments import into
 from ..functions.creation import arange
+from ..functions.spellings import also_named
 from ..recording import record
 from ..recording.builders import builder
 from .calling import by_host, need_float, need_square
@@ -41,6 +42,7 @@ def matrix_exp(A: Tensor) -> Tensor:
     return record(_matrix_exp, A)
 
 
+@also_named(input="A")
 def matrix_power(A: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
     """The product of n copies of a square matrix: [*, n, n]; for n < 0 of copies of its inverse."""
     if A.dim() < 2 or A.shape[-1] != A.shape[-2]:

@@ -13,6 +13,7 @@ from .. import return_types
 from ..functions import reduction
 from ..functions.arguments import into
 from ..functions.call import public
+from ..functions.spellings import also_named
 from ..recording import record, record_fallible
 from ..recording.builders import builder
 from . import decompositions, elimination, low_rank, norms, powers, solving
@@ -70,6 +71,7 @@ def _cholesky_inverse(factor: Node, upper: bool) -> Node:
 
 
 @public("cholesky_inverse", _cholesky_inverse, unexportable=_no_form(ops.cholesky_inverse))
+@also_named(input="L")
 def cholesky_inverse(L: Tensor, upper: bool = False, *, out: Tensor | None = None) -> Tensor:
     """The inverse of a matrix by its Cholesky factor."""
     return into(out, record_fallible(_cholesky_inverse, L, bool(upper)))
@@ -96,6 +98,7 @@ def _cholesky_solve(b: Node, factor: Node, upper: bool) -> Node:
     _cholesky_solve,
     unexportable=_no_form(ops.cholesky_solve, ops.triangular_op),
 )
+@also_named(input="B", input2="L")
 def cholesky_solve(
     B: Tensor, L: Tensor, upper: bool = False, *, out: Tensor | None = None
 ) -> Tensor:
@@ -270,6 +273,7 @@ def lu(
 
 
 @public("lu_solve")
+@also_named(input="b")
 def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor, *, out: Tensor | None = None) -> Tensor:
     """X with A X = b, for the factors of A; see torch.linalg.lu_solve."""
     return elimination.lu_solve(LU_data, LU_pivots, b, out=out)
@@ -301,6 +305,7 @@ def _triangular_solve(
 
 
 @public("triangular_solve", _triangular_solve)
+@also_named(input="b")
 def triangular_solve(
     b: Tensor,
     A: Tensor,

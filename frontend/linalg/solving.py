@@ -12,6 +12,7 @@ from tilewright.ir.shape import broadcast
 
 from .. import return_types
 from ..functions.arguments import into
+from ..functions.spellings import also_named
 from ..recording import record, record_fallible
 from ..recording.builders import FLOAT32, builder
 from .calling import (
@@ -134,6 +135,7 @@ def solved_triangular(a: Node, b: Node, upper: bool, left: bool, unit: bool) -> 
     return by_host(ops.triangular_op, *in_one_batch(a, b), upper, unit)[0]
 
 
+@also_named(input="A")
 def solve_triangular(
     A: Tensor,
     B: Tensor,
@@ -225,6 +227,7 @@ def _pinv(a: Node, atol: Node | float, rtol: Node | float, hermitian: bool) -> N
     return ops.pinv(a, tolerance(atol, a), tolerance(rtol, a), hermitian)
 
 
+@also_named(input="A")
 def pinv(
     A: Tensor,
     rcond: float | Tensor | None = None,
@@ -292,6 +295,7 @@ def log_determinant(a: Node) -> Node:
 # ---- tensors as matrices ---------------------------------------------------------------------
 
 
+@also_named(input="A")
 def tensorinv(A: Tensor, ind: int = 2, *, out: Tensor | None = None) -> Tensor:
     """The inverse of A as a map from its last dimensions, all after `ind`, to its first ones."""
     if ind <= 0:
@@ -309,6 +313,7 @@ def tensorinv(A: Tensor, ind: int = 2, *, out: Tensor | None = None) -> Tensor:
     return into(out, inv(flat).reshape(*columns, *rows))
 
 
+@also_named(input="A", other="B")
 def tensorsolve(
     A: Tensor, B: Tensor, dims: Sequence[int] | None = None, *, out: Tensor | None = None
 ) -> Tensor:

@@ -254,7 +254,8 @@ class Nested(Compound):
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         how = ""
         if self.requires_grad:
-            how = ", requires_grad=True" if self.is_leaf else f", grad_fn={self.grad_fn!r}"
+            call = self.grad_fn
+            how = ", requires_grad=True" if call is None else f", grad_fn=<{call.name()}>"
         gaps = self._rows.lengths is None
         return (
             f"NestedTensor(size={tuple(self._sizes)}, offsets={self._rows.offsets}{how}, "

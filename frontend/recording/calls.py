@@ -57,22 +57,51 @@ _table: Any = epoch.table(True)
 _guard = threads.Guard()
 
 
+class _Unkept:
+    """Stands before the tables where each call is recorded anew, as the user's hooks see it."""
+
+    def get(self, key: Any) -> None:
+        return None
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+
+_unkept = _Unkept()
+
+
 def set_grad_enabled(enabled: bool) -> None:
     threads.claim()
-    _set_mode(enabled, clock.casts)
+    _set_mode(enabled, clock.casts, clock.saving)
 
 
 def set_casts(casts: Casts | None) -> None:
     """Cast the operands of calls, as autocast does; None casts nothing."""
     threads.claim()
-    _set_mode(graph.grad_enabled(), casts)
+    _set_mode(graph.grad_enabled(), casts, clock.saving)
 
 
-def _set_mode(grad: bool, casts: Casts | None) -> None:
+def set_saving(saving: epoch.Saving | None) -> None:
+    """Have what calls save for their derivatives seen by the user's hooks; None has not."""
+    threads.claim()
+    _set_mode(graph.grad_enabled(), clock.casts, saving)
+
+
+def set_watching(watching: epoch.Watching | None) -> None:
+    """Have somebody told of all calls, also of those that were met before; None tells nobody."""
+    threads.claim()
+    clock.watching = watching
+    _set_mode(graph.grad_enabled(), clock.casts, clock.saving)
+
+
+def _set_mode(grad: bool, casts: Casts | None, saving: epoch.Saving | None) -> None:
     """Swap the table, so that ambient state costs nothing in an op call."""
     global _table
     graph.set_grad_enabled(grad)
-    clock.casts = casts
+    clock.casts, clock.saving = casts, saving
+    if clock.watching is not None or (saving is not None and grad):
+        _table = _unkept
+        return
     # A table hit doesn't check the thread. So outside the usual mode the guard stops other threads,
     # if there are any.
     guarded = threads.guarded or ((not grad or casts is not None) and other_threads())
@@ -289,9 +318,15 @@ def _record(build: Callable[..., Any], args: Sequence[Any]) -> Any:
             raise
         if type(result) is tuple:
             result = tuple([_own(r, build, nodes) for r in result])
+            for each in result:
+                each.memo["among"] = len(result)
         else:
             result = _own(result, build, nodes)
         _table[key] = result
+        if clock.watching is not None:
+            clock.watching.called(result, nodes)
+        if clock.saving is not None:
+            result = clock.saving(result, nodes, args)
     if clock.leaf_bytes > clock.checked_bytes:
         _check_bytes()
     return result
@@ -396,6 +431,10 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
         _table[of_nodes] = result
     elif exact and not is_input:
         _table[key] = result
+    if clock.watching is not None:
+        clock.watching.called(result, nodes)
+    if clock.saving is not None:
+        result = clock.saving(result, nodes, (None, t) if swapped else (t, None))
     return result
 
 

@@ -11,7 +11,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from sys import getrefcount
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -24,13 +24,39 @@ from tilewright.ir.shape import Size
 from tilewright.runtime import devices
 
 from . import views
-from .histories import History
+from .histories import Ends, History
 from .roots import Root, is_outdated, source_of
 
 if TYPE_CHECKING:
     from ..amp.casts import Casts
 
 Aval = tuple[Size, dtypes.DType, str]
+
+
+class Watching(Protocol):
+    """Somebody who is told what a program does."""
+
+    def called(self, result: Any, nodes: Sequence[Any]) -> None:
+        """A call has given a node or nodes, of these operands."""
+
+    def passed(self, number: int, inputs: Mapping[Node, set[Node]]) -> None:
+        """A backward pass goes through nodes of the epoch of this number, from each of them to some
+        of its operands."""
+
+
+class Saving(Protocol):
+    """The user's hooks on saved values: what `pack` makes of a tensor is kept, and `unpack` makes a
+    tensor of it."""
+
+    def __call__(self, result: Any, nodes: Sequence[Any], args: Sequence[Any]) -> Any:
+        """The nodes to record for a call: its results with a derivative that unpacks values.
+
+        result: its node or nodes. nodes, args: its operands, as nodes and as they were given.
+        """
+
+    def pack(self, t: Any) -> Any: ...
+
+    def unpack(self, kept: Any) -> Any: ...
 
 
 class State:
@@ -140,9 +166,13 @@ class Clock:
     differentiated: whether it has had a backward pass. stepped: whether a leaf that collects
         gradients got a new value after that, for example by a manual update.
     effects: counts effects without nodes: reads of values, and settings of generators.
+    ends: where its gradients leave it, for calls that the user has hold of.
     casts: autocast's casts of operands, or None (see amp/casts.py).
     stand_ins: builder -> the one that makes its nodes, while calls are recorded for a graph that is
         generic in sizes (see `standing_in`).
+    watching: is told of calls and of backward passes, or None (see utils/flop_counter.py).
+    saving: takes what calls save for their derivatives to the user's hooks, or None (see
+        autograd/saving.py).
     """
 
     number = 0
@@ -153,8 +183,11 @@ class Clock:
     capturing = False
     differentiated = stepped = False
     effects = 0
+    ends = Ends(0)
     casts: Casts | None = None
     stand_ins: Mapping[Any, Callable[..., Any]] = {}
+    saving: Saving | None = None
+    watching: Watching | None = None
 
 
 clock = Clock()
@@ -229,9 +262,10 @@ def own_node(node: Node) -> Node:
 
 
 def watch(
-    watched: dict[Node, list[dict[int, Any]]], node: Node, hooks: dict[int, Callable[[Any], Any]]
+    watched: dict[Node, list[Any]], node: Node, hooks: dict[int, Callable[[Any], Any]] | Any
 ) -> None:
-    """Have backward passes call `hooks` with the gradient of `node`."""
+    """Have backward passes call `hooks` with the gradient of `node`. They are a tensor's by number,
+    or `autograd.engine.NodeHooks`."""
     known = watched.setdefault(node, [])
     if not any(hooks is each for each in known):
         known.append(hooks)

@@ -37,7 +37,7 @@ from .epoch import (
     variables,
     windows,
 )
-from .histories import History
+from .histories import Ends, History
 from .keeping import histories_of, keep
 
 TABLE_LIMIT = 200_000
@@ -465,6 +465,9 @@ def _end_epoch() -> None:
             if each:
                 each.clear()
     clock.number += 1
+    if clock.ends.is_asked:
+        clock.ends = Ends(clock.number)
+    clock.ends.number = clock.number
     clock.differentiated = clock.stepped = False
     clock.leaf_bytes, clock.checked_bytes = 0, epoch.BYTES
     if (clock.number % CHECKED == 0 and _are_full()) or tiers.held() > LAUNCH_LIMIT:

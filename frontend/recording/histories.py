@@ -61,7 +61,7 @@ def _reads_below(root: Node) -> bool:
     while stack:
         node = stack.pop()
         if node.requires_grad and node not in seen:
-            if not all(map(_is_fixed, _read_by_vjp(node))):
+            if not all(map(is_fixed, _read_by_vjp(node))):
                 return True
             seen.add(node)
             stack.extend(node.operands)
@@ -76,9 +76,12 @@ def derive_all(
     return Derivation(dict(seeds), grads)
 
 
-def values_read(grads: Iterable[Node], seeds: dict[Node, Node]) -> tuple[Node, ...]:
-    """The forward values that cotangents read. seeds: node -> its cotangent."""
-    grads, known = tuple(grads), {*beneath(seeds), *seeds.values()}
+def values_read(
+    grads: Iterable[Node], seeds: dict[Node, Node], held: Iterable[Node] = ()
+) -> tuple[Node, ...]:
+    """The forward values that cotangents read. seeds: node -> its cotangent. held: other values
+    that exist, such as those that a user-written derivative keeps."""
+    grads, known = tuple(grads), {*beneath((*seeds, *held)), *seeds.values()}
     saved: dict[Node, None] = {}
     for node in reachable(grads):
         if node not in known:
@@ -86,10 +89,10 @@ def values_read(grads: Iterable[Node], seeds: dict[Node, Node]) -> tuple[Node, .
     saved.update((g, None) for g in grads if g in known)
     for seed in seeds.values():
         saved.pop(seed, None)
-    return tuple(n for n in saved if not _is_fixed(n))
+    return tuple(n for n in saved if not is_fixed(n))
 
 
-def _is_fixed(node: Node) -> bool:
+def is_fixed(node: Node) -> bool:
     """Whether a node is the same in every epoch, as constants and positions are. Such a node has no
     device, and is computed again where it is read."""
     if node.op.kind is Kind.CONSTANT:
@@ -128,6 +131,11 @@ def has_calls(root: Node) -> bool:
         found = any(n.op.name == "function_call" for n in differentiable(root))
         root.memo["calls"] = found
     return found
+
+
+def is_call_output(node: Node) -> bool:
+    """Whether a node is an output of a call with a user-written derivative."""
+    return bool(node.operands) and node.operands[0].op.name == "function_call"
 
 
 def reads_of(root: Node) -> tuple[Node, ...]:
@@ -260,6 +268,21 @@ def differentiable(root: Node) -> frozenset[Node]:
 
 
 @dataclass(eq=False)
+class Ends:
+    """Where gradients leave the graph of an epoch, and the hooks in it.
+
+    During the epoch both are in its lists; `is_asked` says that they must be here when it is over.
+
+    number: of the epoch. targets, hooks: see History.
+    """
+
+    number: int
+    targets: dict[Node, Any] = field(default_factory=dict)
+    hooks: dict[Node, list[dict[int, Any]]] = field(default_factory=dict)
+    is_asked: bool = False
+
+
+@dataclass(eq=False)
 class History:
     """The graph of a tensor whose epoch is over.
 
@@ -287,20 +310,33 @@ class History:
     _reached: tuple[weakref.ref[Any], ...] | None = None  # the leaf tensors, after the first search
 
     def _inputs(self) -> list[Node]:
+        """The inputs whose values a backward pass may read.
+
+        A user-written derivative reads values of its own: not those of the operands of its call,
+        and not the result of the call.
+        """
         found = self.node.memo.get("inputs")
         if found is None:
             known = set(self.variables)
-            before = {value_node(n) for n in known}
-            stack = [self.node]
+            before: set[Node] = set()
+            stack = [self.node.operands[0] if is_call_output(self.node) else self.node]
             while stack:
                 node = stack.pop()
-                if node not in known:
-                    known.add(node)
-                    stack.extend(node.operands)
-            known |= before
-            found = [n for n in known if n.op.kind is Kind.LEAF]
+                if node in known:
+                    if node.op is ops.variable:
+                        before.add(value_node(node))
+                    continue
+                known.add(node)
+                is_call = node.op.name == "function_call"
+                stack.extend(o for o in node.operands if not (is_call and o.op is ops.variable))
+            found = [n for n in known | before if n.op.kind is Kind.LEAF]
             found = self.node.memo["inputs"] = sorted(found, key=lambda n: n.seq)
         return found
+
+    def unread(self) -> list[Node]:
+        """The leaves that have no value any more, as no backward pass reads them."""
+        known = set(self._inputs())
+        return [n for n in beneath([self.node]) if n.op is ops.leaf and n not in known]
 
     def _ends(self) -> list[Node]:
         found = self.node.memo.get("ends")
@@ -354,6 +390,10 @@ class History:
                 history._reached = _leaf_tensors(history.targets.values())
         assert self._reached is not None
         return [t for ref in self._reached if (t := ref()) is not None]
+
+    def ends(self) -> Ends:
+        """Its own as those of its epoch."""
+        return Ends(self.epoch, self.targets, self.hooks)
 
     def free(self) -> None:
         """Release everything. A second backward pass through this history is an error."""

@@ -117,6 +117,10 @@ def keep(
             overwritten=frozenset(changed),
         )
         history.hooks = hooks
+    if clock.ends.is_asked:
+        clock.ends.hooks = hooks
+        for history in histories.values():
+            clock.ends.targets.update(history.targets)
 
 
 def _twins(nodes: set[Node]) -> set[Node]:

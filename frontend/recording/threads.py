@@ -2,8 +2,8 @@
 
 With one thread an op call pays nothing for this. Every path beyond a plain table hit checks that
 this thread is the owner (`claim`). Another thread waits until the owner is between two calls,
-computes the pending values and takes over, with its own grad mode and casts. From then on `Guard`
-stands before the tables, so that hits are checked too, until the other threads have ended.
+computes the pending values and takes over, with its own grad mode, casts and hooks. From then on
+`Guard` stands before the tables, so that hits are checked too, until the other threads have ended.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PATIENCE = 60.0
 
 _owner = get_ident()
 _turn = threading.RLock()
-_modes: dict[int, tuple[bool, Any]] = {}
+_modes: dict[int, tuple[bool, Any, Any]] = {}
 PACKAGE = (
     *(  # an editable install maps its layers one by one
         os.path.dirname(os.path.abspath(file)) + os.sep
@@ -49,7 +49,7 @@ def _unset(*_: Any) -> None:
 
 
 flush: Callable[[], None] = _unset
-set_mode: Callable[[bool, Any], None] = _unset
+set_mode: Callable[[bool, Any, Any], None] = _unset
 arm: Callable[[], None] = _unset
 guarded = False
 on_turn: Callable[[], None] | None = None
@@ -63,6 +63,8 @@ class Guard:
         if get_ident() != _owner:
             take_over()
             return None  # the key's nodes belong to the other thread's epoch
+        if clock.watching is not None or (clock.saving is not None and graph.grad_enabled()):
+            return None
         return epoch.table(graph.grad_enabled(), clock.casts).get(key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -110,8 +112,8 @@ def _take_from(before: int, me: int) -> None:
                 "pass with a hook that waits for this thread"
             )
         time.sleep(2e-5)
-    _modes[before] = graph.grad_enabled(), clock.casts
-    mine = _modes.pop(me, (True, None))
+    _modes[before] = graph.grad_enabled(), clock.casts, clock.saving
+    mine = _modes.pop(me, (True, None, None))
     try:
         flush()
     finally:
@@ -125,7 +127,7 @@ def relax() -> None:
     global guarded
     if threading.active_count() == 1:
         guarded = False
-        set_mode(graph.grad_enabled(), clock.casts)
+        set_mode(graph.grad_enabled(), clock.casts, clock.saving)
 
 
 _open: set[CodeType] = set()

@@ -5,6 +5,11 @@ and one raw buffer `data/<number>` for each storage. Files have the same class n
 (`torch._utils._rebuild_tensor_v2`, …), so each side reads the other's files.
 """
 
+from .locations import (
+    check_module_version_greater_or_equal,
+    location_tag,
+    validate_cuda_device,
+)
 from .options import (
     LoadEndianness,
     SourceChangeWarning,
@@ -35,6 +40,7 @@ __all__ = [
     "SourceChangeWarning",
     "UnpicklingError",
     "add_safe_globals",
+    "check_module_version_greater_or_equal",
     "clear_safe_globals",
     "get_crc32_options",
     "get_default_load_endianness",
@@ -42,9 +48,11 @@ __all__ = [
     "get_safe_globals",
     "get_unsafe_globals_in_checkpoint",
     "load",
+    "location_tag",
     "safe_globals",
     "save",
     "set_crc32_options",
     "set_default_load_endianness",
     "set_default_mmap_options",
+    "validate_cuda_device",
 ]

@@ -143,16 +143,18 @@ class Pickler(_BasePickler):
     def _memory(self, plain: Any) -> tuple[Storage, Any, int]:
         """(storage, strides, offset) of a tensor without history."""
         self.kept.append(plain)
-        plain._array()  # computed now
-        state = plain._storage
-        name = state._aval[2]
-        whole = np.asarray(devices.get(name).to_numpy(state._buffer))
+        value = plain._array()  # computed now
+        state, name = plain._storage, plain._typed()[2]
+        # A hook of a backward pass may save a tensor: then it has a value, and no memory yet.
+        has_memory = state._buffer is not None
+        whole = np.asarray(devices.get(name).to_numpy(state._buffer) if has_memory else value)
         strides: tuple[int, ...]
-        if whole.flags.c_contiguous and not (plain._chain and plain._chain.retypes):
+        retypes = plain._chain is not None and plain._chain.retypes
+        if has_memory and whole.flags.c_contiguous and not retypes:
             _, strides, offset = shapes.layout_of(plain)
             owner: Any = state
-        else:  # memory that NumPy lent us
-            whole = np.ascontiguousarray(plain._array())
+        else:  # also memory that NumPy lent us
+            whole = np.ascontiguousarray(value)
             strides, offset, owner = contiguous_strides(tuple(plain.shape)), 0, plain
         storage = self.storages.get(id(owner))
         if storage is None:

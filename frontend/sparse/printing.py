@@ -39,7 +39,7 @@ def text(t: Any) -> str:
         suffixes.append(f"dtype={t.dtype!r}")
     suffixes.append(f"layout={t.layout}")
     if t.requires_grad:
-        suffixes.append("requires_grad=True" if t.is_leaf else f"grad_fn={t.grad_fn!r}")
+        suffixes.append("requires_grad=True" if t.is_leaf else f"grad_fn=<{t.grad_fn.name()}>")
     last = len(out.rpartition("\n")[2]) + 2  # as PyTorch counts
     if t.is_sparse:
         out += break_ + suffixes[0]

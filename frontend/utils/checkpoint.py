@@ -19,7 +19,7 @@ from tilewright.ir.node import beneath
 
 from .. import recording
 from ..amp import autocast_mode
-from ..autograd import Function
+from ..autograd import Function, saving
 from ..autograd.api import _accumulate
 from ..autograd.engine import gradients
 from ..functions import generator
@@ -230,9 +230,24 @@ def checkpoint(
         )
     if not recording.is_grad_enabled():
         return function(*args, **kwargs)
+    check = determinism_check == "default"
+    if use_reentrant:
+        return _checkpoint(function, args, kwargs, context_fn, check, preserve_rng_state, True)
+    with saving.without_hooks():  # they see neither the inputs nor the values inside
+        return _checkpoint(function, args, kwargs, context_fn, check, preserve_rng_state, False)
+
+
+def _checkpoint(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    context_fn: Callable[[], Contexts],
+    checks: bool,
+    with_random: bool,
+    use_reentrant: bool,
+) -> Any:
     first, second = context_fn()
-    surroundings = _Surroundings(preserve_rng_state)
-    call = _Call(function, args, kwargs, second, surroundings, determinism_check == "default")
+    call = _Call(function, args, kwargs, second, _Surroundings(with_random), checks)
     recording.end_step()  # what comes before has values: leaves are those of the program
     if use_reentrant:
         if not any(t.requires_grad for t in call.tensors):

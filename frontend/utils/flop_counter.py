@@ -1,88 +1,169 @@
-"""torch.utils.flop_counter: the floating-point operations of products, as calls record them."""
+"""torch.utils.flop_counter: the operations of the products that a program makes.
+
+A call is counted when it is recorded, as PyTorch counts it when it runs: a call that is made twice
+counts twice, though its value may be computed once. A backward pass counts the derivatives of the
+calls that it goes through. Only products count: matrices, convolutions, attention.
+"""
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from tilewright.ir import ops
+from tilewright.ir.loop import body
 from tilewright.ir.node import Node
-from tilewright.ir.op import Op
-from tilewright.ir.ops.attention import attention
+from tilewright.ir.op import Kind, Op
+from tilewright.ir.ops.attention import (
+    attention,
+    attention_args,
+    attention_key_grad,
+    attention_logsumexp,
+    attention_query_grad,
+    attention_value_grad,
+)
+from tilewright.ir.ops.contraction import (
+    conv,
+    conv_input_grad,
+    conv_weight_grad,
+    conv_weight_grad_wide,
+    matmul,
+    matmul_fast,
+)
+from tilewright.ir.ops.grouped import grouped_matmul, grouped_weight_grad
+from tilewright.ir.ops.linear import linear
+from tilewright.ir.passes.autodiff import decomposed
 
-from ..nn.global_hooks import register_module_forward_hook, register_module_forward_pre_hook
-from ..nn.module import Module
-from ..ops import _OpNamespace
-from ..recording import clock, epoch, flushing
+from .. import ops as operators
+from .. import recording
+from ..autograd.saving import Call, between
+from .module_tracker import ModuleTracker
 
-__all__ = ["FlopCounterMode"]
+__all__ = ["FlopCounterMode", "register_flop_formula"]
 
-Count = tuple[str, int]
-"""The name of one of PyTorch's operators, and its operations."""
-
-
-def _linear(node: Node) -> Count:
-    return "mm" if len(node.operands) == 2 else "addmm", 2 * _size(node) * _last(node.operands[0])
+Count = Mapping[str, int]
+"""Operations by the name of PyTorch's operator."""
 
 
 def _matmul(node: Node) -> Count:
-    batch = math.prod(node.shape[:-2])
-    return "mm" if batch == 1 else "bmm", 2 * _size(node) * _last(node.operands[0])
+    a, b = (o.shape for o in node.operands[:2])
+    name = "bmm" if len(a) > 2 and len(b) > 2 else "mm"
+    return {name: 2 * math.prod(node.shape) * a[-1]}
 
 
-def _attention(node: Node) -> Count:
-    q, k, v = node.operands[:3]
-    scores = math.prod(q.shape[:-1]) * k.shape[-2]
-    return "scaled_dot_product_attention", 2 * scores * (_last(q) + _last(v))
+def _linear(node: Node) -> Count:
+    name = "addmm" if len(node.operands) > 2 else "mm"
+    return {name: 2 * math.prod(node.shape) * node.operands[0].shape[-1]}
 
 
-def _conv(node: Node) -> Count:
-    return "convolution", 2 * _size(node) * math.prod(node.operands[1].shape[1:])
+def _grouped(node: Node) -> Count:
+    x, w = (o.shape for o in node.operands[:2])
+    return {"_grouped_mm": 2 * x[0] * x[1] * w[-1]}
 
 
-def _conv_input_grad(node: Node) -> Count:
-    g, weight = node.operands
-    return "convolution", 2 * _size(g) * math.prod(weight.shape[1:])
+def _convolution(node: Node) -> Count:
+    image, kernel = node.shape, node.operands[1].shape
+    return {"convolution": 2 * math.prod(image) * math.prod(kernel[1:])}
 
 
-def _conv_weight_grad(node: Node) -> Count:
-    return "convolution", 2 * _size(node.operands[0]) * math.prod(node.shape[1:])
+def _transposed(node: Node) -> Count:
+    image, kernel = (o.shape for o in node.operands[:2])
+    return {"convolution": 2 * math.prod(image) * math.prod(kernel[1:])}
 
 
-def _size(node: Node) -> int:
-    return math.prod(node.shape)
+def _weight_grad(node: Node) -> Count:
+    return {"convolution": 2 * math.prod(node.operands[0].shape) * math.prod(node.shape[1:])}
 
 
-def _last(node: Node) -> int:
-    return node.shape[-1]
+def _attention(products: int) -> Callable[[Node], Count]:
+    """The work of so many products of the size of the scores."""
+
+    def count(node: Node) -> Count:
+        a = attention_args(*node.operands, *node.attrs)
+        rows, keys = a.q.shape[-2], a.k.shape[-2]
+        width = (a.q.shape[-1] + a.v.shape[-1]) // 2
+        size = 2 * math.prod(a.batch) * rows * keys * width
+        return {"_scaled_dot_product_flash_attention": products * size}
+
+    return count
 
 
-_COUNTS: dict[Op, Callable[[Node], Count]] = {
-    ops.linear: _linear,
-    ops.linear_input_grad: lambda n: ("mm", 2 * _size(n.operands[0]) * _last(n)),
-    ops.linear_weight_grad: lambda n: ("mm", 2 * _size(n.operands[0]) * _last(n)),
-    ops.matmul: _matmul,
-    attention: _attention,
-    ops.conv: _conv,
-    ops.conv_input_grad: _conv_input_grad,
-    ops.conv_weight_grad: _conv_weight_grad,
+_FORMULAS: dict[Op, Callable[[Node], Count]] = {
+    matmul: _matmul,
+    matmul_fast: _matmul,
+    linear: _linear,
+    grouped_matmul: _grouped,
+    grouped_weight_grad: _grouped,
+    conv: _convolution,
+    conv_input_grad: _transposed,
+    conv_weight_grad: _weight_grad,
+    conv_weight_grad_wide: _weight_grad,
+    attention: _attention(2),
+    attention_logsumexp: _attention(1),  # the scores again
+    attention_query_grad: _attention(2),  # those of the weights too
+    attention_key_grad: _attention(1),
+    attention_value_grad: _attention(1),
+}
+_BACKWARD = {
+    "addmm": "mm",
+    "convolution": "convolution_backward",
+    "_scaled_dot_product_flash_attention": "_scaled_dot_product_flash_attention_backward",
 }
 
 
+def _work(node: Node) -> Count:
+    """The operations of a node alone."""
+    found: Count | None = node.memo.get("flops")
+    if found is None:
+        found = node.memo["flops"] = _counted(node)
+    return found
+
+
+def _counted(node: Node) -> Count:
+    formula = _FORMULAS.get(node.op)
+    if formula is not None:
+        return formula(node)
+    if node.op.kind is Kind.LOOP:
+        _, results = body(node.op, node.operands, node.attrs)
+        return _sum(between(results, set()), node.operands[0].shape[0])
+    if node.op.decompose is None:
+        return {}
+    return _sum(between([decomposed(node)], set(node.operands)) - set(node.operands))
+
+
+def _sum(nodes: Iterable[Node], times: int = 1) -> Count:
+    total: Counter[str] = Counter()
+    for node in nodes:
+        for name, count in _work(node).items():
+            total[name] += count * times
+    return total
+
+
+class _Recorded:
+    """A call: its derivative, and the modules in which it was made, as often as it was."""
+
+    def __init__(self, call: Call):
+        self.call = call
+        self.made: list[tuple[str, ...]] = []
+
+    def backward(self, inputs: set[Node]) -> Count:
+        """The operations of the gradients of these inputs."""
+        call = self.call
+        reached = tuple(i for i, o in enumerate(call.outs) if o.requires_grad)
+        grads = [g for n, g in call.gradients(reached).items() if n in inputs]
+        total: Counter[str] = Counter()
+        for name, count in _sum(between(grads, call.inside) - call.inside).items():
+            total[_BACKWARD.get(name, name)] += count
+        return total
+
+
 class FlopCounterMode:
-    """A block whose products are counted: linear layers, matrix products, convolutions, attention.
+    """A block whose products are counted, by modules and operators.
 
-        with FlopCounterMode(display=False) as counter:
-            model(x)
-        counter.get_total_flops()
-
-    A multiplication and an addition are two operations. What the same expression gives twice is
-    computed and counted once. The products of a backward pass are counted for the whole, "Global",
-    and for no module; the steps of recurrent layers aren't counted. Transposed convolutions and the
-    gradients of convolutions count as convolutions. The block holds the memory of all that it
-    records. depth: how deep modules are shown; display: whether the table is printed.
+    mods: not used; all modules that run are known. depth: of the modules in the table.
+    display: whether to print the table at the end. custom_mapping: formulas for operators, which
+    aren't asked here: see `register_flop_formula`.
     """
 
     def __init__(
@@ -92,87 +173,124 @@ class FlopCounterMode:
         display: bool = True,
         custom_mapping: dict[Any, Any] | None = None,
     ):
-        if custom_mapping:
-            raise NotImplementedError("FlopCounterMode: formulas of one's own aren't supported")
         self.depth, self.display = depth, display
-        self._counts: dict[str, dict[Any, int]] = {}
+        for op in custom_mapping or {}:
+            _refuse(op)
+        self.mod_tracker = ModuleTracker()
+        self.flop_counts: dict[str, Counter[str]] = {"Global": Counter()}
+        self._calls: dict[tuple[int, Node], _Recorded] = {}
+        self._outer: Any = None
+        self._handles: list[Any] = []
 
     def __enter__(self) -> FlopCounterMode:
-        self._counts = defaultdict(lambda: defaultdict(int))
-        flushing.end_step()  # what came before is no part of the block
-        self._seen, self._at, self._number = set[Node](), 0, clock.number
-        self._names, self._modules = ["Global"], dict[Module, str]()
-        clock.holding += 1
-        self._hooks = [
-            register_module_forward_pre_hook(self._enter),
-            register_module_forward_hook(self._leave, always_call=True),
-        ]
+        self.flop_counts, self._calls = {"Global": Counter()}, {}
+        self._handles = self.mod_tracker._watch_forward()
+        self._outer = recording.clock.watching
+        recording.set_watching(self)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        for hook in self._hooks:
-            hook.remove()
-        self._count()
-        clock.holding -= 1
+        recording.set_watching(self._outer)
+        for handle in self._handles:
+            handle.remove()
+        self._calls = {}
         if self.display:
             print(self.get_table(self.depth))
 
-    def _enter(self, module: Module, args: Any) -> None:
-        self._count()
-        if len(self._names) == 1:  # the names of what it has begin with its own
-            root = type(module).__name__
-            for name, each in module.named_modules():
-                self._modules.setdefault(each, f"{root}.{name}" if name else root)
-        self._names.append(self._modules.get(module, type(module).__name__))
+    # ---- see `recording.epoch.Watching` ------------------------------------------------------
 
-    def _leave(self, module: Module, args: Any, output: Any) -> None:
-        self._count()
-        self._names.pop()
+    def called(self, result: Any, nodes: Sequence[Any]) -> None:
+        if self._outer is not None:
+            self._outer.called(result, nodes)
+        outs = result if type(result) is tuple else (result,)
+        call = Call.of(outs, nodes)
+        parents = tuple(self.mod_tracker.parents)
+        self._add(_sum(call.inside - {n for n in nodes if isinstance(n, Node)}), [parents])
+        if any(o.requires_grad for o in outs):
+            key = recording.clock.number, next(o for o in outs if o.requires_grad)
+            self._calls.setdefault(key, _Recorded(call)).made.append(parents)
 
-    def _count(self) -> None:
-        """Count what was recorded since the last time, for the modules that are being called."""
-        if clock.number != self._number:  # the program ended the epoch, as `torch.func` may
-            self._number, self._at = clock.number, 0
-        for handle in epoch.handles[self._at :]:
-            if isinstance(handle._node, Node):
-                self._walk(handle._node)
-        self._at = len(epoch.handles)
+    def passed(self, number: int, inputs: Mapping[Node, set[Node]]) -> None:
+        if self._outer is not None:
+            self._outer.passed(number, inputs)
+        for node in inputs:
+            recorded = self._calls.get((number, node))
+            if recorded is not None:
+                reached = {n for n in recorded.call.inputs if n in inputs}
+                self._add(recorded.backward(reached), recorded.made)
 
-    def _walk(self, root: Node) -> None:
-        stack = [root]
-        while stack:
-            node = stack.pop()
-            if node in self._seen:
-                continue
-            self._seen.add(node)
-            stack += node.operands
-            formula = _COUNTS.get(node.op)
-            if formula is not None:
-                name, flops = formula(node)
-                for module in self._names:
-                    self._counts[module][getattr(_aten, name)] += flops
+    def _add(self, count: Count, made: Iterable[tuple[str, ...]]) -> None:
+        if count:
+            for parents in made:
+                for module in parents:
+                    self.flop_counts.setdefault(module, Counter()).update(count)
+
+    # ---- results -----------------------------------------------------------------------------
 
     def get_total_flops(self) -> int:
-        return sum(self._counts.get("Global", {}).values())
+        """The operations of everything in the block."""
+        return sum(self.flop_counts["Global"].values())
 
     def get_flop_counts(self) -> dict[str, dict[Any, int]]:
-        """The operations of each module and of all, "Global", by PyTorch's operators."""
-        return {module: dict(counts) for module, counts in self._counts.items()}
+        """The operations by modules, then by operators of `torch.ops.aten`."""
+        return {
+            module: {_operator(name): n for name, n in counts.items()}
+            for module, counts in self.flop_counts.items()
+            if counts
+        }
 
     def get_table(self, depth: int | None = None) -> str:
-        """The modules down to a depth, what they compute, and their part of the whole."""
+        """The operations by modules down to `depth`, and by operators, as a table."""
         depth = self.depth if depth is None else depth
         total = max(self.get_total_flops(), 1)
-        rows = [("Module", "FLOP", "% Total")]
-        for module in sorted(self._counts, key=lambda name: (name != "Global", name)):
-            if module.count(".") < depth:
-                counts = {module: sum(self._counts[module].values())}
-                counts |= {f" - {op}": n for op, n in self._counts[module].items()}
-                rows += [(what, str(n), f"{n / total:.2%}") for what, n in counts.items()]
-        wide = [max(map(len, column)) for column in zip(*rows)]
-        return "\n".join(
-            f"{what:<{wide[0]}}  {n:>{wide[1]}}  {part:>{wide[2]}}" for what, n, part in rows
-        )
+        rows = []
+        for module in sorted(self.flop_counts, key=lambda m: (m != "Global", m)):
+            level = 0 if module == "Global" else module.count(".") + 1
+            counts = self.flop_counts[module]
+            if level > depth:
+                continue
+            named = [(module, sum(counts.values()))]
+            named += [(f" - aten.{name}", n) for name, n in counts.items()]
+            rows += [(" " * level + n, _with_unit(c), f"{c / total:.2%}") for n, c in named]
+        head = ("Module", "FLOP", "% Total")
+        widths = [max(len(row[i]) for row in (head, *rows)) for i in range(3)]
+        lines = [
+            "  ".join((row[0].ljust(widths[0]), row[1].rjust(widths[1]), row[2].rjust(widths[2])))
+            for row in (head, tuple("-" * w for w in widths), *rows)
+        ]
+        return "\n".join(lines)
 
 
-_aten = _OpNamespace("aten")
+def _with_unit(count: int) -> str:
+    power = min(max(len(str(count)) - 1, 0) // 3, 4)
+    return f"{count / 1000**power:.3f}{['', 'K', 'M', 'B', 'T'][power]}" if power else str(count)
+
+
+_named: dict[str, Any] = {}
+
+
+def _operator(name: str) -> Any:
+    """torch.ops.aten's operator of this name; a name alone where there is none to call."""
+    if name not in _named:
+        aten: Any = operators.aten  # type: ignore[attr-defined]
+        try:
+            _named[name] = getattr(aten, name)
+        except AttributeError:
+            _named[name] = operators.OpOverloadPacket("aten", name, _uncallable, frozenset())
+    return _named[name]
+
+
+def _uncallable(*args: Any, **kwargs: Any) -> Any:
+    raise NotImplementedError("this operator is the name of a sum of operations alone")
+
+
+def _refuse(op: Any) -> None:
+    raise NotImplementedError(
+        f"flop_counter: no formula is asked for {op}: what the call records is counted"
+    )
+
+
+def register_flop_formula(targets: Any, get_raw: bool = False) -> Callable[[Any], Any]:
+    """Refused: an operator's products are counted in the graph that it records."""
+    _refuse(targets)
+    raise AssertionError

@@ -39,13 +39,19 @@ class ModuleTracker:
                 self._names.setdefault(each, f"{root}.{path}" if path else root)
         return str(self._names[module])
 
-    def __enter__(self) -> ModuleTracker:
+    def _watch_forward(self) -> list[Any]:
         def begin(module: Any, args: Any) -> None:
             self.parents.add(self._name(module))
 
         def end(module: Any, args: Any, output: Any) -> None:
             self.parents.discard(self._name(module))
 
+        return [
+            register_module_forward_pre_hook(begin),
+            register_module_forward_hook(end, always_call=True),
+        ]
+
+    def __enter__(self) -> ModuleTracker:
         def begin_backward(module: Any, grad_output: Any) -> None:
             self._backward += 1
             self.parents.add(self._name(module))
@@ -55,8 +61,7 @@ class ModuleTracker:
             self.parents.discard(self._name(module))
 
         self._handles = [
-            register_module_forward_pre_hook(begin),
-            register_module_forward_hook(end, always_call=True),
+            *self._watch_forward(),
             register_module_full_backward_pre_hook(begin_backward),
             register_module_full_backward_hook(end_backward),
         ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from types import NotImplementedType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ..node import Node, format_location, grad_enabled, grad_mode, set_location
 from ..op import Kind
@@ -23,19 +23,33 @@ if TYPE_CHECKING:
     from ..op import Cotangents
 
 
+class Passed(NamedTuple):
+    """A cotangent that a hook has passed on by itself.
+
+    g: the cotangent of the hook's node. parts: those of the nodes from which that is computed.
+    """
+
+    g: Node
+    parts: Mapping[Node, Node]
+
+
+Hook = Callable[[Node], "Node | Passed"]
+
+
 def pullback(
     seeds: Mapping[Node, Node],
     targets: Collection[Node],
     *,
     stops: Collection[Node] = (),
     create_graph: bool = False,
-    hooks: Mapping[Node, Callable[[Node], Node]] | None = None,
+    hooks: Mapping[Node, Hook] | None = None,
 ) -> dict[Node, Node]:
     """Cotangents of `targets`, given those of the outputs in `seeds`.
 
     The walk ends at `stops` (and at nodes that require no gradient); a target that no gradient
     reaches is missing from the result. With `create_graph` the result can be differentiated again.
-    A hook gets the whole cotangent of its node and returns another one in its place.
+    A hook gets the whole cotangent of its node and returns another one in its place, which it may
+    have passed on already.
     """
     before = set_location(None)
     try:
@@ -48,15 +62,21 @@ def pullback(
         set_location(before)
 
 
-def _conjugated(hook: Callable[[Node], Node]) -> Callable[[Node], Node]:
-    return lambda g: conj(hook(conj(g)))
+def _conjugated(hook: Hook) -> Hook:
+    def run(g: Node) -> Node | Passed:
+        found = hook(conj(g))
+        if isinstance(found, Passed):
+            return Passed(conj(found.g), {n: conj(part) for n, part in found.parts.items()})
+        return conj(found)
+
+    return run
 
 
 def _pullback(
     seeds: Mapping[Node, Node],
     targets: set[Node],
     stops: set[Node],
-    hooks: Mapping[Node, Callable[[Node], Node]],
+    hooks: Mapping[Node, Hook],
     within: bool = False,
 ) -> dict[Node, Node]:
     """within: whether to differentiate inside of one record, whose halves are rounded at its ends
@@ -68,11 +88,18 @@ def _pullback(
         if g is None:
             continue
         set_location(node.loc)
+        passed: Mapping[Node, Node] | None = None
         if node in hooks:
-            g = hooks[node](g)
+            given = hooks[node](g)
+            g, passed = given if isinstance(given, Passed) else (given, None)
         if node in targets:
             found[node] = g
         if node in stops:
+            continue
+        if passed is not None:
+            for operand, own in passed.items():
+                before = cotangents.get(operand)
+                cotangents[operand] = own if before is None else before + own
             continue
         for operand, part in zip(node.operands, _vjp(node, g), strict=True):
             if part is None or not operand.requires_grad:

@@ -1,6 +1,9 @@
-"""FlopCounterMode counts what PyTorch's does."""
+"""torch.utils.flop_counter: operations of products, against PyTorch's counts and formulas."""
+
+from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,42 +11,122 @@ import pytest
 import tilewright as tw
 
 
-def _counted(m: Any, name: str) -> dict[str, dict[str, int]]:
+def counts(m: Any, program: Callable[[Any], Any]) -> dict[str, dict[str, int]]:
     counter = importlib.import_module(f"{m.__name__}.utils.flop_counter").FlopCounterMode
-
-    class Net(m.nn.Module):  # type: ignore[misc, name-defined]
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv, self.up = m.nn.Conv2d(4, 6, 3), m.nn.ConvTranspose2d(6, 2, 2, 2)
-            self.head = m.nn.Sequential(m.nn.Linear(8, 5), m.nn.ReLU(), m.nn.Linear(5, 3, False))
-
-        def forward(self, x: Any) -> Any:
-            hidden = self.head(self.up(self.conv(x)))
-            return hidden @ hidden.transpose(-1, -2)
-
-    net, x = Net(), m.ones(2, 4, 6, 6)
-    with counter(display=False) as found:
-        loss = net(x).sum()
-        if name == "both ways":
-            loss.backward()
-    if name == "both ways":
-        return {"Global": {"all": found.get_total_flops()}}
-    counts = found.get_flop_counts()
-    return {each: {str(op): n for op, n in ops.items()} for each, ops in counts.items()}
+    m.manual_seed(0)
+    with counter(display=False) as mode:
+        program(m)
+    found = mode.get_flop_counts()
+    assert mode.get_total_flops() == sum(found.get("Global", {}).values())
+    return {k: {str(op): n for op, n in each.items()} for k, each in found.items()}
 
 
-@pytest.mark.parametrize("name", ["forward", "both ways"])
-def test_counts(torch: Any, name: str) -> None:
-    assert _counted(tw, name) == _counted(torch, name)
+def perceptron(m: Any) -> None:
+    nn = m.nn
+    net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Sequential(nn.Linear(16, 3)))
+    net(m.randn(2, 5, 8)).sum().backward()
 
 
-def test_a_repeated_block_is_counted_again(capsys: pytest.CaptureFixture[str]) -> None:
-    from tilewright.utils.flop_counter import FlopCounterMode
+def convolutions(m: Any) -> None:
+    nn = m.nn
+    net = nn.Sequential(nn.Conv2d(4, 8, 3, padding=1, stride=2), nn.ConvTranspose2d(8, 6, 3))
+    net(m.randn(2, 4, 10, 10, requires_grad=True)).sum().backward()
 
-    layer, x = tw.nn.Linear(3, 4), tw.ones(2, 3)
+
+def asked(m: Any) -> None:
+    """The gradient of one leaf alone."""
+    w, x = m.randn(3, 4, requires_grad=True), m.randn(2, 4, requires_grad=True)
+    loss = (m.nn.functional.linear(x, w) @ m.randn(3, 5)).tanh().sum()
+    loss.item()
+    m.autograd.grad(loss, x)
+
+
+def twice(m: Any) -> None:
+    layer, x = m.nn.Linear(4, 3), m.randn(2, 4)
     for _ in range(2):
-        with FlopCounterMode() as counter:
-            layer(x)
-        assert counter.get_total_flops() == 2 * 2 * 3 * 4
-    assert "Linear" in capsys.readouterr().out
-    layer(x).sum().item()  # epochs end again
+        (layer(x) + layer(x)).sum().backward()
+    with m.no_grad():
+        layer(x)
+
+
+def penalty(m: Any) -> None:
+    w, x = m.randn(3, 4, requires_grad=True), m.randn(4, 5)
+    (g,) = m.autograd.grad((w @ x).tanh().sum(), w, create_graph=True)
+    g.square().sum()
+
+
+PROGRAMS: list[Callable[[Any], Any]] = [
+    perceptron,
+    convolutions,
+    asked,
+    twice,
+    penalty,
+    lambda m: m.einsum("bik,bjk->bij", m.randn(2, 3, 4), m.randn(2, 5, 4)),
+    lambda m: m.randn(2, 3, 4) @ m.randn(4, 5),
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_counts(torch: Any, program: Callable[[Any], Any]) -> None:
+    assert counts(tw, program) == counts(torch, program)
+
+
+def test_attention(torch: Any) -> None:
+    """PyTorch counts it on GPUs alone; its formulas hold for all."""
+    formulas = importlib.import_module("torch.utils.flop_counter")
+    q, k = (2, 3, 5, 4), (2, 3, 7, 4)
+
+    def program(m: Any) -> None:
+        args = [m.randn(*size, requires_grad=True) for size in (q, k, k)]
+        m.nn.functional.scaled_dot_product_attention(*args).sum().backward()
+
+    name = "aten._scaled_dot_product_flash_attention"
+    assert counts(tw, program)["Global"] == {
+        name: formulas.sdpa_flop_count(q, k, k),
+        f"{name}_backward": formulas.sdpa_backward_flop_count(q, q, k, k),
+    }
+
+
+def test_transformer(torch: Any) -> None:
+    """By modules, whether or not values are read on the way; PyTorch leaves out the attention."""
+
+    def program(m: Any, reads: bool) -> None:
+        nn = m.nn
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0)
+        loss = nn.Sequential(layer, nn.Linear(8, 3))(m.randn(2, 5, 8)).sum()
+        if reads:
+            loss.item()
+        loss.backward()
+
+    def products(found: dict[str, dict[str, int]], module: str) -> int:
+        return sum(n for name, n in found[module].items() if "attention" not in name)
+
+    theirs = counts(torch, lambda m: program(m, False))
+    for reads in (False, True):
+        ours = counts(tw, lambda m, reads=reads: program(m, reads))
+        for module in ("Global", "Sequential", "Sequential.0", "Sequential.0.linear1"):
+            assert products(ours, module) == products(theirs, module)
+
+
+def test_loops() -> None:
+    """Every step of a recurrent layer counts: four gates for inputs and states."""
+
+    def program(m: Any) -> None:
+        with m.no_grad():
+            m.nn.LSTM(4, 5)(m.randn(3, 2, 4))
+
+    assert sum(counts(tw, program)["Global"].values()) == 2 * 3 * 2 * 20 * (4 + 5)
+
+
+def test_table(capsys: pytest.CaptureFixture[str]) -> None:
+    layer = tw.nn.Linear(4, 3)
+    with tw.utils.flop_counter.FlopCounterMode() as mode:
+        layer(tw.ones(100, 4))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines[2:4]] == [
+        ["Global", "2.400K", "100.00%"],
+        ["-", "aten.addmm", "2.400K", "100.00%"],
+    ]
+    assert "Linear" in mode.get_table(1) and "Linear" not in mode.get_table(0)
+    with pytest.raises(NotImplementedError, match="no formula is asked"):
+        tw.utils.flop_counter.register_flop_formula(tw.ops.aten.mm)

@@ -1,0 +1,104 @@
+"""`grad_fn`: classes, neighbours, data and hooks of nodes, against PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+
+
+def node_program(m: Any, read: bool) -> list[Any]:
+    """What a program sees of its nodes. read: whether values are read before the nodes are."""
+    seen: list[Any] = []
+    a = m.arange(12.0).reshape(3, 4).requires_grad_()
+    b = (a.detach() * 2).requires_grad_()
+    y = a * b
+    z = m.nn.functional.relu(y)
+    w = z.sum()
+    if read:
+        w.item()
+    node = y.grad_fn
+    seen += [type(node).__name__, repr(node)[:13], dict(node.metadata)]
+    seen += [[type(f).__name__ for f, _ in node.next_functions], y.grad_fn is node]
+    seen += [isinstance(node, m.autograd.graph.Node), z.grad_fn.next_functions[0][0] is node]
+    node.metadata["key"] = 1
+    del node
+    seen.append(dict(y.grad_fn.metadata))
+
+    def see(name: str) -> Any:
+        def hook(*grads: Any) -> None:
+            sums = [[None if g is None else g.sum().item() for g in each] for each in grads]
+            seen.append((name, sums, a.grad is None))
+
+        return hook
+
+    y.grad_fn.register_prehook(see("before"))
+    handle = y.grad_fn.register_hook(see("after"))
+    w.grad_fn.register_prehook(lambda outputs: (outputs[0] * 3,))
+    z.grad_fn.register_hook(lambda inputs, outputs: (inputs[0] * 2,))
+    end = y.grad_fn.next_functions[0][0]
+    end.register_prehook(see("before the leaf"))
+    end.register_hook(see("after the leaf"))
+    w.backward(retain_graph=True)
+    seen += [a.grad.tolist(), b.grad.tolist()]
+    handle.remove()
+    w.backward()
+    return [*seen, a.grad.tolist()]
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_nodes(torch: Any, read: bool) -> None:
+    assert node_program(tw, read) == node_program(torch, read)
+
+
+def test_hooks_of_functions_and_views(torch: Any) -> None:
+    def run(m: Any) -> list[Any]:
+        class Square(m.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: Any) -> Any:
+                ctx.save_for_backward(x)
+                return x * x
+
+            @staticmethod
+            def backward(ctx: Any, g: Any) -> Any:
+                return g * 2 * ctx.saved_tensors[0]
+
+        a, seen = m.arange(4.0).requires_grad_(), []
+        y = Square.apply(a)
+        y.grad_fn.register_hook(lambda gi, go: seen.append((gi[0].tolist(), go[0].tolist())))
+        y.sum().backward()
+        edge = m.autograd.graph.get_gradient_edge(y)
+        v = (a * 3).view(2, 2)[1:]
+        names = [type(v.grad_fn), type(v.grad_fn.next_functions[0][0]), type(edge.node)]
+        return [*seen, *[n.__name__ for n in names], edge.output_nr, repr(v.sum())]
+
+    assert run(tw) == run(torch)
+
+
+def test_the_way_of_distributed_training(torch: Any) -> None:
+    """The node of a parameter, by way of `expand_as`."""
+
+    def run(m: Any) -> list[Any]:
+        layer, seen = m.nn.Linear(3, 2), []
+        ends = []
+        for p in layer.parameters():
+            end = p.expand_as(p).grad_fn.next_functions[0][0]
+            end.register_hook(lambda *_, p=p: seen.append((tuple(p.shape), p.grad is not None)))
+            ends.append(end)
+        for _ in range(2):
+            layer(m.ones(4, 3)).sum().backward()
+        return sorted(seen)
+
+    assert run(tw) == run(torch)
+
+
+def test_what_hooks_refuse() -> None:
+    y = tw.ones(3, 4, requires_grad=True).max(1).values
+    with pytest.raises(NotImplementedError, match=r"tensor.register_hook\(hook\)"):
+        y.grad_fn.register_hook(print)
+    z = tw.ones(3, requires_grad=True).exp()
+    z.grad_fn.register_hook(lambda inputs, outputs: (None, None))
+    with pytest.raises(RuntimeError, match="returned 2 gradients, expected 1"):
+        z.sum().backward()
