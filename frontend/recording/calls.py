@@ -133,12 +133,12 @@ def standing_in(builders: Mapping[Any, Callable[..., Any]]) -> Iterator[None]:
     claim()
     before = clock.stand_ins
     clock.stand_ins = builders
-    _set_mode(graph.grad_enabled(), clock.casts)
+    _set_mode(graph.grad_enabled(), clock.casts, clock.saving)
     try:
         yield
     finally:
         clock.stand_ins = before
-        _set_mode(graph.grad_enabled(), clock.casts)
+        _set_mode(graph.grad_enabled(), clock.casts, clock.saving)
         for mode in [m for m in epoch.tables if m[-1] == id(builders)]:
             del epoch.tables[mode]
 
