@@ -92,6 +92,7 @@ def _others() -> Iterator[tuple[str, Call, Maker]]:
     yield "masked_fill", lambda t, x: x.masked_fill(x > 0, 0.0), one
     yield "to int32", lambda t, x: x.to(t.int32), one
     yield "to bfloat16 and back", lambda t, x: x.to(t.bfloat16).to(t.float32), one
+    yield "conj_physical", lambda t, x: t.conj_physical(x), one
     yield "clone", lambda t, x: x.clone(), one
     yield "contiguous transpose", lambda t, x: x.t().contiguous(), one
     yield "cat", lambda t, x, y: t.cat([x, y], 1), two

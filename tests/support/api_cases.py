@@ -227,6 +227,7 @@ COPIES: tuple[Case, ...] = (
     ("clamp_max", lambda m, x: x.clamp_max(0.5), ((2, 3),)),
     ("logit", lambda m, x: m.logit(x.sigmoid(), eps=0.1), ((2, 3),)),
     # Of n = 1 PyTorch knows nine digits.
+    ("conj_physical", lambda m, x: m.conj_physical(x), ((2, 3),)),
     ("polygamma", lambda m, x: m.polygamma(3, x.abs() + 1), ((2, 3),)),
     ("polygamma method", lambda m, x: (x.abs() + 1).polygamma(2), ((2, 3),)),
     ("sum_to_size", lambda m, x: x.sum_to_size(1, 3), ((2, 3),)),
