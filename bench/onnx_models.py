@@ -1,7 +1,7 @@
 """Loaded ONNX models on the CPU: ResNet-50, a BERT-base-shaped encoder and a small GPT, beside
 onnxruntime and PyTorch eager.
 
-    python bench/onnx.py [--json FILE] [--threads N] [--rounds N] [MODEL ...]
+    python bench/onnx_models.py [--json FILE] [--threads N] [--rounds N] [MODEL ...]
 
 PyTorch's model and ours have equal weights. Ours is exported, and the file is what onnxruntime and
 `torch.onnx.load` run. Results are compared before anything is timed.
@@ -20,10 +20,6 @@ sys.path.insert(0, os.path.dirname(__file__))
 import models
 import numpy as np
 import timing
-
-# This file has the name of a package that it needs.
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:] = [p for p in sys.path if os.path.abspath(p or os.curdir) != HERE]
 
 COLUMNS = ("model", "loaded", "module", "onnxruntime", "torch", "of onnxruntime", "of torch")
 
