@@ -175,6 +175,17 @@ def _tier(request: pytest.FixtureRequest) -> Iterator[None]:
     tiers.OFTEN = often
 
 
+@pytest.fixture(autouse=True)
+def _library_threads() -> Iterator[None]:
+    """A test that sets the number of threads sets that of NumPy's library too, which the products'
+    bits depend on. Child processes have the number that their worker began with."""
+    yield
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        from tilewright.ir.numeric import blas
+
+        blas.set_threads(int(os.environ["OPENBLAS_NUM_THREADS"]))
+
+
 @pytest.fixture
 def fresh_tables() -> Iterator[None]:
     """Clear the tables and the epoch of recording, so that counts are reproducible."""
