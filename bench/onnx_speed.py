@@ -1,7 +1,7 @@
 """Loaded ONNX models on the CPU: ResNet-50, a BERT-base-shaped encoder and a small GPT, beside
 onnxruntime and PyTorch eager.
 
-    python bench/onnx_models.py [--json FILE] [--threads N] [--rounds N] [MODEL ...]
+    python bench/onnx_speed.py [--json FILE] [--threads N] [--rounds N] [MODEL ...]
 
 PyTorch's model and ours have equal weights. Ours is exported, and the file is what onnxruntime and
 `torch.onnx.load` run. Results are compared before anything is timed.
