@@ -65,6 +65,10 @@ def test_case(each: Case) -> None:
 @pytest.mark.parametrize("each", SUPPORTED, ids=lambda c: c.name)
 def test_case_of_other_width(each: Case, dtype: Any) -> None:
     program, arrays, expected = exported(each, dtype, 18)
+    if each.name == "det" and dtype is np.float16:  # PyTorch has no factorizations of halves
+        with pytest.raises(tw.onnx.errors.OnnxLoaderError, match="not implemented for 'Half'"):
+            result(program, *arrays)
+        return
     got = result(program, *arrays).astype(np.float64)
     # Attributes, such as an epsilon, are float32 in ONNX.
     tolerance = 2e-2 if dtype is np.float16 else 1e-6
