@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import ml_dtypes
@@ -176,6 +177,20 @@ def of_scalar(value: Any, default_float: DType = float32) -> DType:
     raise TypeError(
         f"expected a bool, int, float or complex, got {type(value).__name__}: {value!r}"
     )
+
+
+def lowest(dtype: DType) -> float:
+    """What no value of a real dtype is below: -inf, False or the least integer."""
+    if dtype.category == BOOL:
+        return False
+    return -math.inf if dtype.is_floating_point else int(np.iinfo(dtype.np).min)
+
+
+def highest(dtype: DType) -> float:
+    """What no value of a real dtype is above: inf, True or the largest integer."""
+    if dtype.category == BOOL:
+        return True
+    return math.inf if dtype.is_floating_point else int(np.iinfo(dtype.np).max)
 
 
 def accumulator(dtype: DType) -> DType:

@@ -10,10 +10,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from tilewright.ir import ops
-from tilewright.ir.dtype import HALVES, DType, accumulator
+from tilewright.ir.dtype import HALVES, DType, accumulator, highest, lowest
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.ops.composite import as_dtype, to_accumulator
@@ -148,14 +146,6 @@ def _only(axis: int, count: int, rank: int) -> tuple[int, ...]:
     return tuple(count if i == axis else 0 for i in range(rank))
 
 
-def _lowest(dtype: DType) -> float:
-    return -math.inf if dtype.is_floating_point else int(np.iinfo(dtype.np).min)
-
-
-def _highest(dtype: DType) -> float:
-    return math.inf if dtype.is_floating_point else int(np.iinfo(dtype.np).max)
-
-
 def _logsumexp(x: Node, axes: tuple[int, ...]) -> Node:
     return decomposed(ops.logsumexp(x, axes))
 
@@ -163,9 +153,9 @@ def _logsumexp(x: Node, axes: tuple[int, ...]) -> Node:
 _FOLDS: dict[Op, tuple[Callable[..., Node], Callable[..., Node], Callable[[DType], float]]] = {
     ops.cumsum_op: (ops.sum, ops.add, lambda dtype: 0),
     ops.cumprod_op: (ops.prod, ops.mul, lambda dtype: 1),
-    ops.cummax_op: (ops.max, ops.maximum, _lowest),
-    ops.cummin_op: (ops.min, ops.minimum, _highest),
-    ops.logcumsumexp_op: (_logsumexp, ops.logaddexp, _lowest),
+    ops.cummax_op: (ops.max, ops.maximum, lowest),
+    ops.cummin_op: (ops.min, ops.minimum, highest),
+    ops.logcumsumexp_op: (_logsumexp, ops.logaddexp, lowest),
 }
 """For each scan: its fold, the op that joins two parts, and the neutral element."""
 _PART = 1024  # elements of a part: a tile's row

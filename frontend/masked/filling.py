@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir.location import at_user_line
-
-from ..functions.limits import iinfo
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -27,12 +24,3 @@ def broadcast(input: Any, mask: Any) -> Any:
     if mask.dtype is not dtypes.bool_:
         raise TypeError(f"expected mask dtype to be Bool but got {mask.dtype}{at_user_line()}")
     return mask.expand(input.shape) if mask.dim() <= input.dim() else mask
-
-
-def limit(dtype: Any, largest: bool) -> Any:
-    """The largest or the least value of a dtype."""
-    if dtype.is_floating_point:
-        return math.inf if largest else -math.inf
-    if dtype is dtypes.bool_:
-        return largest
-    return iinfo(dtype).max if largest else iinfo(dtype).min

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from tilewright.ir import dtype as dtypes
 from tilewright.ir.location import at_user_line
 
 from ..functions import composed, reduction, sorting, statistics
-from .filling import broadcast, filled, limit
+from .filling import broadcast, filled
 
 if TYPE_CHECKING:
     from tilewright.ir.dtype import DType
@@ -50,7 +51,7 @@ def amax(
     mask: Tensor | None = None,
 ) -> Tensor:
     """The largest element over `dim`; the least value of the dtype of no elements."""
-    x = filled(input, mask, limit(dtype or input.dtype, False), dtype)
+    x = filled(input, mask, dtypes.lowest(dtype or input.dtype), dtype)
     return reduction.amax(x, _dims(dim), bool(keepdim))
 
 
@@ -63,7 +64,7 @@ def amin(
     mask: Tensor | None = None,
 ) -> Tensor:
     """The smallest element over `dim`; the largest value of the dtype of no elements."""
-    x = filled(input, mask, limit(dtype or input.dtype, True), dtype)
+    x = filled(input, mask, dtypes.highest(dtype or input.dtype), dtype)
     return reduction.amin(x, _dims(dim), bool(keepdim))
 
 
@@ -76,7 +77,7 @@ def argmax(
     mask: Tensor | None = None,
 ) -> Tensor:
     """The position of the first largest element, in the dtype of `input`; 0 of no elements."""
-    x = filled(input, mask, limit(dtype or input.dtype, False), dtype)
+    x = filled(input, mask, dtypes.lowest(dtype or input.dtype), dtype)
     return reduction.argmax(x, dim, bool(keepdim)).to(dtype or input.dtype)
 
 
@@ -89,7 +90,7 @@ def argmin(
     mask: Tensor | None = None,
 ) -> Tensor:
     """The position of the first smallest element, in the dtype of `input`; 0 of no elements."""
-    x = filled(input, mask, limit(dtype or input.dtype, True), dtype)
+    x = filled(input, mask, dtypes.highest(dtype or input.dtype), dtype)
     return reduction.argmin(x, dim, bool(keepdim)).to(dtype or input.dtype)
 
 

@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
@@ -138,26 +136,14 @@ def _padding(build: Callable[..., Any], filling: Callable[[Any], Any]) -> Any:
     return along
 
 
-def _lowest(dtype: Any) -> Any:
-    if dtype is dtypes.bool_:
-        return False
-    return -math.inf if dtype.is_floating_point else int(np.iinfo(dtype.np).min)
-
-
-def _highest(dtype: Any) -> Any:
-    if dtype is dtypes.bool_:
-        return True
-    return math.inf if dtype.is_floating_point else int(np.iinfo(dtype.np).max)
-
-
 rule(Nested, reduction._sum)(_reducing(reduction._sum, _sum_along))
 rule(Nested, reduction._mean)(_reducing(reduction._mean, _mean_along))
 for _build, _filling in (
     (reduction._prod, lambda dtype: 1),
-    (reduction._amax, _lowest),
-    (reduction._amin, _highest),
-    (reduction._argmax, _lowest),
-    (reduction._argmin, _highest),
+    (reduction._amax, dtypes.lowest),
+    (reduction._amin, dtypes.highest),
+    (reduction._argmax, dtypes.lowest),
+    (reduction._argmin, dtypes.highest),
     (reduction._any, lambda dtype: 0),
     (reduction._all, lambda dtype: 1),
 ):
@@ -177,8 +163,8 @@ def _extremum(build: Callable[..., Any], filling: Callable[[Any], Any]) -> Calla
     return apply
 
 
-rule(Nested, reduction._max_along)(_extremum(reduction._max_along, _lowest))
-rule(Nested, reduction._min_along)(_extremum(reduction._min_along, _highest))
+rule(Nested, reduction._max_along)(_extremum(reduction._max_along, dtypes.lowest))
+rule(Nested, reduction._min_along)(_extremum(reduction._min_along, dtypes.highest))
 
 
 # ---- softmax ------------------------------------------------------------------------------------

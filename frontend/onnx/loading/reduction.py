@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 from tilewright.ir import dtype as dtypes
 
@@ -50,18 +47,6 @@ def _extreme(search: Callable[..., Any], empty: Callable[[Any], Any]) -> Reducti
     return reduce
 
 
-def _lowest(dtype: Any) -> Any:
-    if dtype is dtypes.bool_:
-        return False
-    return -math.inf if dtype.is_floating_point else int(np.iinfo(dtype.np).min)
-
-
-def _highest(dtype: Any) -> Any:
-    if dtype is dtypes.bool_:
-        return True
-    return math.inf if dtype.is_floating_point else int(np.iinfo(dtype.np).max)
-
-
 def _log_sum_exp(x: Any, axes: list[int], keepdim: bool) -> Any:
     return f.logsumexp(x, axes, keepdim)
 
@@ -86,9 +71,9 @@ for _name, _reduction in {
     "ReduceL2": lambda x, axes, keep: f.sqrt(_sum(x * x, axes, keep)),
     "ReduceLogSum": lambda x, axes, keep: f.log(_sum(x, axes, keep)),
     "ReduceLogSumExp": _log_sum_exp,
-    "ReduceMax": _extreme(f.amax, _lowest),
+    "ReduceMax": _extreme(f.amax, dtypes.lowest),
     "ReduceMean": _mean,
-    "ReduceMin": _extreme(f.amin, _highest),
+    "ReduceMin": _extreme(f.amin, dtypes.highest),
     "ReduceProd": _prod,
     "ReduceSum": _sum,
     "ReduceSumSquare": lambda x, axes, keep: _sum(x * x, axes, keep),
