@@ -20,7 +20,7 @@ from tilewright.codegen.llvm import DEFAULT, CannotLower, Emitted, Schedule, emi
 from tilewright.ir.dtype import BOOL, FLOAT, DType, int64
 
 from ..device import Bound, Launch, Run
-from . import emissions, host, jit, source
+from . import emissions, entries, host, jit
 from .pack import Layout
 from .pool import num_threads, pool
 
@@ -36,7 +36,7 @@ class _PyMethodDef(ctypes.Structure):
 
 _METH_FASTCALL = 0x80
 _MOVES, _TEMPLATE, _PHASES, _ENDS, _SPACE, _SPACE_PLACE, _FIRST = (
-    source.DESCRIPTOR.index(word)
+    entries.DESCRIPTOR.index(word)
     for word in ("moves", "template", "phases", "phase_ends", "space", "space_place", "first")
 )
 
@@ -68,7 +68,7 @@ def _entry(name: str, address: int, owner: Any = None) -> Any:
 
 
 def _kind(dtype: DType) -> int:
-    """The entry point's code for converting a Python number; see runtime/native/source.py."""
+    """The entry point's code for converting a Python number; see runtime/native/entries.py."""
     if dtype.category == FLOAT:
         return 1 if dtype.itemsize == 8 else 0
     return 3 if dtype.category == BOOL else 2
@@ -288,7 +288,7 @@ def bound(
         "phases": 1,
         "phase_ends": ends.ctypes.data,
     }
-    descriptor = np.array([said.get(word, 0) for word in source.DESCRIPTOR], np.int64)
+    descriptor = np.array([said.get(word, 0) for word in entries.DESCRIPTOR], np.int64)
     owned = (linked, template, places, moves, ends, descriptor)
     return _entry("tw_launch", descriptor.ctypes.data, owned)
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from tilewright.ir.numeric import batches, fourier
 
-from . import jit, source
+from . import entries, jit, source
 from .workspace import Workspaces
 
 _lock = threading.Lock()
@@ -55,7 +55,7 @@ class Pool:
         self.threads = _threads or _wanted()
         self._memory = ctypes.create_string_buffer(source.SIZE + 128)
         self.address = (ctypes.addressof(self._memory) + 127) // 128 * 128
-        symbols = {n: _address(getattr(ctypes.pythonapi, n)) for n in source.PYTHON_SYMBOLS}
+        symbols = {n: _address(getattr(ctypes.pythonapi, n)) for n in entries.PYTHON_SYMBOLS}
         symbols["_Py_NoneStruct"] = id(None)
         symbols["tw_pool"] = self.address
         self.workspaces = Workspaces()
