@@ -27,7 +27,7 @@ def main() -> None:
     entry = source.text("x86_64")
     codes[cache.digest(entry)] = entry  # found by its text
     with ThreadPoolExecutor() as threads:
-        made = threads.map(lambda code: jit.assemble(code, pack.MACHINE), codes.values())
+        made = threads.map(lambda code: jit.image_of(code, pack.MACHINE), codes.values())
         images = dict(zip(codes, made, strict=True))
     pack.write(images, {name: layout for name, layout, _ in kernels})
     size = pack.FILE.stat().st_size

@@ -115,6 +115,12 @@ def assemble(code: str, machine: Machine | None = None) -> bytes:
     return _emit_object(target, module)
 
 
+def image_of(code: str, machine: Machine) -> pack.Image:
+    """The object code of a module for the pack."""
+    made = assemble(code, machine)
+    return pack.Image(made, tuple(n for n in sorted(_libm()) if n.encode() in made))
+
+
 def _emit_object(target: Any, module: Any) -> bytes:
     """As `target.emit_object(module)`, without llvmlite's lock. LLVM allows that, as no context or
     target machine is shared between threads here. This step takes most of a compilation."""
@@ -177,28 +183,31 @@ def link_all(
         wanted = {k: code for k, code in zip(keys, codes) if k not in found}
         if wanted:
             start = time.perf_counter()
+            outside = {**_libm(), **(imports or {})}
             for key, image in _images(wanted).items():
                 try:
-                    made = _in_memory(key, image, symbols, imports or {})
+                    made = _in_memory(key, image, symbols, outside)
                 except RuntimeError:  # the entry isn't code with these symbols
                     cache.discard("llvm", key)
                     image = _assembled({key: wanted[key]})[key]
-                    made = _in_memory(key, image, symbols, imports or {})
+                    made = _in_memory(key, image, symbols, outside)
                 found[key] = _linked[key] = made
             statistics.seconds += time.perf_counter() - start
         return [found[k] for k in keys]
 
 
-def link_image(name: str, image: bytes, *symbols: str) -> Linked:
+def link_image(name: str, image: pack.Image, *symbols: str) -> Linked:
     """Object code from the pack, ready to be called."""
     with _LOCK:
-        return _in_memory(name, image, symbols, {})
+        libm = _libm()
+        return _in_memory(name, image.code, symbols, {n: libm[n] for n in image.imports})
 
 
 def _images(wanted: dict[str, str]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for key, code in wanted.items():
-        image = pack.image(cache.digest(code)) or cache.load_bytes("llvm", key)
+        packed = pack.image(cache.digest(code))
+        image = packed.code if packed else cache.load_bytes("llvm", key)
         if image is not None:
             found[key] = image
     statistics.loaded += len(found)
@@ -225,7 +234,7 @@ def _assembled(wanted: dict[str, str]) -> dict[str, bytes]:
 def _in_memory(key: str, image: bytes, symbols: tuple[str, ...], imports: dict[str, int]) -> Linked:
     llvm = host.binding()
     builder = llvm.JITLibraryBuilder().add_object_img(image)
-    for name, address in {**_libm(), **imports}.items():
+    for name, address in imports.items():
         builder = builder.import_symbol(name, address)
     for symbol in symbols:
         builder = builder.export_symbol(symbol)

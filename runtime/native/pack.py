@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import mmap
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,33 +43,42 @@ class Layout(NamedTuple):
     order: tuple[int, ...]
 
 
-def image(name: str) -> bytes | None:
+class Image(NamedTuple):
+    """Object code, and the names of the C library's functions that it calls."""
+
+    code: bytes
+    imports: tuple[str, ...]
+
+
+def image(name: str) -> Image | None:
     """The object code called `name`; None if it isn't there."""
-    place = _content()[0]["images"].get(name) if _content() is not None else None
-    if place is None:
+    content = _content()
+    place = content.index["images"].get(name) if content is not None else None
+    if content is None or place is None:
         return None
-    start, size = place
-    return _content()[1][start : start + size]
+    start, size, imports = place
+    return Image(bytes(content.code[start : start + size]), tuple(imports))
 
 
 def layout(name: str) -> Layout | None:
     """The words of the kernel called `name`; None if it isn't there."""
-    found = _content()[0]["layouts"].get(name) if _content() is not None else None
+    content = _content()
+    found = content.index["layouts"].get(name) if content is not None else None
     if found is None:
         return None
     words, buffers, sizes, scalars, order = found
     return Layout(words, tuple(buffers), tuple(sizes), tuple(map(tuple, scalars)), tuple(order))
 
 
-def write(images: dict[str, bytes], layouts: dict[str, Layout], file: Path = FILE) -> None:
-    """Write the pack, all at once."""
+def write(images: dict[str, Image], layouts: dict[str, Layout], file: Path = FILE) -> None:
+    """Write the pack, all at once: a line of JSON that says where each piece lies, then the code."""
     places, start = {}, 0
-    for name, code in images.items():
-        places[name] = (start, len(code))
+    for name, (code, imports) in images.items():
+        places[name] = (start, len(code), imports)
         start += len(code)
     said = {"sources": _sources(), "images": places, "layouts": layouts}
     with files.whole(file) as out:
-        out.write(json.dumps(said).encode() + b"\n" + b"".join(images.values()))
+        out.write(json.dumps(said).encode() + b"\n" + b"".join(i.code for i in images.values()))
     _content.cache_clear()
 
 
@@ -79,16 +89,25 @@ def fits() -> bool:
     return has_all and "linux" in machine.triple
 
 
+class _Content(NamedTuple):
+    """The line of JSON, and the code, of which only what is asked for is read."""
+
+    index: dict[str, Any]
+    code: Any
+
+
 @functools.cache
-def _content() -> Any:
-    """(what the first line says, the code); None where there is no pack for this machine."""
+def _content() -> _Content | None:
+    """The pack; None where there is none for this machine."""
     if not fits():
         return None
     try:
-        line, _, code = FILE.read_bytes().partition(b"\n")
-        said = json.loads(line)
-        if said["sources"] == _sources():
-            return said, code
+        with FILE.open("rb") as file:
+            index = json.loads(file.readline())
+            start = file.tell()
+            if index["sources"] == _sources():
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                return _Content(index, memoryview(mapped)[start:])
         state = "was made from other sources"
     except FileNotFoundError:
         state = "is not there"

@@ -25,7 +25,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("pack") / "x.pack"
     codes = {name: code for name, _, code in kernels}
     codes.update((name, code + pack.MACHINE.attributes) for name, code in baseline.all_code())
-    images = {name: jit.assemble(code, pack.MACHINE) for name, code in codes.items()}
+    images = {name: jit.image_of(code, pack.MACHINE) for name, code in codes.items()}
     pack.write(images, {name: layout for name, layout, _ in kernels}, file)
     return file
 
