@@ -53,7 +53,7 @@ class Image(NamedTuple):
 def image(name: str) -> Image | None:
     """The object code called `name`; None if it isn't there."""
     content = _content()
-    place = content.index["images"].get(name) if content is not None else None
+    place = content.said["images"].get(name) if content is not None else None
     if content is None or place is None:
         return None
     start, size, imports = place
@@ -63,7 +63,7 @@ def image(name: str) -> Image | None:
 def layout(name: str) -> Layout | None:
     """The words of the kernel called `name`; None if it isn't there."""
     content = _content()
-    found = content.index["layouts"].get(name) if content is not None else None
+    found = content.said["layouts"].get(name) if content is not None else None
     if found is None:
         return None
     words, buffers, sizes, scalars, order = found
@@ -71,7 +71,7 @@ def layout(name: str) -> Layout | None:
 
 
 def write(images: dict[str, Image], layouts: dict[str, Layout], file: Path = FILE) -> None:
-    """Write the pack, all at once: a line of JSON that says where each piece lies, then the code."""
+    """Write the pack, all at once: a line of JSON that tells where each piece lies, and the code."""
     places, start = {}, 0
     for name, (code, imports) in images.items():
         places[name] = (start, len(code), imports)
@@ -92,7 +92,7 @@ def fits() -> bool:
 class _Content(NamedTuple):
     """The line of JSON, and the code, of which only what is asked for is read."""
 
-    index: dict[str, Any]
+    said: dict[str, Any]
     code: Any
 
 
@@ -103,11 +103,11 @@ def _content() -> _Content | None:
         return None
     try:
         with FILE.open("rb") as file:
-            index = json.loads(file.readline())
+            said = json.loads(file.readline())
             start = file.tell()
-            if index["sources"] == _sources():
+            if said["sources"] == _sources():
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-                return _Content(index, memoryview(mapped)[start:])
+                return _Content(said, memoryview(mapped)[start:])
         state = "was made from other sources"
     except FileNotFoundError:
         state = "is not there"
