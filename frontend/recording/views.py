@@ -381,7 +381,11 @@ class Chain:
     size: Size | None
     repeats: bool
     multiple: View | None
+    detaches: bool
+    is_data: bool
     is_untracked: bool
+    only_detaches: bool
+    retypes: bool
 
     def __init__(self, parent: Chain | Size, view: View, attrs: tuple[Any, ...]):
         self.parent, self.view, self.attrs = parent, view, attrs
@@ -390,20 +394,24 @@ class Chain:
             self.base, source = parent.base, parent.layout
             self.links = (*parent.links, (view, attrs))
             self.repeats, self.multiple = parent.repeats, parent.multiple
-            self.is_untracked = parent.is_untracked
+            self.is_untracked, self.only_detaches = parent.is_untracked, parent.only_detaches
+            self.detaches, self.is_data = parent.detaches, parent.is_data
+            self.retypes = parent.retypes
         else:
             self.base, source = parent, (tuple(parent), contiguous_strides(parent), 0)
             self.links = ((view, attrs),)
-            self.repeats, self.multiple, self.is_untracked = False, None, False
+            self.repeats, self.multiple = False, None
+            self.is_untracked, self.only_detaches = False, True
+            self.detaches = self.is_data = self.retypes = False
+        if view.detaches:
+            self.detaches, self.is_untracked = True, view is NO_GRAD
+            self.is_data = self.is_data or view is DATA
+        else:
+            self.only_detaches = False
         if view.multiple or view.detaches:
             self.multiple = view if view.multiple else None
-        if view.detaches:
-            self.is_untracked = view is NO_GRAD
+        self.retypes = self.retypes or view.retypes
         self.repeats = self.repeats or (source is not None and view.repeats(source, *attrs))
-        self.detaches = any(v.detaches for v, _ in self.links)
-        self.only_detaches = all(v.detaches for v, _ in self.links)
-        self.retypes = any(v.retypes for v, _ in self.links)
-        self.is_data = any(v is DATA for v, _ in self.links)
         self.layout = None if source is None else view.layout(source, *attrs)
         self.size = None if self.layout is None else Size(self.layout[0])
 

@@ -71,7 +71,7 @@ def layout(name: str) -> Layout | None:
 
 
 def write(images: dict[str, Image], layouts: dict[str, Layout], file: Path = FILE) -> None:
-    """Write the pack, all at once: a line of JSON that tells where each piece lies, and the code."""
+    """Write the pack, all at once: a line of JSON that tells where the pieces lie, and the code."""
     places, start = {}, 0
     for name, (code, imports) in images.items():
         places[name] = (start, len(code), imports)
