@@ -900,5 +900,5 @@ def _copied_value(x: Node, dtype: DType, shape: tuple[int, ...]) -> Node:
 
 
 _copied = copies.copied
-calls.tensor_type = epoch.tensor_type = Tensor
+epoch.tensor_type = Tensor
 calls.tensor_of_array = creation.tensor

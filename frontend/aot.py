@@ -19,8 +19,8 @@ from tilewright.runtime import devices as runtime_devices
 from . import devices, recording
 from .exchange import arrays
 from .functions import creation
-from .recording import flushing
 from .recording.epoch import Handle
+from .recording.reading import value_of
 
 if TYPE_CHECKING:
     from tilewright.codegen.schedule import Schedule
@@ -142,7 +142,7 @@ class CompiledModel:
         device = self._loaded.device
         if t.device.type == "cuda":
             name = t._typed()[2]
-            buffer = flushing.value_of(recording.resolve(t))
+            buffer = value_of(recording.resolve(t))
             return (
                 device.copied(buffer, runtime_devices.get(name)) if name != device.name else buffer
             )

@@ -18,7 +18,7 @@ from .. import recording
 from ..functions import shapes
 from ..recording import views
 from ..recording.epoch import Failed, SharedMemory, clock
-from ..recording.flushing import value_of
+from ..recording.reading import value_of
 
 
 def array_of(t: Any) -> np.ndarray:

@@ -1,28 +1,25 @@
 """Recording: calls on tensors become nodes, and nodes get values.
 
-    calls      op calls and views as lookups in a table    flushing   values of all live tensors
-    epoch      handles, leaves, the state of an epoch      keeping    histories that a flush keeps
-    writes     in-place writes                             histories  graphs of earlier epochs
-    views      kinds of views and chains of them           roots      histories of detached memory
-    rounding   half types round once per call              threads    which thread may record
-    interrupts Ctrl-C during in-place writes               builders   what is declared of a call
-    numbers    Python numbers and the default dtype        building   what a builder makes
+    calls      op calls as lookups in a table              flushing   values of all live tensors
+    viewing    views, as such lookups too                  keeping    histories that a flush keeps
+    wrapping   tensors of nodes                            histories  graphs of earlier epochs
+    epoch      handles, leaves, the state of an epoch      roots      histories of detached memory
+    modes      grad mode, casts, hooks: a table for each   threads    which thread may record
+    writes     in-place writes                             builders   what is declared of a call
+    views      kinds of views and chains of them           building   what a builder makes
+    rounding   half types round once per call              numbers    Python numbers, default dtype
+    interrupts Ctrl-C during in-place writes               reading    values read in a held epoch
 
-Other modules import names of recording from here. Names that are rebound (`calls.LIMIT`,
-`epoch.tensor_type`) must be read in their own module.
+Other modules import names of recording from here. A name that is rebound (`epoch.tensor_type`) must
+be read in its own module.
 """
 
 from __future__ import annotations
 
 from .calls import (
     binary,
-    blank,
-    cached_view,
     fallible_node_of,
-    grad_mode,
-    hold,
     in_place_binary,
-    is_grad_enabled,
     lookup,
     lowered,
     node_of,
@@ -31,18 +28,7 @@ from .calls import (
     record_into,
     remember,
     resolve_all,
-    set_casts,
-    set_grad_enabled,
-    set_saving,
-    set_watching,
-    settle,
-    stand_in,
-    standing_in,
     unary,
-    view,
-    view_again,
-    wrap,
-    wrap_all,
 )
 from .epoch import (
     Handle,
@@ -67,6 +53,17 @@ from .epoch import (
 )
 from .flushing import clear_tables, end_step, flush, unevaluated
 from .keeping import mark_freed, overwritten
+from .modes import (
+    grad_mode,
+    hold,
+    is_grad_enabled,
+    set_casts,
+    set_grad_enabled,
+    set_saving,
+    set_watching,
+    stand_in,
+    standing_in,
+)
 from .numbers import (
     default_dtype,
     is_exact,
@@ -76,6 +73,8 @@ from .numbers import (
     set_default_dtype,
 )
 from .threads import claim
+from .viewing import cached_view, view, view_again
+from .wrapping import blank, settle, wrap, wrap_all
 from .writes import adopt, assign, assign_all, revalued, set_data
 
 __all__ = [

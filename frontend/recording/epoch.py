@@ -152,6 +152,8 @@ latest_nodes: dict[int, tuple[Aval, Node]] = {}  # the last leaf node of each pl
 variable_nodes: dict[Any, Node] = {}
 scalar_nodes: dict[Any, Node] = {}
 
+LIMIT = 0 if devices.flag("TW_EAGER") else 4096
+"""The number of pending results that causes a flush. It bounds loops that read no values."""
 BYTES = 256 << 20
 """Bytes of dead leaves that cause a flush: old batches that only the epoch keeps alive."""
 
@@ -173,21 +175,24 @@ class Clock:
     watching: is told of calls and of backward passes, or None (see utils/flop_counter.py).
     saving: takes what calls save for their derivatives to the user's hooks, or None (see
         autograd/saving.py).
+    table: the results of calls in the present mode, which `modes.py` swaps.
+    limit: the number of pending results from which the epoch ends, 0 while one call more ends it;
+        usual_limit: what it is otherwise.
     """
 
-    number = 0
-    holding = 0
-    leaf_bytes = 0
-    checked_bytes = BYTES
-    looking = False
-    capturing = False
-    differentiated = stepped = False
-    effects = 0
-    ends = Ends(0)
-    casts: Casts | None = None
-    stand_ins: Mapping[Any, Callable[..., Any]] = {}
-    saving: Saving | None = None
-    watching: Watching | None = None
+    def __init__(self) -> None:  # fields of the object are read faster than those of its class
+        self.number = self.holding = 0
+        self.leaf_bytes, self.checked_bytes = 0, BYTES
+        self.looking = self.capturing = False
+        self.differentiated = self.stepped = False
+        self.effects = 0
+        self.ends = Ends(0)
+        self.casts: Casts | None = None
+        self.stand_ins: Mapping[Any, Callable[..., Any]] = {}
+        self.saving: Saving | None = None
+        self.watching: Watching | None = None
+        self.table: Any = None
+        self.limit = self.usual_limit = LIMIT
 
 
 clock = Clock()
@@ -196,6 +201,9 @@ clock = Clock()
 def table(grad: bool, casts: Casts | None = None) -> dict[Any, Any]:
     """The table of call results for one mode."""
     return tables.setdefault((grad, casts, id(clock.stand_ins)), {})
+
+
+clock.table = table(True)
 
 
 # ---- tensors → nodes -------------------------------------------------------------------------
@@ -212,7 +220,7 @@ def resolve(t: Any) -> Node:
         if buffer.__class__ not in NO_BUFFER:  # the usual case of `leaf`
             place, aval = len(leaves), t._aval
             known = latest_nodes.get(place)
-            node = known[1] if known is not None and known[0] is aval else _leaf_node(place, aval)
+            node = known[1] if known is not None and known[0] is aval else leaf_node(place, aval)
             if t._requires_grad:
                 node = variable(node, t)
             t._node, t._place = node, place
@@ -298,7 +306,7 @@ def _window(t: Any, storage: Storage) -> Node | None:
     shared = storage._shared is not None and not storage._shared.released()
     _, dtype, device = t._aval
     part = devices.get(device).part(buffer, start, shape)
-    node = _leaf_node(len(leaves), (Size(shape), dtype, device))
+    node = leaf_node(len(leaves), (Size(shape), dtype, device))
     if shared:
         leaves.append((None, node, part.copy()))
         clock.leaf_bytes += part.nbytes
@@ -311,7 +319,7 @@ def _window(t: Any, storage: Storage) -> Node | None:
     return node
 
 
-def _leaf_node(place: int, aval: Aval) -> Node:
+def leaf_node(place: int, aval: Aval) -> Node:
     """The node of the leaf at `place`."""
     known = latest_nodes.get(place)
     if known is not None and known[0] is aval:
@@ -372,7 +380,7 @@ def resolve_all(tensors: Sequence[Any]) -> list[Node]:
             continue
         aval = t._aval
         known = latest(number)
-        node = known[1] if known and known[0] is aval else _leaf_node(number, aval)
+        node = known[1] if known and known[0] is aval else leaf_node(number, aval)
         if t._requires_grad:
             node = variable(node, t)
         t._place = number
@@ -415,7 +423,7 @@ def leaf(state: Any, owner: Any) -> Node:
         else:
             owned, buffer = None, np.array(buffer, copy=True, order="C")
     place = len(leaves)
-    node = _leaf_node(place, state._aval)
+    node = leaf_node(place, state._aval)
     if state._history is not None:
         node = variable(node, state._history)
     elif state._requires_grad and owner is not None:

@@ -88,7 +88,7 @@ def flush(update: Update | None = None) -> None:
     """
     threads.claim()
     if _refusal is not None:
-        _check(None)
+        check(None)
     if clock.holding or not (handles or storages or leaves):
         return
     grad = graph.grad_enabled()
@@ -108,7 +108,8 @@ def flush(update: Update | None = None) -> None:
         raise error
 
 
-def _check(node: Node | None) -> None:
+def check(node: Node | None) -> None:
+    """Raise what refuses to compute `node`, or for None to flush, if anything does."""
     reason = None if _refusal is None else _refusal(node)
     if reason is not None:
         raise reason
@@ -120,17 +121,17 @@ def end_step(update: Update | None = None) -> None:
         flush(update)
 
 
-def value_of(node: Node) -> Any:
-    """Compute one node's buffer without ending the epoch."""
-    return values_of((node,))[0]
-
-
 def values_of(nodes: tuple[Node, ...]) -> list[Any]:
     """Compute the buffers of nodes without ending the epoch."""
     for node in nodes:
-        _check(node)
+        check(node)
+    return computed(nodes, [b for _, _, b in leaves])
+
+
+def computed(roots: tuple[Node, ...], buffers: list[Any]) -> list[Any]:
+    """The buffers of `roots`, of those of leaves."""
     try:
-        return tiers.plan_for(nodes).run([b for _, _, b in leaves], scalars)
+        return tiers.plan_for(roots).run(buffers, scalars)
     except Incomplete as incomplete:
         raise incomplete.error from None
 

@@ -28,6 +28,7 @@ from .epoch import (
     variable,
 )
 from .histories import leads_to, reads, value_node
+from .reading import value_of
 from .roots import Root
 
 
@@ -207,7 +208,7 @@ def _write_through(state: Any, node: Node) -> None:
         _awaited.append((state, node))
         return
     if clock.holding:
-        np.copyto(state._buffer, _array(flushing.value_of(node)))
+        np.copyto(state._buffer, _array(value_of(node)))
         return
     # A tensor makes the flush compute the value and keep its history.
     holder = Handle()

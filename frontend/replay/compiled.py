@@ -12,7 +12,7 @@ from tilewright.ir.location import at_user_line
 
 from .. import recording
 from ..devices import get_default_device
-from ..recording import calls, epoch, threads
+from ..recording import epoch, threads
 from ..recording.compounds import is_compound
 from ..recording.epoch import Handle, clock, scalars
 from .guards import Snapshot, Unguarded, Watch
@@ -65,7 +65,7 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         threads.claim()
-        if _watching or clock.holding or clock.looking or threads.guarded or calls.LIMIT <= 0:
+        if _watching or clock.holding or clock.looking or threads.guarded or clock.limit <= 0:
             return self._function(*args, **kwargs)
         tensors: list[Any] = []
         roots: list[Any] = []

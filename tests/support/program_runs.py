@@ -16,7 +16,7 @@ from programs import Draw, Program
 
 from tilewright import recording
 from tilewright.ir import node as graph
-from tilewright.recording import calls
+from tilewright.recording import clock
 from tilewright.runtime import tiers
 
 TOLERANCES = {"float64": (1e-7, 1e-9), "float32": (5e-4, 5e-5)}
@@ -36,18 +36,18 @@ def engine(name: str) -> Iterator[None]:
     """Run the CPU inside the block: `auto`, as users have it; `fused`, each graph compiled at once;
     `numpy`, by NumPy programs; `eager`, each op at its call."""
     recording.flush()
-    before = calls.LIMIT, calls._usual_limit
+    before = clock.limit, clock.usual_limit
     with ExitStack() as stack:
         if name == "numpy":
             stack.enter_context(as_cpu(device("numpy")))
         if name in ("fused", "numpy"):
             stack.enter_context(tiers.fused())
         if name == "eager":
-            calls.LIMIT = calls._usual_limit = 0
+            clock.limit = clock.usual_limit = 0
         try:
             yield
         finally:
-            calls.LIMIT, calls._usual_limit = before
+            clock.limit, clock.usual_limit = before
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import tilewright as tw
-from tilewright.recording import calls
+from tilewright.recording import clock
 
 DTYPES = ("float16", "bfloat16", "float32")
 SIZES = (1, 3, 7, 8, 16, 17, 33, 100, 257)
@@ -157,12 +157,12 @@ def bits(t: Any) -> np.ndarray:
 
 def op_by_op(run: Callable[[], Any]) -> Any:
     """The result of `run` with each op run at its call, as under TW_EAGER=1."""
-    before = calls.LIMIT
-    calls.LIMIT = 0
+    before = clock.limit
+    clock.limit = 0
     try:
         return run()
     finally:
-        calls.LIMIT = before
+        clock.limit = before
 
 
 def differences(program: Program, device: str = "cpu") -> list[str]:

@@ -11,7 +11,7 @@ from oracle import agree
 
 import tilewright as tw
 from tilewright.autograd import gradcheck, gradgradcheck
-from tilewright.recording import calls
+from tilewright.recording import clock
 
 SCRIPTS: dict[str, Any] = {}
 
@@ -390,8 +390,8 @@ def test_script(torch: Any, name: str) -> None:
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_script_with_an_epoch_for_each_op(torch: Any, name: str, monkeypatch: Any) -> None:
     expected = SCRIPTS[name](torch, lambda t: None)
-    monkeypatch.setattr(calls, "LIMIT", 0)
-    monkeypatch.setattr(calls, "_usual_limit", 0)
+    monkeypatch.setattr(clock, "limit", 0)
+    monkeypatch.setattr(clock, "usual_limit", 0)
     agree(SCRIPTS[name](tw, lambda t: None), expected)
 
 

@@ -9,7 +9,7 @@ from oracle import agree
 
 import tilewright as tw
 from tilewright.autograd import gradcheck, gradgradcheck
-from tilewright.recording import calls
+from tilewright.recording import clock
 
 
 def leaf(m: Any, *values: float) -> Any:
@@ -158,8 +158,8 @@ def composed(m: Any, look: bool) -> Any:
 @pytest.mark.parametrize("limit", [4096, 0])
 def test_composed_functions(torch: Any, look: bool, limit: int, monkeypatch: Any) -> None:
     expected = composed(torch, look)
-    monkeypatch.setattr(calls, "LIMIT", limit)
-    monkeypatch.setattr(calls, "_usual_limit", limit)
+    monkeypatch.setattr(clock, "limit", limit)
+    monkeypatch.setattr(clock, "usual_limit", limit)
     for _ in range(2):
         agree(composed(tw, look), expected)
 

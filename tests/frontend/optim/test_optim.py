@@ -454,9 +454,9 @@ TRAIN = """
 import tilewright as tw
 import tilewright.nn as nn
 if {limit}:
-    from tilewright.recording import calls
+    from tilewright.recording import clock
 
-    calls.LIMIT = {limit}
+    clock.limit = {limit}
 tw.manual_seed(0)
 first, last = nn.Linear(5, 7), nn.Linear(7, 3)
 model = nn.Sequential(first, nn.BatchNorm1d(7), nn.Tanh(), nn.Dropout(0.3), last)

@@ -13,7 +13,7 @@ import pytest
 from oracle import agree
 
 import tilewright as tw
-from tilewright.recording import calls
+from tilewright.recording import clock
 
 pytestmark = pytest.mark.computes
 
@@ -269,8 +269,8 @@ def test_script(torch: Any, name: str) -> None:
 def test_script_with_values_read_at_once(torch: Any, name: str, monkeypatch: Any) -> None:
     """Epochs of one operation each: the same results."""
 
-    monkeypatch.setattr(calls, "LIMIT", 0)
-    monkeypatch.setattr(calls, "_usual_limit", 0)
+    monkeypatch.setattr(clock, "limit", 0)
+    monkeypatch.setattr(clock, "usual_limit", 0)
     agree(SCRIPTS[name](tw), SCRIPTS[name](torch))
 
 

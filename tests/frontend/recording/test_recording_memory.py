@@ -14,7 +14,7 @@ import pytest
 import tilewright as tw
 from tilewright import recording
 from tilewright.ir import node as graph
-from tilewright.recording import calls, epoch, flushing, views
+from tilewright.recording import epoch, flushing, viewing, views
 from tilewright.runtime import tiers
 
 pytestmark = pytest.mark.usefixtures("fresh_tables")
@@ -121,7 +121,7 @@ def test_a_loop_that_reads_nothing_is_bounded_in_memory() -> None:
     before = tracemalloc.get_traced_memory()[0]
     for _ in range(8_000):
         x = x * 0.5 + 1
-        assert len(recording.handles) <= calls.LIMIT + 1
+        assert len(recording.handles) <= epoch.clock.limit + 1
     gc.collect()
     recording.flush()
     grown = tracemalloc.get_traced_memory()[0] - before
@@ -140,7 +140,7 @@ def test_dead_batches_are_let_go(monkeypatch: Any) -> None:
         held = sum(b.nbytes for _, _, b in recording.leaves)
         assert held < 4 << 20
     assert total.item() == 2_000_000
-    assert calls._usual_limit == calls.LIMIT
+    assert epoch.clock.usual_limit == epoch.clock.limit
 
 
 def test_slices_at_ever_new_places_need_no_more_memory(monkeypatch: Any) -> None:
@@ -149,7 +149,7 @@ def test_slices_at_ever_new_places_need_no_more_memory(monkeypatch: Any) -> None
     data.sum().item()
     for i in range(300):
         assert data[i : i + 2].tolist() == [i, i + 1]
-    assert len(views._chains) <= 50 and len(calls._unread_chains) <= 50
+    assert len(views._chains) <= 50 and len(viewing._unread_chains) <= 50
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ import pytest
 import tilewright as tw
 from tilewright import recording
 from tilewright.ir import ops
-from tilewright.recording import calls, epoch, threads
+from tilewright.recording import epoch, threads
 
 pytestmark = pytest.mark.usefixtures("fresh_tables")
 
@@ -207,7 +207,7 @@ def test_the_tables_are_asked_directly_again_when_threads_have_ended() -> None:
     in_threads(lambda: tw.ones(2).sum().item())
     tw.ones(2).sum().item()
     if threading.active_count() == 1:
-        assert calls._table is epoch.table(True) and not threads.guarded
+        assert epoch.clock.table is epoch.table(True) and not threads.guarded
 
 
 def test_fork(run_python: Any) -> None:

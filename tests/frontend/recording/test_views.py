@@ -484,8 +484,8 @@ def test_random_programs(torch: Any, part: int) -> None:
 
 
 def test_random_programs_one_op_at_a_time(torch: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(recording.calls, "LIMIT", 0)
-    monkeypatch.setattr(recording.calls, "_usual_limit", 0)
+    monkeypatch.setattr(recording.clock, "limit", 0)
+    monkeypatch.setattr(recording.clock, "usual_limit", 0)
     for seed in range(1000, 1016):
         Program(seed, tw, torch).run()
 

@@ -15,7 +15,7 @@ from networks import values
 import tilewright as tw
 import tilewright.nn as nn
 import tilewright.nn.functional as F
-from tilewright.recording import calls
+from tilewright.recording import clock
 
 pytestmark = pytest.mark.triton
 
@@ -514,8 +514,8 @@ def test_two_devices() -> None:
 
 
 def test_run_op_by_op(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "LIMIT", 0)
-    monkeypatch.setattr(calls, "_usual_limit", 0)
+    monkeypatch.setattr(clock, "limit", 0)
+    monkeypatch.setattr(clock, "usual_limit", 0)
     x = on_device(6, 4)
     graph, y = captured(lambda: chain(x))
     graph.replay()

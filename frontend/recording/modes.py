@@ -1,0 +1,129 @@
+"""Modes: what changes how calls are recorded. Each combination has a table of its own, so that they
+cost nothing in a call."""
+
+from __future__ import annotations
+
+from _thread import _count as other_threads
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tilewright.ir import node as graph
+
+from . import epoch, threads
+from .epoch import clock
+from .flushing import flush
+
+if TYPE_CHECKING:
+    from ..amp.casts import Casts
+
+_guard = threads.Guard()
+
+
+class _Unkept:
+    """Stands before the tables where each call is recorded anew, as the user's hooks see it."""
+
+    def get(self, key: Any) -> None:
+        return None
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+
+_unkept = _Unkept()
+
+
+def set_grad_enabled(enabled: bool) -> None:
+    threads.claim()
+    _set_mode(enabled, clock.casts, clock.saving)
+
+
+def set_casts(casts: Casts | None) -> None:
+    """Cast the operands of calls, as autocast does; None casts nothing."""
+    threads.claim()
+    _set_mode(graph.grad_enabled(), casts, clock.saving)
+
+
+def set_saving(saving: epoch.Saving | None) -> None:
+    """Have what calls save for their derivatives seen by the user's hooks; None has not."""
+    threads.claim()
+    _set_mode(graph.grad_enabled(), clock.casts, saving)
+
+
+def set_watching(watching: epoch.Watching | None) -> None:
+    """Have somebody told of all calls, also of those that were met before; None tells nobody."""
+    threads.claim()
+    clock.watching = watching
+    _set_mode(graph.grad_enabled(), clock.casts, clock.saving)
+
+
+def _set_mode(grad: bool, casts: Casts | None, saving: epoch.Saving | None) -> None:
+    """Swap the table, so that ambient state costs nothing in an op call."""
+    graph.set_grad_enabled(grad)
+    clock.casts, clock.saving = casts, saving
+    if clock.watching is not None or (saving is not None and grad):
+        clock.table = _unkept
+        return
+    # A table hit doesn't check the thread. So outside the usual mode the guard stops other threads,
+    # if there are any.
+    guarded = threads.guarded or ((not grad or casts is not None) and other_threads())
+    clock.table = _guard if guarded else epoch.table(grad, casts)
+
+
+def is_grad_enabled() -> bool:
+    threads.claim()
+    return graph.grad_enabled()
+
+
+@contextmanager
+def grad_mode(enabled: bool) -> Iterator[None]:
+    before = is_grad_enabled()
+    set_grad_enabled(enabled)
+    try:
+        yield
+    finally:
+        set_grad_enabled(before)
+
+
+@contextmanager
+def standing_in(builders: Mapping[Any, Callable[..., Any]]) -> Iterator[None]:
+    """Inside the block other builders make the nodes of some calls, and arrays that sizes alone
+    determine are made of nodes too: for a graph that is generic in sizes."""
+    threads.claim()
+    before = clock.stand_ins
+    clock.stand_ins = builders
+    _set_mode(graph.grad_enabled(), clock.casts, clock.saving)
+    try:
+        yield
+    finally:
+        clock.stand_ins = before
+        _set_mode(graph.grad_enabled(), clock.casts, clock.saving)
+        for mode in [m for m in epoch.tables if m[-1] == id(builders)]:
+            del epoch.tables[mode]
+
+
+def stand_in(build: Any) -> Callable[..., Any] | None:
+    """The builder that makes the nodes of the calls of `build` now, if another one does."""
+    return clock.stand_ins.get(build)
+
+
+@contextmanager
+def hold() -> Iterator[None]:
+    """Keep the epoch open inside the block: values are computed one by one as they are read.
+
+    Code that holds nodes while it calls the user's code (hooks, backward functions) needs this.
+    """
+    threads.claim()
+    before = clock.holding  # restored, not decremented: an interrupt can't leave it too high
+    try:
+        clock.holding = before + 1
+        yield
+    finally:
+        clock.holding = before
+
+
+def _arm() -> None:
+    clock.table = _guard
+
+
+threads.flush, threads.set_mode, threads.arm = flush, _set_mode, _arm

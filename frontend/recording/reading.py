@@ -1,0 +1,85 @@
+"""What is read while the epoch is held, as by a backward function that looks at its results.
+
+The epoch goes on then, and its nodes remain. The values of tensors beneath what was read are
+remembered, so that a loop that reads a number in each round computes each round once.
+"""
+
+from __future__ import annotations
+
+from sys import getrefcount
+from typing import Any
+
+from tilewright.ir.node import Node, grad_mode
+from tilewright.ir.rewrite import above, substitute
+
+from . import epoch, flushing
+from .epoch import clock, handles, leaves
+
+
+class _Known:
+    """What was computed in the epoch of this number.
+
+    values: node -> its buffer, for tensors that live. places: node -> a tensor that has it among
+    `handles`, as far as these were looked at.
+    """
+
+    number = -1
+
+    def __init__(self) -> None:
+        self.values: dict[Node, Any] = {}
+        self.places: dict[Node, int] = {}
+        self.looked_at = 0
+
+    def look(self) -> None:
+        """Find the tensors that are new."""
+        if self.number != clock.number:
+            self.__init__()  # type: ignore[misc]
+            self.number = clock.number
+        for place in range(self.looked_at, len(handles)):
+            node = handles[place]._node
+            if node is not None and node.operands:
+                self.places[node] = place
+        self.looked_at = len(handles)
+
+    def lives(self, node: Node) -> bool:
+        """Whether a tensor that the program can reach holds `node`."""
+        place = self.places.get(node)
+        if place is None:
+            return False
+        t = handles[place]
+        return t._node is node and getrefcount(t) > flushing.WALKED_COUNT
+
+
+_known = _Known()
+
+
+def value_of(node: Node) -> Any:
+    """The buffer of a node, without ending the epoch. It must not be written to."""
+    flushing.check(node)
+    _known.look()
+    found = _known.values.get(node)
+    if found is not None:
+        return found
+    values = _known.values
+    new = above([node], values)
+    wanted = [node, *[n for n in new if n is not node and _known.lives(n)]]
+    used = list(dict.fromkeys(o for n in new for o in n.operands if o in values))
+    buffers = [b for _, _, b in leaves]
+    stand_ins = {}
+    for each in used:
+        aval = (each.shape, each.dtype, each.device or "cpu")
+        stand_ins[each] = epoch.leaf_node(len(buffers), aval)
+        buffers.append(values[each])
+    with grad_mode(False):
+        roots = substitute(wanted, stand_ins)
+    try:
+        made = flushing.computed(tuple(roots), buffers)
+    except Exception:  # of another one, perhaps
+        if len(wanted) == 1:
+            raise
+        return flushing.values_of((node,))[0]
+    values.update(zip(wanted, made))
+    # Only now, as what was read may depend on tensors that are gone by now.
+    for gone in [n for n in values if not _known.lives(n)]:
+        del values[gone]
+    return made[0]

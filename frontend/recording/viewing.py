@@ -1,0 +1,207 @@
+"""Views: tensors that share the memory of another one. Those of memory that the epoch hasn't read
+get a node only when they are read themselves."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.ir import node as graph
+from tilewright.ir import ops
+from tilewright.ir.node import Node
+
+from . import compounds, epoch, threads, views
+from .compounds import COMPOUND
+from .epoch import Handle, clock, handles, resolve, storage_of
+from .roots import Root, join, source_of
+from .wrapping import overfull, wrap
+
+_new = object.__new__
+_append = handles.append
+
+
+def view(t: Any, kind: views.View, *attrs: Any) -> Any:
+    """A view of `t`, which shares its memory."""
+    source = t._node
+    if source is None and _is_unread(t):
+        chain = views.chained(t._chain or t.shape, kind, attrs)
+        if chain.layout is not None and not chain.retypes:
+            return _unread_view(t, chain)
+    node = clock.table.get((kind, source, attrs))
+    if node is None:
+        node = _record_view(t, kind, attrs)
+        if node.__class__ is not Node:  # the view of a compound
+            return node
+    storage = t._storage or storage_of(t)
+    parent = t._chain or t.shape
+    if (
+        not kind.detaches
+        and not graph.grad_enabled()
+        and (t.requires_grad or (t._root is not None and not t._chain.is_untracked))
+    ):
+        # A view taken without grad mode has no history.
+        parent = views.chained(parent, views.NO_GRAD, ())
+    v = _new(epoch.tensor_type)
+    v._storage = storage
+    v._chain = views.chained(parent, kind, attrs)
+    v._aval = (node.shape, node.dtype, node.device or "cpu")
+    if storage._shared is None:
+        v._node = node
+        storage._views.append(v)
+        _append(v)
+    if kind.detaches:
+        v._root = Root(len(v._chain.links))
+    elif t._root is not None:
+        join(v, t)
+    v._writes = (v._root or storage)._writes
+    if len(handles) > clock.limit:
+        overfull()
+    return v
+
+
+def _is_unread(t: Any) -> bool:
+    """Whether this epoch hasn't read or written the memory of `t`, and no gradient depends on
+    it."""
+    storage = t._storage
+    state = t if storage is None else storage
+    if (
+        state._node is not None
+        or state._history is not None
+        or state._requires_grad
+        or t._requires_grad
+        or (t._root is not None and source_of(t) is not None)
+    ):
+        return False
+    threads.claim()
+    return True
+
+
+def _unread_view(t: Any, chain: views.Chain) -> Any:
+    """A view of unread memory. It gets a node only when it is read itself."""
+    v = _new(epoch.tensor_type)
+    v._storage = t._storage or storage_of(t)
+    v._chain = chain
+    if chain.view.detaches:
+        v._root = Root(len(chain.links))
+    elif t._root is not None:
+        join(v, t)
+    v._writes = (v._root or v._storage)._writes
+    _, dtype, device = t._aval
+    v._aval = (chain.size, dtype, device)  # type: ignore[assignment]
+    return v
+
+
+def _record_view(t: Any, kind: views.View, attrs: tuple[Any, ...]) -> Any:
+    threads.claim()
+    if kind.detaches:  # also of an outdated view
+        with graph.grad_mode(False):
+            source = resolve(t)
+    else:
+        source = resolve(t)
+    if source is COMPOUND:
+        return compounds.apply(kind, (t, *attrs))
+    key = (kind, source, attrs)
+    node = clock.table.get(key)
+    if node is None:
+        node = views.seen(source, kind, attrs)
+        if node is source:
+            if node.requires_grad and not graph.grad_enabled():
+                node = ops.detach(node)
+        elif node.requires_grad:
+            node.memo.setdefault("call", (kind, (source, *attrs)))
+        clock.table[key] = node
+    return node
+
+
+_unread_chains: dict[Any, Any] = {}  # results of view functions on unread memory, by layout
+
+
+def cached_view(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Cache a function that returns views (or copies) of its first argument. The key is the
+    argument's node (none for unread memory), its layout and the other arguments."""
+
+    @functools.wraps(function)
+    def call(input: Any, *args: Any, **options: Any) -> Any:
+        if options or not isinstance(input, Handle):
+            return function(input, *args, **options)
+        node = input._node
+        if node is None:
+            if not _is_unread(input):
+                return function(input, *args)
+            table = _unread_chains
+            key: Any = (call, input._chain or input._aval[0], args)  # type: ignore[index]
+        else:
+            table = clock.table
+            key = (call, node, input._chain, args)
+        try:
+            found = table.get(key)
+        except TypeError:  # sizes given as a list
+            return function(input, *args)
+        if found is None:
+            result = function(input, *args)
+            if node is None:
+                _remember_chains(key, input, result)
+            else:
+                _remember_view(key, input, result)
+            return result
+        again = _unread_view if node is None else view_again
+        if type(found) is list:
+            return tuple([again(input, each) for each in found])
+        return again(input, found)
+
+    return call
+
+
+def _remember_chains(key: Any, source: Any, result: Any) -> None:
+    results = result if type(result) is tuple else (result,)
+    if all(
+        r is not source
+        and r._node is None
+        and r._chain is not None
+        and not r._chain.retypes
+        and r._storage is source._storage
+        for r in results
+    ):
+        if len(_unread_chains) >= views.REMEMBERED:
+            _unread_chains.clear()
+        chains = [r._chain for r in results]
+        _unread_chains[key] = chains if type(result) is tuple else chains[0]
+
+
+def _remember_view(key: Any, source: Any, result: Any) -> None:
+    if source._node is COMPOUND:
+        return
+    results = result if type(result) is tuple else (result,)
+    made = [
+        (r._node, r._chain, r._storage is not None and r._storage is source._storage)
+        for r in results
+    ]
+    # Only views with nodes of this epoch are cached: not those of memory that NumPy shares, and not
+    # the source itself, as `flatten` returns it.
+    if (
+        all(r is not source for r in results)
+        and source_of(source) is None
+        and source._node is key[1]
+        and all(node is not None for node, _, _ in made)
+    ):
+        clock.table[key] = made if type(result) is tuple else made[0]
+
+
+def view_again(source: Any, found: tuple[Node, views.Chain | None, bool]) -> Any:
+    node, chain, shares = found
+    if not shares:
+        return wrap(node)
+    storage = source._storage or storage_of(source)
+    v = _new(epoch.tensor_type)
+    v._storage = storage
+    v._chain = chain
+    if source._root is not None:
+        join(v, source)
+    v._writes = (v._root or storage)._writes
+    v._node = node
+    storage._views.append(v)
+    _append(v)
+    if len(handles) > clock.limit:
+        overfull()
+    return v
