@@ -62,6 +62,7 @@ from .binary import (
     eq,
     floor_divide,
     fmod,
+    gcd,
     ge,
     gt,
     le,
