@@ -201,6 +201,34 @@ def svdvals(a: Any) -> tuple[Any, Any]:
     return s, _missing(a, s)
 
 
+def lstsq(a: Any, b: Any, cut: float, driver: str) -> Any:
+    """(x, rank, singular values, info), as `lapack.lstsq`; info is -1 if not all of `a` is
+    finite."""
+    finite = np.isfinite(a).all((-2, -1))
+    usable = a if finite.all() else np.where(finite[..., None, None], a, 0)
+    call = _lstsq if not lapack.serves(a) or not b.size else lapack.lstsq
+    x, rank, s, info = by_parts(lambda a, b: call(a, b, cut, driver), usable, b)
+    x[~finite], info[~finite] = np.nan, -1
+    return x, rank, s, info
+
+
+def _lstsq(a: Any, b: Any, cut: float, driver: str) -> tuple[Any, Any, Any, Any]:
+    """The same by singular values, for all drivers."""
+    *batch, m, n = a.shape
+    k = min(m, n)
+    if not a.size:
+        x = np.zeros((*batch, n, b.shape[-1]), a.dtype)
+        none = np.zeros(batch, np.int64)
+        return x, none, np.zeros((*batch, k), _real(a)), none.astype(np.int32)
+    u, s, vh = np.linalg.svd(a, False)
+    is_kept = s > cut * s[..., :1]
+    within = np.swapaxes(u.conj(), -2, -1) @ b
+    within *= np.where(is_kept, 1 / np.where(is_kept, s, 1), 0)[..., None]
+    rank = is_kept.sum(-1)
+    info = np.where((rank < k) & (driver == "gels"), rank + 1, 0).astype(np.int32)
+    return np.ascontiguousarray(np.swapaxes(vh.conj(), -2, -1) @ within), rank, s, info
+
+
 def _missing(a: Any, s: Any) -> Any:
     lost = np.isnan(s).any(-1)
     bad = ~np.isfinite(a).all((-2, -1))

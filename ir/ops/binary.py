@@ -54,7 +54,7 @@ def _comparison(name: str, numpy: str, triton: str, **more: Any) -> Op:
 def _of_integers(name: str, numpy: str, triton: str, *, bools: bool = True, **more: Any) -> Op:
     def infer(a: Node, b: Node) -> Aval:
         _same_dtype(name, a, b)
-        if a.dtype.category >= FLOAT or a.dtype.category == BOOL and not bools:
+        if a.dtype.category >= FLOAT or (a.dtype.category == BOOL and not bools):
             expected = "integer or bool tensors" if bools else "integer tensors"
             raise NotImplementedError(f"{name}: expected {expected}, got {a.dtype}{at_user_line()}")
         return broadcast(a.shape, b.shape), a.dtype

@@ -105,3 +105,35 @@ def test_the_threads_of_the_library_come_back() -> None:
     with lapack.threads(before + 1):
         assert count() == before + 1
     assert count() == before
+
+
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("shape", [(3, 40, 30), (2, 30, 70), (2, 1, 6, 6), (5, 9, 4), (1, 1)])
+@pytest.mark.parametrize("driver", ["gels", "gelsy", "gelsd", "gelss"])
+def test_least_squares(driver: str, shape: tuple[int, ...], dtype: str) -> None:
+    a = drawn(dtype, *shape)
+    k, cut = min(shape[-2:]), 1e-4 if dtype in "fF" else 1e-10
+    if driver != "gels" and k > 1:
+        a[..., :, 1] = a[..., :, 0]  # a rank less
+    b = drawn(dtype, *shape[:-1], 2)
+    x, rank, s, info = matrices.lstsq(a, b, cut, driver)
+    assert not info.any() and info.dtype == np.int32
+    same(x, (np.linalg.pinv(a, cut) @ b).astype(dtype))
+    if driver != "gels":
+        assert rank.dtype == np.int64
+        np.testing.assert_array_equal(rank, np.linalg.matrix_rank(a, rtol=cut))
+    if driver in ("gelsd", "gelss"):
+        same(s, np.linalg.svd(a, compute_uv=False))
+    for found, other in zip((x, info), matrices._lstsq(a, b, cut, driver)[::3], strict=True):
+        same(found, other) if found.dtype == a.dtype else np.testing.assert_array_equal(
+            found, other
+        )
+
+
+def test_least_squares_without_a_result() -> None:
+    a = np.ones((3, 6, 4))
+    a[1] = np.nan
+    a[2] += np.eye(6, 4)
+    x, _, _, info = matrices.lstsq(a, a[..., :1], 1e-12, "gels")
+    assert info.tolist() == [2, -1, 0] and np.isnan(x[1]).all()
+    same(x[2], np.eye(4)[:, :1])
