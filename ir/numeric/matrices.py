@@ -62,7 +62,9 @@ def _zero_pivot(a: Any, *_: Any) -> int:
 
 def lu(a: Any) -> Any:
     """(LU, pivots, info), as `elimination.lu`."""
-    return by_parts(lapack.lu if lapack.serves(a) else elimination.lu, a)
+    native = elimination.native
+    is_small = native is not None and native.serves(a)
+    return by_parts(elimination.lu if is_small or not lapack.serves(a) else lapack.lu, a)
 
 
 def _each(function: Callable[..., Any], fault: Callable[..., int], *arrays: Any) -> Any:

@@ -270,7 +270,7 @@ def _gcd(e: Exporter, t: Traced, *_: str) -> str:
     if t.dtype.is_signed:
         a, b = e.add("Abs", a), e.add("Abs", b)
     zero, one = e.number(0, t), e.number(1, t)
-    for _ in range(int(1.45 * 8 * t.dtype.itemsize)):
+    for _step in range(int(1.45 * 8 * t.dtype.itemsize)):
         done = e.add("Equal", b, zero)
         rest = e.add("Mod", a, e.add("Where", done, one, b), fmod=0)
         a, b = e.add("Where", done, a, b), e.add("Where", done, zero, rest)
