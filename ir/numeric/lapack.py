@@ -202,15 +202,15 @@ def solve(a: Any, b: Any) -> tuple[Any, Any]:
 
 def solve_triangular(a: Any, b: Any, upper: bool, unit: bool) -> Any:
     """The x of a @ x = b, for a[..., n, n] of which one triangle is read, and b[..., n, k]. LAPACK
-    reads the transpose, with the other triangle."""
+    reads the transposes of all, xᵀ aᵀ = bᵀ, with the other triangle."""
     n, k = b.shape[-2:]
-    out = _turned(b)
+    out = np.array(_flat(b), order="C")
     side, diagonal = "L" if upper else "U", "U" if unit else "N"
     one = _Shared(np.ones(1, a.dtype))
     if k:
         rows = np.ascontiguousarray(_flat(a))
-        _each("trsm", a.dtype, "L", side, "T", diagonal, n, k, one, rows, n, out, n)
-    return _back(out, b.shape[:-2])
+        _each("trsm", a.dtype, "R", side, "N", diagonal, k, n, one, rows, n, out, k)
+    return out.reshape(b.shape)
 
 
 def inv(a: Any) -> tuple[Any, Any]:

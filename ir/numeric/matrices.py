@@ -6,7 +6,8 @@ result, and a number other than 0 in `info`, as in LAPACK.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -262,13 +263,13 @@ def _finite(function: Callable[..., Any], a: Any, *types: Any) -> Any:
 
 # ---- the exponential -------------------------------------------------------------------------
 
-_PADE = (
-    64764752532480000, 32382376266240000, 7771770303897600, 1187353796428800, 129060195264000,
-    10559470521600, 670442572800, 33522128640, 1323241920, 40840800, 960960, 16380, 182, 1,
-)  # fmt: skip
-_LIMIT = 5.371920351148152
-"""The coefficients for degree 13, and the largest norm without scaling (Higham, "The scaling and
-squaring method for the matrix exponential revisited", 2005), for float64."""
+_LIMITS = {
+    np.float64: ((3, 0.01495), (5, 0.2539), (7, 0.9504), (9, 2.0978), (13, 5.3719)),
+    np.float32: ((3, 0.25), (5, 1.1), (7, 2.6), (9, 4.2), (13, 8.5)),
+}
+"""The degrees of the approximants and the largest norms for them: those of Higham, "The scaling and
+squaring method for the matrix exponential revisited", 2005, for float64; for float32 an error below
+2**-30, as it is computed in float64."""
 
 
 def matrix_exp(a: Any) -> tuple[Any]:
@@ -279,33 +280,58 @@ def matrix_exp(a: Any) -> tuple[Any]:
 
 def _exponentials(a: Any) -> tuple[Any]:
     shape, n, dtype = a.shape, a.shape[-1], a.dtype
+    limits = _LIMITS[_real(a).type]
     a = a.reshape(-1, n, n).astype(np.result_type(dtype, np.float64), copy=False)
     norm = np.abs(a).sum(1).max(1)
     usable = np.isfinite(norm)
-    a = np.where(usable[:, None, None], a, 0)
-    with np.errstate(divide="ignore"):
-        times = np.ceil(np.log2(np.where(usable, norm, 0) / _LIMIT))
-    times = np.maximum(times, 0).astype(np.int64)
-    odd, even = _odd_and_even(a * np.exp2(-times)[:, None, None], _PADE)
+    out = np.full(a.shape, np.nan, a.dtype)
+    least = 0.0
+    for degree, limit in limits:
+        is_last = degree == limits[-1][0]
+        chosen = usable & (norm >= least) & ((norm < limit) | is_last)
+        least = limit
+        if chosen.all():
+            out = _exponential(a, norm, degree, limit)
+        elif chosen.any():
+            out[chosen] = _exponential(a[chosen], norm[chosen], degree, limit)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return (out.reshape(shape).astype(dtype, copy=False),)
+
+
+def _exponential(a: Any, norm: Any, degree: int, limit: float) -> Any:
+    """The exponentials of matrices of these norms by the approximant of a degree, halved as often
+    as the limit of the norm wants."""
+    times = np.ceil(np.log2(np.maximum(norm / limit, 1))).astype(np.int64)
+    if times.any():
+        a = a * np.exp2(-times)[:, None, None]
+    odd, even = _odd_and_even(a, _coefficients(degree))
     find = (lambda a, b: lapack.solve(a, b)[0]) if lapack.serves(a) else np.linalg.solve
     out = find(even - odd, even + odd)
     with np.errstate(over="ignore", invalid="ignore"):
         for done in range(int(times.max(initial=0))):
             rest = times > done
             out[rest] = out[rest] @ out[rest]
-        out[~usable] = np.nan
-        return (out.reshape(shape).astype(dtype, copy=False),)
+    return out
 
 
-def _odd_and_even(a: Any, coefficients: tuple[int, ...]) -> tuple[Any, Any]:
+def _coefficients(degree: int) -> list[int]:
+    """Those of the numerator of the Padé approximant, times (2 degree)! / degree!."""
+    top = math.factorial(2 * degree) // math.factorial(degree)
+    return [
+        math.factorial(2 * degree - j) * math.comb(degree, j) * top // math.factorial(2 * degree)
+        for j in range(degree + 1)
+    ]
+
+
+def _odd_and_even(a: Any, coefficients: Sequence[int]) -> tuple[Any, Any]:
     """The terms of odd and of even degree of the polynomial in `a`."""
     power = square = a @ a
-    identity = np.broadcast_to(np.eye(a.shape[-1], dtype=a.dtype), a.shape)
     first = coefficients[0]  # so the exponential of zero is exactly the identity
-    even, odd = identity, coefficients[1] / first * identity
-    for degree in range(2, len(coefficients), 2):
-        even = even + coefficients[degree] / first * power
-        odd = odd + coefficients[degree + 1] / first * power
-        if degree + 2 < len(coefficients):
-            power = power @ square
+    even, odd = (coefficients[2 + i] / first * power for i in range(2))
+    for degree in range(4, len(coefficients), 2):
+        power = power @ square
+        even += coefficients[degree] / first * power
+        odd += coefficients[degree + 1] / first * power
+    for terms, coefficient in ((even, 1.0), (odd, coefficients[1] / first)):
+        terms.reshape(len(a), -1)[:, :: a.shape[-1] + 1] += coefficient
     return a @ odd, even

@@ -137,3 +137,20 @@ def test_least_squares_without_a_result() -> None:
     x, _, _, info = matrices.lstsq(a, a[..., :1], 1e-12, "gels")
     assert info.tolist() == [2, -1, 0] and np.isnan(x[1]).all()
     same(x[2], np.eye(4)[:, :1])
+
+
+@pytest.mark.parametrize("dtype", ["f", "d", "F"])
+@pytest.mark.parametrize("n", [3, 40])
+def test_exponentials_of_all_sizes(dtype: str, n: int) -> None:
+    """Each matrix of a batch by the degree that its norm needs, as if it were alone."""
+    linalg = pytest.importorskip("scipy.linalg")
+    a = drawn(dtype, 8, n, n)
+    a /= np.abs(a).sum(-2, keepdims=True).max(-1, keepdims=True)
+    a *= np.array([0, 0.01, 0.2, 0.9, 2, 4, 8, 40], a.real.dtype)[:, None, None]
+    (found,) = matrices.matrix_exp(a)
+    expected = linalg.expm(a.astype(np.complex128 if dtype == "F" else np.float64))
+    error = np.abs(found - expected).max((-2, -1)) / np.abs(expected).max((-2, -1))
+    assert found.dtype == a.dtype and (found[0] == np.eye(n)).all()
+    assert (error <= (1e-12 if dtype == "d" else 2.0**-24)).all()
+    for one, whole in zip(a, found, strict=True):
+        np.testing.assert_array_equal(matrices.matrix_exp(one)[0], whole)
