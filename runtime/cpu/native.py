@@ -14,7 +14,7 @@ from tilewright.codegen.llvm import DEFAULT, CannotLower, Emitted, Schedule, che
 from tilewright.codegen.target import LLVM
 from tilewright.ir.numeric import elimination as eliminations
 from tilewright.ir.numeric import fourier as transforms
-from tilewright.ir.numeric import lapack
+from tilewright.ir.numeric import lapack, products
 
 from .. import debug
 from ..device import Bound, Launch, Run, Walk
@@ -55,6 +55,7 @@ class LlvmDevice(HostDevice):
         self.engine = ENGINE
         transforms.native, lapack.repeat = fourier, routines.repeat
         eliminations.native = elimination
+        products.running = routines.running
         self._force = force
         self._schedule = schedule
         self._numpy = NumpyDevice()
