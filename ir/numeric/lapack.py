@@ -259,6 +259,35 @@ def eigh(a: Any, lower: bool, vectors: bool) -> tuple[Any, Any]:
     return values.reshape(*batch, n), _back(work, batch)
 
 
+def eig(a: Any, vectors: bool) -> tuple[Any, Any]:
+    """(eigenvalues, eigenvectors of norm 1), complex. Without `vectors` these mean nothing. NumPy
+    computes those of float32 in float64."""
+    batch, n = a.shape[:-2], a.shape[-1]
+    work, real = _turned(a), a.real.dtype
+    whole = np.result_type(a.dtype, np.complex64)
+    rows = n if vectors else 1
+    right = np.empty((len(work), rows, rows), a.dtype)  # by columns
+    left, job = _Shared(np.empty(1, a.dtype)), "V" if vectors else "N"
+    ends = (left, 1, right, rows, _Work(a.dtype))
+    if np.iscomplexobj(a):
+        values = np.empty((len(work), n), a.dtype)
+        memory = _Shared(np.empty(2 * n, real))
+        info = _each("geev", a.dtype, "N", job, n, work, n, values, *ends, memory)
+        found = right
+    else:
+        parts = np.empty((2, len(work), n), real)
+        info = _each("geev", a.dtype, "N", job, n, work, n, *parts, *ends)
+        values = np.empty((len(work), n), whole)
+        values.real, values.imag = parts
+        found = right.astype(whole)
+        # The parts of two conjugate vectors lie in the columns of both.
+        which, first = np.nonzero(parts[1] > 0) if vectors else (np.empty(0, int), np.empty(0, int))
+        found[which, first] += 1j * right[which, first + 1]
+        found[which, first + 1] = found[which, first].conj()
+    _without(info, values, found)
+    return values.reshape(*batch, n), _back(found, batch)
+
+
 def svd(a: Any, vectors: str) -> tuple[Any, Any, Any]:
     """(U, S, Vᴴ), with all columns of U and Vᴴ ('A'), min(m, n) of them ('S') or none ('N').
 

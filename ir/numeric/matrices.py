@@ -166,13 +166,20 @@ def eigvalsh(a: Any, lower: bool) -> Any:
 def eig(a: Any) -> tuple[Any, Any, Any]:
     """(eigenvalues, eigenvectors, info), complex. info: as `svd`."""
     dtype = np.result_type(a.dtype, np.complex64)
-    w, v = _finite(np.linalg.eig, a, (a.shape[:-1], dtype), (a.shape, dtype))
+    function = (lambda x: lapack.eig(x, True)) if lapack.serves(a) else np.linalg.eig
+    w, v = _finite(function, a, (a.shape[:-1], dtype), (a.shape, dtype))
     return w.astype(dtype, copy=False), v.astype(dtype, copy=False), _missing(a, w)
 
 
 def eigvals(a: Any) -> tuple[Any, Any]:
     dtype = np.result_type(a.dtype, np.complex64)
-    (w,) = _finite(lambda x: (np.linalg.eigvals(x),), a, (a.shape[:-1], dtype))
+    (w,) = _finite(
+        (lambda x: lapack.eig(x, False)[:1])
+        if lapack.serves(a)
+        else (lambda x: (np.linalg.eigvals(x),)),
+        a,
+        (a.shape[:-1], dtype),
+    )
     return w.astype(dtype, copy=False), _missing(a, w)
 
 

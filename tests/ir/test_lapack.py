@@ -154,3 +154,17 @@ def test_exponentials_of_all_sizes(dtype: str, n: int) -> None:
     assert (error <= (1e-12 if dtype == "d" else 2.0**-24)).all()
     for one, whole in zip(a, found, strict=True):
         np.testing.assert_array_equal(matrices.matrix_exp(one)[0], whole)
+
+
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("shape", [(3, 8, 8), (40, 40), (2, 2, 1, 1)])
+def test_eigenvectors_of_any_matrices(dtype: str, shape: tuple[int, ...]) -> None:
+    a = drawn(dtype, *shape)  # real ones have complex eigenvalues, too
+    values, vectors = lapack.eig(a, True)
+    assert values.dtype == vectors.dtype == np.result_type(dtype, "F")
+    same(a @ vectors, (values[..., None, :] * vectors).astype(values.dtype))
+    same(np.linalg.norm(vectors, axis=-2), np.ones(values.shape, a.real.dtype))
+    same(np.sort_complex(lapack.eig(a, False)[0]), np.sort_complex(values))
+    expected = np.linalg.eigvals(a.astype(np.complex128))
+    away = np.abs(values[..., None] - expected[..., None, :]).min(-1)
+    assert away.max() <= 200 * np.finfo(dtype).eps * np.abs(expected).max()
