@@ -9,6 +9,7 @@ import numpy as np
 from tilewright.ir import ops
 from tilewright.ir.dtype import accumulator, int64
 from tilewright.ir.node import Node, grad_mode
+from tilewright.ir.numeric import products
 from tilewright.ir.op import Aval, Kind, Op
 from tilewright.ir.ops.host import routine
 from tilewright.ir.ops.scan import positions_in_order
@@ -69,11 +70,22 @@ unflat = Op(
 running_product = routine(
     "running_product",
     lambda z, axis: ((z.shape, z.dtype),),
-    lambda z, axis: (np.cumprod(z, axis),),
+    products.running_product,
     1,
     ("axis",),
+    fills=True,
 )
-"""`cumprod` of complex numbers, by NumPy: there is no kernel for a fold of pairs."""
+"""`cumprod` of complex numbers: there is no kernel for a fold of pairs."""
+
+small_products = routine(
+    "small_products",
+    lambda a, b: ((Size((*a.shape[:-1], b.shape[-1])), a.dtype),),
+    products.small_products,
+    1,
+    fills=True,
+)
+"""`matmul` of many small complex matrices, by the BLAS behind NumPy: a kernel would have to make
+real matrices of them, which takes longer than their products."""
 
 
 ordered = Op(

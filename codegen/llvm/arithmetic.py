@@ -157,6 +157,11 @@ def _pow(c: Context) -> Ref:
     return _function(c, "pow") if c.floating else integers.power(c)
 
 
+@routine(ops.gcd)
+def _gcd(c: Context) -> Ref:
+    return integers.divisor(c)
+
+
 @routine(ops.floor_divide, ops.remainder, ops.fmod)
 def _division(c: Context) -> Ref:
     if not c.floating:

@@ -132,7 +132,10 @@ def lanes_along(kernel: Kernel, machine: Machine, axis: Axis, schedule: Schedule
             widest += 1
     native = machine.vector_bytes // 4
     lanes = native * (2 if heavy or widest or len(kernel.values) > 24 else 4)
-    while lanes > native and lanes >= 2 * axis.extent:
+    # Lanes that don't exist cost as much as others along a fold. Elsewhere they need masked stores,
+    # which are slow on processors without registers for masks.
+    most = axis.extent if axis in kernel.parallel else 2 * axis.extent - 1
+    while lanes > native and lanes > most:
         lanes //= 2
     return lanes
 

@@ -12,6 +12,7 @@ filtering approach to the computation of discrete Fourier transform", 1970).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -95,6 +96,7 @@ class _Kernel:
         self.inverse = code.compare("icmp ne", self.of["inverse"], self._int(0))
         factor = Ref("%factor", "double")
         self.factor = factor if form.kind == "double" else code.convert("fptrunc", factor, "float")
+        self.whole = False
         # The second buffer begins behind the first one and what its last tile has too much.
         behind = self._add(self.of["size"], self._int(lanes))
         self.buffer = Ref("%work", "ptr"), self._at(Ref("%work", "ptr"), behind)
@@ -147,6 +149,7 @@ class _Kernel:
         lines = self.lanes * (2 if Line.REAL in (form.reads, form.writes) else 1)
         self.first = self._mul(block, self._int(lines))
         self.rest = code.binary("sub", self.of["lines"], self.first)
+        self.is_full = code.compare("icmp sge", self.rest, self._int(lines))
         parts = self.rest if lines > self.lanes else self._mul(self.rest, self._int(2))
         self.mask = self._mask(2 * self.lanes, parts)
         self._read(self._mul(outer, self.of["read_outer"]))
@@ -233,9 +236,34 @@ class _Kernel:
 
     # Memory.
 
+    def _needed(self, mask: Ref) -> Ref:
+        return constant(True, "i1", mask.lanes) if self.whole else mask
+
+    def _read_vector(self, at: Ref, lanes: int, mask: Ref) -> Ref:
+        """Elements that lie side by side, zero where the mask says so."""
+        kind, align = self.form.kind, self.form.itemsize
+        full = vector(kind, lanes)
+        if self.whole:
+            return self.code.let(f"load {full}, {at.typed}, align {align}", kind, lanes)
+        symbol = f"@llvm.masked.load.{suffix(kind, lanes)}.p0"
+        self.code.declare(f"declare {full} {symbol}(ptr, i32, <{lanes} x i1>, {full})")
+        text = (
+            f"call {full} {symbol}({at.typed}, i32 {align}, {mask.typed}, {full} zeroinitializer)"
+        )
+        return self.code.let(text, kind, lanes)
+
+    def _write_vector(self, value: Ref, at: Ref, mask: Ref) -> None:
+        align, full = self.form.itemsize, value.full_type
+        if self.whole:
+            self.code.add(f"store {value.typed}, {at.typed}, align {align}")
+            return
+        symbol = f"@llvm.masked.store.{suffix(value.type, value.lanes)}.p0"
+        self.code.declare(f"declare void {symbol}({full}, ptr, i32, <{value.lanes} x i1>)")
+        self.code.add(f"call void {symbol}({value.typed}, {at.typed}, i32 {align}, {mask.typed})")
+
     def _gather(self, kind: str, base: Ref, offsets: Ref, exists: Ref) -> Ref:
         code, lanes = self.code, self.lanes
-        full = vector(kind, lanes)
+        full, exists = vector(kind, lanes), self._needed(exists)
         at = code.let(f"getelementptr {kind}, {base.typed}, {offsets.typed}", "ptr", lanes)
         symbol = f"@llvm.masked.gather.{suffix(kind, lanes)}.v{lanes}p0"
         code.declare(f"declare {full} {symbol}(<{lanes} x ptr>, i32, <{lanes} x i1>, {full})")
@@ -248,6 +276,7 @@ class _Kernel:
 
     def _scatter(self, value: Ref, base: Ref, offsets: Ref, exists: Ref) -> None:
         code, lanes, kind = self.code, self.lanes, value.type
+        exists = self._needed(exists)
         at = code.let(f"getelementptr {kind}, {base.typed}, {offsets.typed}", "ptr", lanes)
         symbol = f"@llvm.masked.scatter.{suffix(kind, lanes)}.v{lanes}p0"
         code.declare(
@@ -306,22 +335,10 @@ class _Kernel:
 
     def _masked(self, at: Ref, mask: Ref) -> Pair:
         """Complex numbers that lie side by side."""
-        wide, width = vector(self.form.kind, 2 * self.lanes), 2 * self.lanes
-        symbol = f"@llvm.masked.load.{suffix(self.form.kind, width)}.p0"
-        self.code.declare(f"declare {wide} {symbol}(ptr, i32, <{width} x i1>, {wide})")
-        text = (
-            f"call {wide} {symbol}({at.typed}, i32 {self.form.itemsize}, {mask.typed}, "
-            f"{wide} zeroinitializer)"
-        )
-        return self._apart(self.code.let(text, self.form.kind, width))
+        return self._apart(self._read_vector(at, 2 * self.lanes, mask))
 
     def _put_masked(self, value: Pair, at: Ref, mask: Ref) -> None:
-        both = self._together(value)
-        symbol = f"@llvm.masked.store.{suffix(both.type, both.lanes)}.p0"
-        self.code.declare(f"declare void {symbol}({both.full_type}, ptr, i32, <{both.lanes} x i1>)")
-        self.code.add(
-            f"call void {symbol}({both.typed}, {at.typed}, i32 {self.form.itemsize}, {mask.typed})"
-        )
+        self._write_vector(self._together(value), at, mask)
 
     def _beside(self, base: Ref, line: Line) -> Ref:
         """The address of this block's lines, which lie side by side."""
@@ -331,36 +348,43 @@ class _Kernel:
         code, form = self.code, self.form
         base = self._base(Ref("%in", "ptr"), form.reads, outer)
         lines = self._lines(form.reads, form.reads_way, self.of["read_line"])
-        loop, places = self._walk(form.reads, form.reads_way)
-        k = loop.variable
-        here = self._base(base, form.reads, self._mul(k, self.of["read_step"]))
-        if form.reads_way is Way.BESIDE:
-            columns = [[self._masked(self._beside(here, form.reads), self.mask)]]
-        elif form.reads_way is Way.ROWS:
-            columns = self._columns(form.reads, here, lines, code.binary("sub", loop.stop, k))
-        elif form.reads is Line.REAL:
-            a, b = (Expr(code, self._gather(form.kind, here, *line)) for line in lines)
-            columns = [[(a, b)]]
-        else:
-            columns = [[self._complex(here, *line) for line in lines]]
-        for place, found in zip(places, columns, strict=True):
-            if form.reads is Line.HALF:
-                self._put_halves(place, *found)
+        for loop, places in self._walk(form.reads, form.reads_way):
+            k = loop.variable
+            here = self._base(base, form.reads, self._mul(k, self.of["read_step"]))
+            if form.reads_way is Way.BESIDE:
+                columns = [[self._masked(self._beside(here, form.reads), self.mask)]]
+            elif form.reads_way is Way.ROWS:
+                columns = self._columns(form.reads, here, lines, code.binary("sub", loop.stop, k))
+            elif form.reads is Line.REAL:
+                a, b = (Expr(code, self._gather(form.kind, here, *line)) for line in lines)
+                columns = [[(a, b)]]
             else:
-                self._enter(self._exchanged(found[0]), place)
-        code.close_loop(loop)
+                columns = [[self._complex(here, *line) for line in lines]]
+            for place, found in zip(places, columns, strict=True):
+                if form.reads is Line.HALF:
+                    self._put_halves(place, *found)
+                else:
+                    self._enter(self._exchanged(found[0]), place)
 
-    def _walk(self, line: Line, way: Way) -> tuple[Loop, list[Ref]]:
-        """A loop over the numbers of a line in memory, and those that a step of it takes."""
+    def _walk(self, line: Line, way: Way) -> Iterator[tuple[Loop, list[Ref]]]:
+        """Loops over the numbers of a line in memory, and those that a step takes: first the steps
+        for which all numbers of all lines are there, without masks, for masked stores take ten
+        times as long on some processors."""
         code = self.code
         count = self.of["length"]
         if line is Line.HALF:
             count = self._add(code.binary("sdiv", count, self._int(2)), self._int(1))
         step = self._tile(line) if way is Way.ROWS else 1
-        loop = code.open_loop(self._int(0), count, step)
-        places = [loop.variable]
-        places += [self._add(loop.variable, self._int(i)) for i in range(1, step)]
-        return loop, places
+        even = code.binary("sub", count, code.binary("srem", count, self._int(step)))
+        middle = code.select(self.is_full, even, self._int(0))
+        for start, stop in ((self._int(0), middle), (middle, count)):
+            self.whole = stop is middle
+            loop = code.open_loop(start, stop, step)
+            places = [loop.variable]
+            places += [self._add(loop.variable, self._int(i)) for i in range(1, step)]
+            yield loop, places
+            code.close_loop(loop)
+        self.whole = False
 
     def _lines(self, line: Line, way: Way, stride: Ref) -> list[Any]:
         """What is known of the lines of a block before its loop."""
@@ -405,15 +429,7 @@ class _Kernel:
         return [[self._apart(x) for x in found] for found in zip(*turned, strict=True)]
 
     def _row(self, line: Line, here: Ref, offset: Ref, mask: Ref) -> Ref:
-        kind, lanes = self.form.kind, self.lanes
-        full, at = vector(kind, lanes), self._base(here, line, offset)
-        symbol = f"@llvm.masked.load.{suffix(kind, lanes)}.p0"
-        self.code.declare(f"declare {full} {symbol}(ptr, i32, <{lanes} x i1>, {full})")
-        text = (
-            f"call {full} {symbol}({at.typed}, i32 {self.form.itemsize}, {mask.typed}, "
-            f"{full} zeroinitializer)"
-        )
-        return self.code.let(text, kind, lanes)
+        return self._read_vector(self._base(here, line, offset), self.lanes, mask)
 
     def _transposed(self, line: Line, rows: list[Ref]) -> list[Ref]:
         """The columns of a tile, each a vector of as many numbers as there are rows."""
@@ -470,16 +486,8 @@ class _Kernel:
                 for row, (offset, exists) in zip(
                     self._transposed(line, square), rows[start : start + tile], strict=True
                 ):
-                    kept = self.code.binary("and", mask, exists)
-                    at = self._base(here, line, offset)
-                    symbol = f"@llvm.masked.store.{suffix(row.type, row.lanes)}.p0"
-                    self.code.declare(
-                        f"declare void {symbol}({row.full_type}, ptr, i32, <{row.lanes} x i1>)"
-                    )
-                    self.code.add(
-                        f"call void {symbol}({row.typed}, {at.typed}, i32 {self.form.itemsize}, "
-                        f"{kept.typed})"
-                    )
+                    kept = mask if self.whole else self.code.binary("and", mask, exists)
+                    self._write_vector(row, self._base(here, line, offset), kept)
 
     def _quarter(self, both: Ref, start: int, tile: int) -> Ref:
         """The complex numbers of `tile` lanes from `start` on."""
@@ -505,36 +513,36 @@ class _Kernel:
         base = self._base(Ref("%out", "ptr"), form.writes, outer)
         lines = self._lines(form.writes, form.writes_way, self.of["write_line"])
         factor = Expr(code, code.spread(self.factor, self.lanes))
-        loop, places = self._walk(form.writes, form.writes_way)
-        k = loop.variable
-        here = self._base(base, form.writes, self._mul(k, self.of["write_step"]))
-        columns: list[Any] = []
-        for place in places:
-            a, b = self._result(source, place, factor)
-            if form.writes is Line.HALF:
-                columns.append(self._halves(source, place, (a, b), factor))
-                continue
-            if form.turned:
-                turns = self._base(
-                    Ref("%turns", "ptr"), form.writes, self._mul(place, self.of["lines"])
-                )
-                found = self._masked(self._beside(turns, Line.COMPLEX), self.mask)
-                a, b = times((a, b), found)
-            a, b = self._exchanged((a, b))
-            columns.append((a, b) if form.writes is Line.REAL else ((a, b),))
-        if form.writes_way is Way.ROWS:
-            rest = code.binary("sub", loop.stop, k)
-            self._put_columns(form.writes, here, lines, rest, columns)
-        elif form.writes_way is Way.BESIDE:
-            value = columns[0] if form.writes is Line.REAL else columns[0][0]
-            self._put_masked(value, self._beside(here, form.writes), self.mask)
-        elif form.writes is Line.REAL:
-            for part, line in zip(columns[0], lines, strict=True):
-                self._scatter(part.ref, here, *line)
-        else:
-            for value, line in zip(columns[0], lines, strict=True):
-                self._put_complex(value, here, *line)
-        code.close_loop(loop)
+        for loop, places in self._walk(form.writes, form.writes_way):
+            here = self._base(base, form.writes, self._mul(loop.variable, self.of["write_step"]))
+            columns = [self._column(source, place, factor) for place in places]
+            if form.writes_way is Way.ROWS:
+                rest = code.binary("sub", loop.stop, loop.variable)
+                self._put_columns(form.writes, here, lines, rest, columns)
+            elif form.writes_way is Way.BESIDE:
+                value = columns[0] if form.writes is Line.REAL else columns[0][0]
+                self._put_masked(value, self._beside(here, form.writes), self.mask)
+            elif form.writes is Line.REAL:
+                for part, line in zip(columns[0], lines, strict=True):
+                    self._scatter(part.ref, here, *line)
+            else:
+                for value, line in zip(columns[0], lines, strict=True):
+                    self._put_complex(value, here, *line)
+
+    def _column(self, source: Ref, place: Ref, factor: Expr) -> Any:
+        """What the lines write of one number: complex numbers, or the parts of real ones."""
+        form = self.form
+        a, b = self._result(source, place, factor)
+        if form.writes is Line.HALF:
+            return self._halves(source, place, (a, b), factor)
+        if form.turned:
+            turns = self._base(
+                Ref("%turns", "ptr"), form.writes, self._mul(place, self.of["lines"])
+            )
+            found = self._masked(self._beside(turns, Line.COMPLEX), self.mask)
+            a, b = times((a, b), found)
+        a, b = self._exchanged((a, b))
+        return (a, b) if form.writes is Line.REAL else ((a, b),)
 
     def _halves(self, source: Ref, k: Ref, value: Pair, factor: Expr) -> tuple[Pair, Pair]:
         """The transforms X and Y of two real lines, from that of the first plus i times the

@@ -1,4 +1,5 @@
-"""Integer division and powers, kept from operands for which LLVM's are undefined."""
+"""Integer division, common divisors and powers, kept from operands for which LLVM's are
+undefined."""
 
 from __future__ import annotations
 
@@ -42,6 +43,76 @@ def division(c: Context) -> Ref:
         return c.select(down, c.binary("add", rest, safe), rest)
     whole = c.select(minus, c.binary("sub", c.like(0), a), c.binary("sdiv", a, safe))
     return c.select(down, c.binary("sub", whole, c.like(1)), whole)
+
+
+def divisor(c: Context) -> Ref:
+    """The greatest common divisor by shifts and differences (Stein, "Computational problems
+    associated with Racah algebra", 1967): no vector unit divides integers. All lanes step until
+    the last one is done."""
+    a, b = c.args
+    if c.dtype.category == BOOL:
+        raise CannotLower("gcd of bools")
+    if c.signed:
+        a, b = (
+            c.select(c.compare("icmp slt", x, c.like(0)), c.binary("sub", c.like(0), x), x)
+            for x in (a, b)
+        )
+    kind, lanes = a.type, a.lanes
+    full = vector(kind, lanes)
+    symbol = f"tw_gcd_{suffix(kind, lanes)}"
+    c.code.define(symbol, lambda: _divisor(symbol, kind, lanes))
+    for name, operands in (
+        ("cttz", f"{full}, i1"),
+        ("umin", f"{full}, {full}"),
+        ("umax", f"{full}, {full}"),
+    ):
+        c.code.declare(f"declare {full} @llvm.{name}.{suffix(kind, lanes)}({operands})")
+    if lanes > 1:
+        c.code.declare(f"declare i1 @llvm.vector.reduce.or.v{lanes}i1(<{lanes} x i1>)")
+    return c.code.let(f"call {full} @{symbol}({a.typed}, {b.typed})", kind, lanes, c.at)
+
+
+def _divisor(symbol: str, kind: str, lanes: int) -> str:
+    full, mask, name = vector(kind, lanes), vector("i1", lanes), suffix(kind, lanes)
+    none, width = constant(0, kind, lanes).text, constant(int(kind[1:]) - 1, kind, lanes).text
+    some = "  %more = or i1 %left, false"
+    if lanes > 1:
+        some = f"  %more = call i1 @llvm.vector.reduce.or.v{lanes}i1({mask} %left)"
+
+    def odd(out: str, x: str) -> str:
+        """x without its factors of two. Zero stays zero, though all its bits count."""
+        return f"""  %{out}.count = call {full} @llvm.cttz.{name}({full} %{x}, i1 false)
+  %{out}.shift = and {full} %{out}.count, {width}
+  %{out} = lshr {full} %{x}, %{out}.shift"""
+
+    return f"""define internal {full} @{symbol}({full} %a.given, {full} %b.given) noinline #0 {{
+entry:
+  %a = freeze {full} %a.given
+  %b = freeze {full} %b.given
+  %both = or {full} %a, %b
+{odd("common", "both")}
+  %a.none = icmp eq {full} %a, {none}
+  %first = select {mask} %a.none, {full} %b, {full} %a
+  %rest = select {mask} %a.none, {full} {none}, {full} %b
+{odd("start", "first")}
+  br label %loop
+loop:
+  %u = phi {full} [ %start, %entry ], [ %low, %loop ]
+  %v = phi {full} [ %rest, %entry ], [ %apart, %loop ]
+{odd("w", "v")}
+  %least = call {full} @llvm.umin.{name}({full} %u, {full} %w)
+  %most = call {full} @llvm.umax.{name}({full} %u, {full} %w)
+  %done = icmp eq {full} %w, {none}
+  %low = select {mask} %done, {full} %u, {full} %least
+  %gap = sub {full} %most, %least
+  %apart = select {mask} %done, {full} {none}, {full} %gap
+  %left = icmp ne {full} %apart, {none}
+{some}
+  br i1 %more, label %loop, label %end
+end:
+  %out = shl {full} %low, %common.shift
+  ret {full} %out
+}}"""
 
 
 def power(c: Context) -> Ref:

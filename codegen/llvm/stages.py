@@ -150,6 +150,14 @@ class Accumulator:
         if self.op.is_idempotent and isinstance(value, Reduce):
             self.dtype = value.arg.dtype
         self.lanes = lanes
+        if (
+            self.op is Fold.PROD
+            and self.dtype.is_floating_point
+            and body.form.vector in body.kernel.reduction
+        ):
+            # One register, which takes the product of several at a time: what vanishes is subnormal
+            # for few steps then, and some processors take 150 cycles for each of these.
+            self.lanes = min(lanes, body.machine.vector_bytes // self.dtype.itemsize)
         # 32-bit positions take half the registers, if they suffice.
         axes = body.kernel.reduction
         self.place = "i32" if math.prod(a.extent for a in axes) < FAR["i32"] else "i64"
@@ -174,11 +182,13 @@ class Accumulator:
             new = self._product()
         else:
             new = self._element()
-        new = code.spread(new, self.lanes)
+        new = code.spread(new, body.lanes)
         in_lanes = body.vector is not None and body.vector.axis in body.kernel.reduction
         if in_lanes:
-            first = folds.start(self.op, self.dtype, self.lanes)
+            first = folds.start(self.op, self.dtype, new.lanes)
             (new,) = memory.existing(body, [(new, first)])
+        while new.lanes > self.lanes:
+            new = folds.combine(body, self.op, self.dtype, *folds.halves(body, new))
         if self.marks_nan:
             return [folds.extremum(body, self.op, held[0], new), folds.mark(body, held[1], new)]
         if not self.picks:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewright.ir import ops
+from tilewright.ir.dtype import complex32
 from tilewright.ir.node import Node
 from tilewright.ir.op import Op
 from tilewright.ir.shape import broadcast
@@ -37,6 +38,18 @@ def _along(x: Node, axis: int, i: int) -> Node:
     """The i-th elements along an axis, which goes."""
     part = ops.slice_axis(x, axis, i, i + 1)
     return ops.reshape(part, (*x.shape[:axis], *x.shape[axis + 1 :]))
+
+
+SMALL = 128
+"""The largest matrices of a batch whose products a library computes."""
+
+
+def are_small(a: Node, b: Node) -> bool:
+    """Whether the operands of a product are two batches of small matrices."""
+    sizes = (*a.shape[-2:], b.shape[-1])
+    batch = a.shape[:-2]
+    is_batch = batch == b.shape[:-2] and math.prod(batch) > 1
+    return is_batch and min(sizes) > 1 and max(sizes) <= SMALL and a.dtype is not complex32
 
 
 def matmul(a: Factor, b: Factor) -> Node | Pair:

@@ -22,7 +22,7 @@ from tilewright.ir.op import Kind, Op
 from tilewright.ir.ops.composite import as_dtype, to_accumulator
 from tilewright.ir.ops.generate import constant_value, scalar
 
-from ..ops import initial, pair, part, running_product
+from ..ops import flat, initial, pair, part, running_product, small_products, unflat
 from ..target import Target
 from . import products
 from .arithmetic import Pair
@@ -69,6 +69,10 @@ class _Split:
         if found is None:
             if node.op is ops.reshape_op:  # its elements lie as those of its operand
                 found = ops.reshape(self.node(node.operands[0]), node.shape)
+            elif node.op is ops.cat_op and all(o.op.kind in _IN_MEMORY for o in node.operands):
+                # Both parts of a number move together.
+                lines = tuple([flat(self.node(o)) for o in node.operands])
+                found = unflat(intern(node.op, lines, node.attrs))
             else:
                 found = pair(*self._parts[node])
             self._whole[node] = found
@@ -119,6 +123,8 @@ class _Split:
             return ops.constant(value.real, dtype), ops.constant(value.imag, dtype)
         if op is ops.cumprod_op and self._host:
             return running_product(self.node(node.operands[0]), *attrs, 0)
+        if op is ops.matmul and self._host and products.are_small(*node.operands):
+            return small_products(*[self.node(o) for o in node.operands], 0)
         if op in PRODUCTS:
             return PRODUCTS[op](*[self._factor(o) for o in node.operands], *attrs)
         operands = [self._operand(o) for o in node.operands]

@@ -349,6 +349,34 @@ def tw_floor_divide(a, b):
 
 
 @triton.jit
+def tw_any(x):
+    """Whether one element is true, as an integer: x is a tile or a single value."""
+    out = x.to(tl.int32)
+    if len(x.shape) > 0:
+        out = tl.max(out)
+    return out
+
+
+@triton.jit
+def tw_gcd(a, b):
+    """Euclid's algorithm, in as many steps as the element that takes most of them."""
+    if a.dtype.is_int_signed():
+        a, b = tl.abs(a), tl.abs(b)
+    a += 0 * b  # of the same shape, as the loop goes on with them
+    b += 0 * a
+    more = tw_any(b != 0)
+    while more != 0:
+        done = b == 0
+        rest = a % tl.where(done, 1, b)
+        a = tl.where(done, a, b)
+        b = tl.where(done, 0, rest).to(b.dtype)
+        more = tw_any(b != 0)
+    if a.dtype.is_int_signed():
+        a = tl.abs(a)  # the least integer has no magnitude, and its remainders are negative
+    return a
+
+
+@triton.jit
 def tw_split(row, run, count):
     """How many of the first `count` elements of two merged runs are of the first run."""
     low = tl.maximum(count - run, 0)

@@ -19,25 +19,21 @@ def _whole(name: str, a: Node, b: Node) -> tuple[Node, Node]:
 
 
 def _gcd(a: Node, b: Node) -> Node:
-    a, b = (ops.abs(n) if n.dtype.is_signed else n for n in _whole("gcd", a, b))
-    zero, one = ops.zeros_like(b), ops.full_like(b, 1)
-    # Euclid's algorithm. Its longest ways start at neighbours in Fibonacci's sequence, whose
-    # members with n bits are fewer than 1.45 n.
-    for _ in range(int(1.45 * 8 * a.dtype.itemsize)):
-        done = ops.eq(b, zero)
-        rest = ops.remainder(a, ops.where(done, one, b))
-        a, b = ops.where(done, a, b), ops.where(done, zero, rest)
-    return a
+    return ops.gcd(*_whole("gcd", a, b))
 
 
 def _lcm(a: Node, b: Node) -> Node:
     a, b = _whole("lcm", a, b)
-    divisor = _gcd(a, b)
+    divisor = ops.gcd(a, b)
     zero = ops.zeros_like(divisor)
     nothing = ops.eq(divisor, zero)
     divisor = ops.where(nothing, ops.full_like(divisor, 1), divisor)
-    multiple = ops.floor_divide(a, divisor) * b
-    multiple = ops.abs(multiple) if a.dtype.is_signed else multiple
+    if not a.dtype.is_signed:
+        multiple = ops.floor_divide(a, divisor) * b
+    elif a.dtype.itemsize < 4:  # as in C, the magnitude is that of an int, which does not overflow
+        multiple = ops.floor_divide(ops.abs(a), divisor) * ops.abs(b)
+    else:
+        multiple = ops.abs(ops.floor_divide(a, divisor) * b)
     return ops.where(nothing, zero, multiple)
 
 

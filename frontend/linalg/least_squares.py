@@ -40,8 +40,8 @@ def _need_double(x: Any) -> None:
 
 
 @builder("linalg_lstsq")
-def _lstsq(a: Node, b: Node, rcond: Node | float) -> tuple[Node, Node, Node]:
-    """(solution, rank, singular values): A⁺ B, by the singular values of A above the cut."""
+def _lstsq(a: Node, b: Node, rcond: float, driver: str) -> tuple[Node, Node, Node]:
+    """(solution, rank, singular values)."""
     name = "torch.linalg.lstsq"
     if a.rank < 2:
         raise RuntimeError(f"{name}: input must have at least 2 dimensions.{at_user_line()}")
@@ -64,17 +64,12 @@ def _lstsq(a: Node, b: Node, rcond: Node | float) -> tuple[Node, Node, Node]:
         )
     _need_double(a)
     need_same_dtype(name, a, b, "input and other")
-    _, s, _, info = by_host(ops.svd, a, False)  # a call that the pseudo-inverse makes, too
-    s = ops.kept(ops.detach(s), ops.succeeded(info, 2, "linalg.svd"))
-    zero = ops.constant(0.0, s.dtype)
-    if 0 in a.shape:
-        pseudo = ops.adjoint(a)
-        rank = ops.expand(ops.constant(0, dtypes.int64), a.shape[:-2])
-    else:
-        rtol = tolerance(rcond, a)
-        pseudo = ops.pinv(a, zero, rtol, False)
-        rank = _count(s, zero, rtol)
-    found = ops.matmul(pseudo, right)
+    found, rank, s, info = by_host(ops.lstsq, a, right, rcond, driver)
+    none = ops.zeros_like(info)
+    not_finite = ops.where(info < 0, none + 2, none)
+    found = ops.kept(found, ops.succeeded(not_finite, 2, "linalg.svd"))
+    lost = ops.where(info < 0, none, info)
+    found = ops.kept(found, ops.succeeded(lost, min(a.shape[-2:]), name))
     return ops.squeeze(found, (found.rank - 1,)) if vector else found, rank, s
 
 
@@ -82,13 +77,6 @@ def _count(s: Node, atol: Node, rtol: Node) -> Node:
     above = ops.gt(s, ops.cut(s, atol, rtol))
     axis = s.rank - 1
     return ops.squeeze(ops.sum(ops.cast(above, dtypes.int64), (axis,)), (axis,))
-
-
-@builder("linalg_lstsq_full_rank")
-def _of_full_rank(solution: Node, rank: Node, size: int) -> Node:
-    lost = ops.where(rank < size, rank + 1, ops.zeros_like(rank))
-    fine = ops.succeeded(lost, size, "torch.linalg.lstsq")
-    return ops.kept(solution, fine)
 
 
 @also_named(input="A", b="B")
@@ -105,10 +93,11 @@ def lstsq(
     residuals: the squared norms of the columns of A X - B, if m > n and every matrix has rank n;
         none for the driver 'gelsy'.
     rank: of each matrix, none for 'gels'. singular_values: for 'gelsd' and 'gelss'.
-    rcond: singular values of at most rcond times the largest count as zero; max(m, n) times the
-        dtype's eps by default.
-    driver: 'gelsy' by default. All are computed by singular values; 'gels' raises LinAlgError for a
-        matrix that doesn't have full rank.
+    rcond: what is at most rcond times the largest singular value counts as zero; max(m, n) times
+        the dtype's eps by default.
+    driver: LAPACK's routine. 'gelsy', the default, takes a QR decomposition with exchanges of
+        columns, 'gelsd' and 'gelss' singular values. 'gels' takes a QR decomposition as it comes,
+        and raises LinAlgError for a matrix that doesn't have full rank.
     """
     chosen = "gelsy" if driver is None else driver
     if chosen not in DRIVERS:
@@ -116,15 +105,13 @@ def lstsq(
             "torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss)"
             f"{at_user_line()}"
         )
-    if rcond is None and A.dim() >= 2:
-        rcond = tolerances(A, None, None, A.shape[-2:])[1]  # type: ignore[assignment]
-    elif rcond is not None and rcond < 0:
-        rcond = tolerances(A, None, None, (1,))[1]  # type: ignore[assignment]
-    solution, rank, values = record_fallible(_lstsq, A, B, rcond)
+    if rcond is None or rcond < 0:
+        sizes = (1,) if rcond is not None else A.shape[-2:] or (1,)
+        rcond = tolerances(A, None, None, sizes)[1]  # type: ignore[assignment]
+    solution, rank, values = record_fallible(_lstsq, A, B, float(rcond), chosen)  # type: ignore[arg-type]
     m, n = A.shape[-2:]
     none = solution.new_empty(0)
     if chosen == "gels":
-        solution = record_fallible(_of_full_rank, solution, rank, min(m, n))
         is_full, rank = True, none.to(dtypes.int64)
     else:
         is_full = m > n and chosen != "gelsy" and bool((rank == n).all())

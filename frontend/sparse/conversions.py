@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,8 +15,8 @@ from ..functions.arguments import into
 from ..functions.call import public
 from ..recording import record
 from ..recording.compounds import is_compound
-from . import structure
-from .creating import BLOCKS, MATRICES, no_blocks
+from . import blocks, structure
+from .creating import MATRICES
 from .tensors import (
     COO,
     Compressed,
@@ -24,6 +24,7 @@ from .tensors import (
     _picked,
     as_coo,
     coo_at,
+    kind_of,
     rows_at,
     to_compressed,
 )
@@ -42,13 +43,20 @@ def to_sparse(
     dense_dim: int | None = None,
 ) -> Any:
     """The tensor in a sparse layout: by coordinates of its first `sparse_dim` dimensions (all by
-    default), or in the layout that is named."""
+    default), or in the layout that is named; `blocksize` is for those of blocks."""
+    if (blocksize is not None) != (layout in blocks.LAYOUTS):
+        source, target = (_kind(each) for each in (self.layout, layout or layouts.sparse_coo))
+        given = "with" if blocksize is not None else "without"
+        raise RuntimeError(
+            f"to_sparse: conversion from {source} to {target} {given} blocksize argument given is "
+            f"not supported{at_user_line()}"
+        )
     if layout in (None, layouts.sparse_coo):
         return _by_coordinates(self, sparse_dim)
     if layout in MATRICES:
         return _by_lines(self, MATRICES[layout], dense_dim)
-    if layout in BLOCKS:
-        no_blocks("to_sparse", layout)
+    if layout in blocks.LAYOUTS:
+        return _by_blocks(self, blocks.LAYOUTS[layout], blocksize, dense_dim)
     raise RuntimeError(
         f"to_sparse: conversion from {self.layout} to {layout} is not supported{at_user_line()}"
     )
@@ -81,17 +89,54 @@ def _to_coordinates(t: Any, sparse_dim: int | None) -> COO:
             f"to_sparse: conversion from {t.layout} to torch.sparse_coo with sparse_dim argument "
             f"!={found.sparse_dim()} is not supported{at_user_line()}"
         )
+    if isinstance(t, blocks.Blocked):
+        return found.coalesce()
     return t if found is t else found._like(t._elements.view_as(t._elements))
+
+
+def _kind(layout: Any) -> str:
+    return "Strided" if layout is layouts.strided else kind_of(layout)
+
+
+def _by_blocks(t: Any, by_rows: bool, blocksize: Any, dense_dim: int | None) -> blocks.Blocked:
+    name = f"to_sparse_{'bsr' if by_rows else 'bsc'}"
+    is_sparse = isinstance(t, Sparse)
+    _need_a_matrix(t, dense_dim)
+    block = blocks.checked_block(
+        name if is_sparse else name.replace("to", "dense_to", 1), t.shape, blocksize
+    )
+    if is_sparse:
+        return blocks.to_blocked(t, block, by_rows)
+    return blocks.dense_to_blocked(t, block, by_rows, _by_coordinates)
+
+
+def _need_a_matrix(t: Any, dense_dim: int | None) -> None:
+    """An error unless two dimensions of a tensor are sparse, or will be."""
+    if isinstance(t, Sparse):
+        return
+    dims = t.dim() - (dense_dim or 0)
+    if dims < 2:
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-t.dim()}, {t.dim() - 1}], but "
+            f"got -2){at_user_line()}"
+        )
+    if dims > 2:
+        raise NotImplementedError(
+            "conversion to a compressed layout expects a matrix (batches are not implemented), got "
+            f"shape {list(t.shape)}{at_user_line()}"
+        )
 
 
 def _by_lines(t: Any, by_rows: bool, dense_dim: int | None) -> Any:
     if isinstance(t, Compressed) and t._by_rows is by_rows:
         return t
-    if not isinstance(t, Sparse) and t.dim() - (dense_dim or 0) != 2:
-        raise NotImplementedError(
-            "conversion to a compressed layout expects a matrix (batches are not implemented), got "
-            f"shape {list(t.shape)}{at_user_line()}"
+    if isinstance(t, blocks.Blocked):
+        target = "SparseCsr" if by_rows else "SparseCsc"
+        raise RuntimeError(
+            f"sparse_compressed_to_sparse_{target[-3:].lower()}: expected SparseCsr or SparseCsc "
+            f"layout but got {kind_of(t.layout)}{at_user_line()}"
         )
+    _need_a_matrix(t, dense_dim)
     return to_compressed(as_coo(t) if isinstance(t, Sparse) else _by_coordinates(t, 2), by_rows)
 
 
@@ -114,15 +159,16 @@ def to_sparse_csc(self: Tensor, dense_dim: int | None = None) -> Any:
 
 
 @public("to_sparse_bsr", function=False)
-def to_sparse_bsr(self: Tensor, blocksize: Any, dense_dim: int | None = None) -> NoReturn:
-    """Not implemented: NotImplementedError."""
-    no_blocks("to_sparse_bsr", layouts.sparse_bsr)
+def to_sparse_bsr(self: Tensor, blocksize: Any, dense_dim: int | None = None) -> Any:
+    """The matrix by rows of blocks of `blocksize` (BSR): those that are not all zeros. RuntimeError
+    if the sizes of the matrix are no multiples of it."""
+    return to_sparse(self, layout=layouts.sparse_bsr, blocksize=blocksize, dense_dim=dense_dim)
 
 
 @public("to_sparse_bsc", function=False)
-def to_sparse_bsc(self: Tensor, blocksize: Any, dense_dim: int | None = None) -> NoReturn:
-    """Not implemented: NotImplementedError."""
-    no_blocks("to_sparse_bsc", layouts.sparse_bsc)
+def to_sparse_bsc(self: Tensor, blocksize: Any, dense_dim: int | None = None) -> Any:
+    """The matrix by columns of blocks of `blocksize` (BSC); see `to_sparse_bsr`."""
+    return to_sparse(self, layout=layouts.sparse_bsc, blocksize=blocksize, dense_dim=dense_dim)
 
 
 def _convert_indices_from_coo_to_csr(
@@ -180,11 +226,12 @@ def sparse_mask(self: Tensor, mask: Any) -> Any:
         )
     if not isinstance(self, Sparse):
         by = as_coo(mask)
-        return mask._like(record(_picked, self, by._at))
+        return mask._like(record(_picked, self, by._at).reshape(mask._elements.shape))
     own, by = as_coo(self).coalesce(), as_coo(mask)
     sizes = own._sparse_sizes()
     place, exists = structure.found_in(by._positions(), own._positions(), sizes)
     here = np.flatnonzero(exists)
     kept = rows_at(own._elements, place[here])
     zeros = own._elements.new_zeros((by._nnz(), *own._elements.shape[1:]))
-    return mask._like(zeros.index_add(0, creation.beside(here, zeros), kept))
+    found = zeros.index_add(0, creation.beside(here, zeros), kept)
+    return mask._like(found.reshape(mask._elements.shape))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,10 +15,12 @@ from .. import layouts
 from ..functions import creation
 from ..recording import Handle, named_dtype
 from . import structure
+from .blocks import LAYOUTS, blocked
 from .tensors import (
     compressed,
     coo,
     coo_at,
+    kind_of,
     to_compressed,
 )
 
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 
     from ..types import DeviceLike
 
-BLOCKS = (layouts.sparse_bsr, layouts.sparse_bsc)
 MATRICES = {layouts.sparse_csr: True, layouts.sparse_csc: False}
 
 
@@ -156,19 +157,19 @@ def sparse_compressed_tensor(
     check_invariants: bool | None = None,
 ) -> Any:
     """A matrix of layout torch.sparse_csr or torch.sparse_csc: its rows (columns) one after
-    another, from compressed_indices[i] to compressed_indices[i + 1] of `values` [nnz], in the
-    columns (rows) `plain_indices` [nnz].
+    another, from compressed_indices[i] to compressed_indices[i + 1] of `values` [nnz, *dense], in
+    the columns (rows) `plain_indices` [nnz]. The same of blocks, values [nnz, *block, *dense], for
+    torch.sparse_bsr and torch.sparse_bsc.
 
-    Positions are always checked. NotImplementedError for blocks (BSR, BSC) and for batches.
+    Positions are always checked. NotImplementedError for batches.
     """
-    if layout in BLOCKS:
-        no_blocks("sparse_compressed_tensor", layout)
-    if layout not in MATRICES:
+    if layout not in MATRICES and layout not in LAYOUTS:
         raise RuntimeError(
             "sparse_compressed_tensor expected sparse compressed tensor layout but got "
             f"{layout}{at_user_line()}"
         )
-    by_rows = MATRICES[layout]
+    of_blocks = layout in LAYOUTS
+    by_rows = LAYOUTS[layout] if of_blocks else MATRICES[layout]
     where = _placed(values, device, compressed_indices, plain_indices)
     elements = _elements(values, dtype, where, requires_grad)
     kinds = [creation.as_tensor(x).dtype for x in (compressed_indices, plain_indices)]
@@ -179,13 +180,23 @@ def sparse_compressed_tensor(
             f"{layout}: batches of matrices are not implemented; use one tensor for each matrix"
             f"{at_user_line()}"
         )
-    sizes = _checked(by_rows, pointers, minor, elements, size)
-    made = compressed(by_rows, pointers, minor, elements, sizes)
+    sizes = _checked(by_rows, of_blocks, pointers, minor, elements, size)
+    make = blocked if of_blocks else compressed
+    made: Any = make(by_rows, pointers, minor, elements, sizes)
     return made.requires_grad_() if requires_grad else made
 
 
-def _checked(by_rows: bool, pointers: Any, minor: Any, elements: Any, size: Any) -> Any:
+def _checked(
+    by_rows: bool, of_blocks: bool, pointers: Any, minor: Any, elements: Any, size: Any
+) -> Any:
     """The size of a matrix, after checks of its parts."""
+    if of_blocks and elements.dim() < 3:
+        raise RuntimeError(
+            "values must have dimensionality > sum of batch and block dimensionalities (=0 + 2) "
+            f"but got {elements.dim()}{at_user_line()}"
+        )
+    block = tuple(map(int, elements.shape[1:3])) if of_blocks else (1, 1)
+    rest = tuple(elements.shape[3 if of_blocks else 1 :])
     outer, inner = ("crow", "col") if by_rows else ("ccol", "row")
     where, other = np.asarray(pointers._array()), np.asarray(minor._array())
     nnz = elements.shape[0] if elements.dim() else 0
@@ -202,14 +213,20 @@ def _checked(by_rows: bool, pointers: Any, minor: Any, elements: Any, size: Any)
     if size is None:
         inner_size = int(other.max(initial=-1)) + 1
         pair = (count, inner_size) if by_rows else (inner_size, count)
-        sizes = (*pair, *elements.shape[1:])
+        sizes = (pair[0] * block[0], pair[1] * block[1], *rest)
     else:
         sizes = tuple(map(int, size))
-        _need(len(sizes) == 1 + elements.dim(), "`len(size) == 2 + dense_dim`")
-        _need(sizes[2:] == tuple(elements.shape[1:]), "`values.shape[1:] == size[2:]`")
-        own = sizes[0 if by_rows else 1]
+        _need(len(sizes) == 2 + len(rest), "`len(size) == 2 + dense_dim`")
+        _need(sizes[2:] == rest, "`values.shape[1:] == size[2:]`")
+        for i, (n, side) in enumerate(zip(sizes, block)):
+            if side == 0 or n % side:
+                raise RuntimeError(
+                    f"tensor shape[{i}] (={n}) must be divisible with blocksize[{i}] (={side}) as "
+                    f"defined by values shape{at_user_line()}"
+                )
+        own = sizes[0] // block[0] if by_rows else sizes[1] // block[1]
         _need(own == count, f"`{outer}_indices.shape[-1] == {'nrows' if by_rows else 'ncols'} + 1`")
-    limit = sizes[1 if by_rows else 0]
+    limit = sizes[1] // block[1] if by_rows else sizes[0] // block[0]
     _need(bool((steps >= 0).all()) and bool((steps <= limit).all()),
           f"`0 <= {outer}_indices[..., 1:] - {outer}_indices[..., :-1] <= "
           f"{'ncols' if by_rows else 'nrows'}`")  # fmt: skip
@@ -227,12 +244,6 @@ def _checked(by_rows: bool, pointers: Any, minor: Any, elements: Any, size: Any)
 def _need(holds: bool, what: str) -> None:
     if not holds:
         raise RuntimeError(f"{what} is not satisfied.{at_user_line()}")
-
-
-def no_blocks(name: str, layout: Any) -> NoReturn:
-    raise NotImplementedError(
-        f"{name}: blocks ({layout}) are not implemented; use torch.sparse_csr{at_user_line()}"
-    )
 
 
 def sparse_csr_tensor(
@@ -261,14 +272,30 @@ def sparse_csc_tensor(
     )
 
 
-def sparse_bsr_tensor(*args: Any, **options: Any) -> NoReturn:
-    """Not implemented: NotImplementedError."""
-    no_blocks("sparse_bsr_tensor", layouts.sparse_bsr)
+def sparse_bsr_tensor(
+    crow_indices: Any,
+    col_indices: Any,
+    values: Any,
+    size: Sequence[int] | None = None,
+    **options: Any,
+) -> Any:
+    """A matrix of rows of blocks, values [nnz, *block]; see `sparse_compressed_tensor`."""
+    return sparse_compressed_tensor(
+        crow_indices, col_indices, values, size, layout=layouts.sparse_bsr, **options
+    )
 
 
-def sparse_bsc_tensor(*args: Any, **options: Any) -> NoReturn:
-    """Not implemented: NotImplementedError."""
-    no_blocks("sparse_bsc_tensor", layouts.sparse_bsc)
+def sparse_bsc_tensor(
+    ccol_indices: Any,
+    row_indices: Any,
+    values: Any,
+    size: Sequence[int] | None = None,
+    **options: Any,
+) -> Any:
+    """A matrix of columns of blocks, values [nnz, *block]; see `sparse_compressed_tensor`."""
+    return sparse_compressed_tensor(
+        ccol_indices, row_indices, values, size, layout=layouts.sparse_bsc, **options
+    )
 
 
 def empty(layout: Any, size: Sequence[int], dtype: Any, device: Any, requires_grad: bool) -> Any:
@@ -276,7 +303,10 @@ def empty(layout: Any, size: Sequence[int], dtype: Any, device: Any, requires_gr
     made = sparse_coo_tensor(tuple(size), dtype=dtype, device=device)
     if layout is not layouts.sparse_coo:
         if layout not in MATRICES:
-            no_blocks("zeros", layout)
+            raise RuntimeError(
+                "zeros_sparse_compressed expected sparse compressed (non-block) tensor layout but "
+                f"got {kind_of(layout)}{at_user_line()}"
+            )
         made = to_compressed(made, MATRICES[layout])
     return made.requires_grad_(requires_grad)
 

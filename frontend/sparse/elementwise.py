@@ -15,9 +15,11 @@ from ..functions.joining import cat
 from ..recording import Handle, record
 from ..recording.compounds import rule
 from . import structure
+from .blocks import Blocked, blocked, in_layout_of, sum_of_blocks
 from .tensors import (
     COO,
     Compressed,
+    Lines,
     Sparse,
     _picked,
     _spread,
@@ -101,7 +103,7 @@ def summed(a: Any, b: Any) -> Any:
 
 def _of_both(a: Any, b: Any) -> Any:
     _need_same_shape("add", a, b)
-    if isinstance(a, Compressed) != isinstance(b, Compressed):
+    if type(a) is not type(b):
         raise RuntimeError(
             f"add: expected tensors of one layout, got {a.layout} and {b.layout}{at_user_line()}"
         )
@@ -112,6 +114,8 @@ def _of_both(a: Any, b: Any) -> Any:
         )
     if _is_same(a, b):
         return a._like(a._elements + b._elements)
+    if isinstance(a, Blocked):
+        return sum_of_blocks(a, b, _concatenated)
     if isinstance(a, Compressed):
         return to_compressed(_concatenated(as_coo(a), as_coo(b)), a._by_rows)
     whole = _concatenated(a, b)
@@ -179,12 +183,13 @@ def _by_dense(sparse: Any, dense: Any) -> Any:
             f"mul: a dense operand must broadcast to the sparse one's size {list(sparse.shape)}, "
             f"got {list(dense.shape)}{at_user_line()}"
         ) from None
-    return sparse._like(sparse._elements * record(_picked, whole, by._at))
+    factors = record(_picked, whole, by._at).reshape(sparse._elements.shape)
+    return sparse._like(sparse._elements * factors)
 
 
 def _intersection(a: Any, b: Any) -> Any:
     _need_same_shape("mul", a, b)
-    if _is_same(a, b) and (isinstance(a, Compressed) or a._is_merged):
+    if _is_same(a, b) and (isinstance(a, Lines) or a._is_merged):
         return a._like(a._elements * b._elements)
     left, right = as_coo(a).coalesce(), as_coo(b).coalesce()
     if left.sparse_dim() != right.sparse_dim():
@@ -198,7 +203,7 @@ def _intersection(a: Any, b: Any) -> Any:
         sizes = left._sparse_sizes()
         at, i, j = structure.common(left._positions(), right._positions(), sizes)
         found = coo_at(at, rows_at(left._elements, i) * rows_at(right._elements, j), left._sizes)
-    return to_compressed(found, a._by_rows) if isinstance(a, Compressed) else found
+    return in_layout_of(a, found)
 
 
 def _need_number(value: Any) -> None:
@@ -259,5 +264,9 @@ def _filled(t: Any, value: Any, dtype: Any, requires_grad: bool) -> Any:
             f"ones_like: not implemented for tensors of layout {t.layout}{at_user_line()}"
         )
     none = elements.new_zeros((0, *elements.shape[1:]), dtype=kind)
+    if isinstance(t, Blocked):
+        pointers = t._pointers.new_zeros(t._pointers.shape)
+        empty = blocked(t._by_rows, pointers, t._minor[:0], none, t._sizes)
+        return empty.requires_grad_(requires_grad)
     made = coo_at(np.empty((t.sparse_dim(), 0), np.int64), none, t._sizes)
     return made.requires_grad_(requires_grad)

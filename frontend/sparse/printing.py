@@ -41,14 +41,9 @@ def text(t: Any) -> str:
     if t.requires_grad:
         suffixes.append("requires_grad=True" if t.is_leaf else f"grad_fn=<{t.grad_fn.name()}>")
     last = len(out.rpartition("\n")[2]) + 2  # as PyTorch counts
-    if t.is_sparse:
-        out += break_ + suffixes[0]
-        last = len(_PREFIX) + len(suffixes[0])
-    else:
-        out += ", " + suffixes[0]
-        last += len(suffixes[0]) + 2
-    for each in suffixes[1:]:
-        if last + len(each) + 2 > OPTIONS.linewidth:
+    for i, each in enumerate(suffixes):
+        own_line = t.is_sparse and i == 0
+        if own_line or last + len(each) + 2 > OPTIONS.linewidth:
             out += break_ + each
             last = len(_PREFIX) + len(each)
         else:

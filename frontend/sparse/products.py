@@ -21,7 +21,8 @@ from ..nn.functional.linear import _linear as affine
 from ..recording import Handle, record
 from ..recording.builders import LOWER, builder
 from ..recording.compounds import rule
-from . import structure
+from . import blocks, structure
+from .blocks import Blocked, in_layout_of
 from .elementwise import _is_number, summed
 from .tensors import (
     COO,
@@ -32,7 +33,6 @@ from .tensors import (
     coo_at,
     is_sparse,
     rows_at,
-    to_compressed,
 )
 
 
@@ -74,6 +74,8 @@ def times_dense(sparse: Any, dense: Any) -> Any:
         return times_dense(sparse, dense.unsqueeze(1)).squeeze(1)
     by = _need_matrix("mm", sparse)
     _need_inner(sparse, dense)
+    if isinstance(sparse, Blocked):
+        return blocks.times_dense(sparse, dense)
     return record(_times, by._elements, dense, by._at, int(sparse.shape[0]))
 
 
@@ -82,7 +84,8 @@ def dense_times(dense: Any, sparse: Any) -> Any:
     if dense.dim() == 1:
         return dense_times(dense.unsqueeze(0), sparse).squeeze(0)
     _need_inner(dense, sparse)
-    return times_dense(as_coo(sparse).t(), dense.t()).t()
+    turned = sparse.t() if isinstance(sparse, Blocked) else as_coo(sparse).t()
+    return times_dense(turned, dense.t()).t()
 
 
 def times_sparse(a: Any, b: Any) -> Any:
@@ -101,7 +104,7 @@ def times_sparse(a: Any, b: Any) -> Any:
     terms = rows_at(left._elements, i) * rows_at(right._elements, j)
     elements = record(_merged, terms, beside(place, terms), at.shape[1])
     found = coo_at(at, elements, sizes)
-    return to_compressed(found, a._by_rows) if isinstance(a, Compressed) else found
+    return in_layout_of(a, found)
 
 
 def product(a: Any, b: Any) -> Any:

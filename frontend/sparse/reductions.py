@@ -18,8 +18,9 @@ from ..recording import named_dtype, record
 from ..recording.builders import builder
 from ..recording.compounds import rule
 from . import structure
+from .blocks import Blocked, in_layout_of
 from .moves import unsqueezed
-from .tensors import COO, Compressed, Sparse, as_coo, coo, to_compressed
+from .tensors import COO, Compressed, Sparse, as_coo, coo, kind_of
 
 __all__ = ["log_softmax", "softmax", "sum"]
 
@@ -49,6 +50,11 @@ def _sum(t: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
     if not axes and dim is not None:
         axes = tuple(range(t.dim()))
     dims = by.sparse_dim()
+    if isinstance(t, Blocked) and dim is not None:
+        raise RuntimeError(
+            "Currently the only compressed sparse format supported for sum.dim_IntList is CSR, but "
+            f"got layout {kind_of(t.layout)}{at_user_line()}"
+        )
     if isinstance(t, Compressed) and not keepdim and len(axes) < t.dim():
         raise RuntimeError(
             "reduction operations on CSR tensors with keepdim=False is unsupported" + at_user_line()
@@ -66,7 +72,7 @@ def _sum(t: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
     if keepdim:
         for axis in sorted(axes):
             made = unsqueezed(made, axis)
-    return to_compressed(made, t._by_rows) if isinstance(t, Compressed) else made
+    return in_layout_of(t, made)
 
 
 def _kept_whole(total: Any, t: Any, axes: Sequence[int]) -> Any:
@@ -74,7 +80,7 @@ def _kept_whole(total: Any, t: Any, axes: Sequence[int]) -> Any:
     for axis in sorted(axes):
         total = total.unsqueeze(axis)
     made = total.to_sparse(as_coo(t).sparse_dim())
-    return to_compressed(made, t._by_rows) if isinstance(t, Compressed) else made
+    return in_layout_of(t, made)
 
 
 @rule(Sparse, reduction._norm)

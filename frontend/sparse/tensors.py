@@ -301,9 +301,9 @@ class COO(Sparse):
         return self._become(coo_at(none, elements, self._sizes))
 
 
-class Compressed(Sparse):
-    """Rows (CSR) or columns (CSC) of a matrix, one after another: the elements [nnz], the column
-    (row) of each, and where each row (column) begins."""
+class Lines(Sparse):
+    """Rows or columns of a matrix, or of its blocks, one after another: the elements [nnz, ...],
+    the column (row) of each, and where each row (column) begins."""
 
     __slots__ = ("_by_rows", "_minor", "_pointers")
 
@@ -311,39 +311,31 @@ class Compressed(Sparse):
     _pointers: Any
     _minor: Any
 
-    @property
-    def layout(self) -> layouts.layout:
-        return layouts.sparse_csr if self._by_rows else layouts.sparse_csc
-
-    @property
-    def is_sparse_csr(self) -> bool:  # type: ignore[override]
-        return self._by_rows
-
-    def _coordinates(self) -> COO:
+    def _placed(self, sizes: Any) -> COO:
+        """The elements by coordinates of their rows and columns."""
         by = self._known.get("coordinates")
         versions = self._pointers._version, self._minor._version
         if by is None or by[0] != versions:
             rows = structure.rows_of(self._on_host("pointers", self._pointers))
             at = np.stack([rows, self._on_host("minor", self._minor)]).astype(np.int64)
             at = at if self._by_rows else at[::-1]
-            made = coo(creation.beside(at, self._elements), self._elements, self._sizes)
+            made = coo(creation.beside(at, self._elements), self._elements, sizes)
             made._is_merged = structure.is_merged(at, made._sparse_sizes())
             by = self._known["coordinates"] = versions, made._at, made._is_merged
-        return coo(by[1], self._elements, self._sizes, by[2])
+        return coo(by[1], self._elements, sizes, by[2])
 
     def _like(self, elements: Tensor, sizes: Any = None) -> Self:
-        made = compressed(
-            self._by_rows, self._pointers, self._minor, elements,
-            self._sizes if sizes is None else sizes,
-        )  # fmt: skip
+        sizes = self._sizes if sizes is None else sizes
+        made = lines(type(self), self._by_rows, self._pointers, self._minor, elements, sizes)
         made._known = self._known
-        return made  # type: ignore[return-value]
+        return made  # type: ignore[no-any-return]
 
     def _structure(self) -> tuple[Any, ...]:
         return self._pointers, self._minor
 
     def _restructured(self, structure: tuple[Any, ...], elements: Tensor) -> Self:
-        return compressed(self._by_rows, structure[0], structure[1], elements, self._sizes)  # type: ignore[return-value]
+        pointers, minor = structure
+        return lines(type(self), self._by_rows, pointers, minor, elements, self._sizes)  # type: ignore[no-any-return]
 
     def _take(self, other: Any) -> None:
         self._by_rows, self._pointers, self._minor = other._by_rows, other._pointers, other._minor
@@ -355,7 +347,7 @@ class Compressed(Sparse):
     @classmethod
     def _unpickled(cls, parts: Any, rest: Any) -> Any:
         pointers, minor, elements = parts
-        return compressed(rest[0], pointers, minor, elements, rest[1])
+        return lines(cls, rest[0], pointers, minor, elements, rest[1])
 
     # ---- what it is made of ------------------------------------------------------------------
 
@@ -363,7 +355,7 @@ class Compressed(Sparse):
         return 2
 
     def values(self) -> Tensor:
-        """The elements [nnz], differentiable."""
+        """The elements [nnz, ...], differentiable."""
         return self._elements.view_as(self._elements)  # type: ignore[no-any-return]
 
     def _values(self) -> Tensor:
@@ -386,13 +378,13 @@ class Compressed(Sparse):
         return self._of_columns("row_indices") if self._by_rows else self._minor
 
     def _of_rows(self, name: str) -> NoReturn:
-        _not_this(name, "row compressed", "SparseCsc")
+        _not_this(name, "row compressed", kind_of(self.layout))
 
     def _of_columns(self, name: str) -> NoReturn:
-        _not_this(name, "column compressed", "SparseCsr")
+        _not_this(name, "column compressed", kind_of(self.layout))
 
     def _by_coordinates(self, name: str) -> NoReturn:
-        _not_this(name, "coordinate", "SparseCsr" if self._by_rows else "SparseCsc")
+        _not_this(name, "coordinate", kind_of(self.layout))
 
     def indices(self) -> NoReturn:
         self._by_coordinates("indices")
@@ -404,6 +396,28 @@ class Compressed(Sparse):
 
     def is_coalesced(self) -> NoReturn:
         self._by_coordinates("is_coalesced")
+
+
+class Compressed(Lines):
+    """Compressed rows (CSR) or columns (CSC) of a matrix, with elements [nnz, *dense sizes]."""
+
+    __slots__ = ()
+
+    @property
+    def layout(self) -> layouts.layout:
+        return layouts.sparse_csr if self._by_rows else layouts.sparse_csc
+
+    @property
+    def is_sparse_csr(self) -> bool:  # type: ignore[override]
+        return self._by_rows
+
+    def _coordinates(self) -> COO:
+        return self._placed(self._sizes)
+
+
+def kind_of(layout: layouts.layout) -> str:
+    """PyTorch's name of a sparse layout in its errors: SparseCsr."""
+    return "".join(word.capitalize() for word in str(layout).partition(".")[2].split("_"))
 
 
 def _not_this(name: str, kind: str, got: str) -> NoReturn:
@@ -431,9 +445,14 @@ def of_rows(rows: Any, index: Any, sizes: Any) -> COO:
     return coo(index.unsqueeze(0), rows, sizes)
 
 
-def compressed(by_rows: bool, pointers: Any, minor: Any, elements: Any, sizes: Any) -> Compressed:
-    made: Compressed = blank(Compressed, elements, sizes)
+def lines(cls: Any, by_rows: bool, pointers: Any, minor: Any, elements: Any, sizes: Any) -> Any:
+    made = blank(cls, elements, sizes)
     made._by_rows, made._pointers, made._minor, made._known = by_rows, pointers, minor, {}
+    return made
+
+
+def compressed(by_rows: bool, pointers: Any, minor: Any, elements: Any, sizes: Any) -> Compressed:
+    made: Compressed = lines(Compressed, by_rows, pointers, minor, elements, sizes)
     return made
 
 

@@ -8,7 +8,7 @@ matrix is halved until its blocks are small, and most of the work are products o
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,10 +16,24 @@ _SMALL = 24
 """The columns of a block that is eliminated column by column."""
 
 
+class Native(Protocol):
+    """What the runtime's native code does (`runtime/native/elimination.py`)."""
+
+    def serves(self, a: Any) -> bool: ...
+
+    def lu(self, a: Any) -> tuple[Any, Any, Any]: ...
+
+
+native: Native | None = None
+"""The native code, which the runtime tells."""
+
+
 def lu(a: Any) -> tuple[Any, Any, Any]:
     """P A = L U for a[..., m, n]: (L below the diagonal and U on and above it; int32 pivots, from
     1 on: row i was exchanged with row pivots[i]; int32 info: the first k with U[k, k] zero, or
     0)."""
+    if native is not None and native.serves(a):
+        return native.lu(a)
     m, n = a.shape[-2:]
     batch = a.shape[:-2]
     work = np.array(a, order="C").reshape(math.prod(batch), m, n)

@@ -83,7 +83,7 @@ def _name(name: str, dtype: Any) -> str:
     """The routine for a dtype; 'or' and 'sy' are 'un' and 'he' for complex numbers."""
     letter = _LETTERS[np.dtype(dtype).char]
     if letter in "cz":
-        name = name.replace("or", "un", 1) if name.startswith("or") else name.replace("sy", "he", 1)
+        name = {"or": "un", "sy": "he"}.get(name[:2], name[:2]) + name[2:]
     return letter + name
 
 
@@ -202,15 +202,15 @@ def solve(a: Any, b: Any) -> tuple[Any, Any]:
 
 def solve_triangular(a: Any, b: Any, upper: bool, unit: bool) -> Any:
     """The x of a @ x = b, for a[..., n, n] of which one triangle is read, and b[..., n, k]. LAPACK
-    reads the transpose, with the other triangle."""
+    reads the transposes of all, xᵀ aᵀ = bᵀ, with the other triangle."""
     n, k = b.shape[-2:]
-    out = _turned(b)
+    out = np.array(_flat(b), order="C")
     side, diagonal = "L" if upper else "U", "U" if unit else "N"
     one = _Shared(np.ones(1, a.dtype))
     if k:
         rows = np.ascontiguousarray(_flat(a))
-        _each("trsm", a.dtype, "L", side, "T", diagonal, n, k, one, rows, n, out, n)
-    return _back(out, b.shape[:-2])
+        _each("trsm", a.dtype, "R", side, "N", diagonal, k, n, one, rows, n, out, k)
+    return out.reshape(b.shape)
 
 
 def inv(a: Any) -> tuple[Any, Any]:
@@ -259,6 +259,35 @@ def eigh(a: Any, lower: bool, vectors: bool) -> tuple[Any, Any]:
     return values.reshape(*batch, n), _back(work, batch)
 
 
+def eig(a: Any, vectors: bool) -> tuple[Any, Any]:
+    """(eigenvalues, eigenvectors of norm 1), complex. Without `vectors` these mean nothing. NumPy
+    computes those of float32 in float64."""
+    batch, n = a.shape[:-2], a.shape[-1]
+    work, real = _turned(a), a.real.dtype
+    whole = np.result_type(a.dtype, np.complex64)
+    rows = n if vectors else 1
+    right = np.empty((len(work), rows, rows), a.dtype)  # by columns
+    left, job = _Shared(np.empty(1, a.dtype)), "V" if vectors else "N"
+    ends = (left, 1, right, rows, _Work(a.dtype))
+    if np.iscomplexobj(a):
+        values = np.empty((len(work), n), a.dtype)
+        memory = _Shared(np.empty(2 * n, real))
+        info = _each("geev", a.dtype, "N", job, n, work, n, values, *ends, memory)
+        found = right
+    else:
+        parts = np.empty((2, len(work), n), real)
+        info = _each("geev", a.dtype, "N", job, n, work, n, *parts, *ends)
+        values = np.empty((len(work), n), whole)
+        values.real, values.imag = parts
+        found = right.astype(whole)
+        # The parts of two conjugate vectors lie in the columns of both.
+        which, first = np.nonzero(parts[1] > 0) if vectors else (np.empty(0, int), np.empty(0, int))
+        found[which, first] += 1j * right[which, first + 1]
+        found[which, first + 1] = found[which, first].conj()
+    _without(info, values, found)
+    return values.reshape(*batch, n), _back(found, batch)
+
+
 def svd(a: Any, vectors: str) -> tuple[Any, Any, Any]:
     """(U, S, Vᴴ), with all columns of U and Vᴴ ('A'), min(m, n) of them ('S') or none ('N').
 
@@ -280,3 +309,50 @@ def svd(a: Any, vectors: str) -> tuple[Any, Any, Any]:
     _without(info, u, s, vh)
     u, s, vh = (x.reshape(*batch, *x.shape[1:]) for x in (u, s, vh))
     return u, s, vh
+
+
+_LEAF = 25
+"""The size of the problems at the ends of the divide and conquer of `gelsd`."""
+
+
+def lstsq(a: Any, b: Any, cut: float, driver: str) -> tuple[Any, Any, Any, Any]:
+    """(x of least norm that minimizes the norm of a @ x - b, rank, singular values, info) by a
+    driver of LAPACK: 'gels', 'gelsy', 'gelsd' or 'gelss'. b: [..., m, k].
+
+    cut: sizes of at most `cut` times the largest one count as zero. The ranks mean nothing for
+    'gels', nor do the singular values for 'gels' and 'gelsy'. info: for 'gels' the first element on
+    the diagonal of the triangular factor that counts as zero; LAPACK itself meets only exact zeros,
+    of which rounding leaves few.
+    """
+    batch, (m, n), k = a.shape[:-2], a.shape[-2:], b.shape[-1]
+    least, most, real = min(m, n), max(m, n), a.real.dtype
+    packed = _turned(a)
+    count = len(packed)
+    out = np.zeros((count, k, most), a.dtype)
+    out[:, :, :m] = np.swapaxes(_flat(b), 1, 2)
+    rank, s = np.zeros(count, np.int64), np.zeros((count, least), real)
+    problem = (m, n, k, packed, m, out, most)
+    work, limit = _Work(a.dtype), _Shared(np.full(1, cut, real))
+    is_complex = np.iscomplexobj(a)
+    if driver == "gels":
+        info = _each("gels", a.dtype, "N", *problem, work)
+        size = np.abs(np.diagonal(packed, 0, 1, 2))
+        lost = size <= cut * size.max(1, keepdims=True)
+        info = np.where(lost.any(1), lost.argmax(1) + 1, info)
+    elif driver == "gelsy":
+        order = np.zeros((count, n), np.int64)  # all columns may be exchanged
+        more = [_Shared(np.empty(2 * n, real))] if is_complex else []
+        info = _each("gelsy", a.dtype, *problem, order, limit, rank, work, *more)
+    elif driver == "gelss":
+        more = [_Shared(np.empty(5 * least, real))] if is_complex else []
+        info = _each("gelss", a.dtype, *problem, s, limit, rank, work, *more)
+    else:
+        levels = max(least // (_LEAF + 1), 1).bit_length()
+        more = [_Shared(np.empty(3 * least * levels + 11 * least, np.int64))]
+        if is_complex:
+            inner = max((_LEAF + 1) ** 2, most * (1 + k) + 2 * k)
+            size = most * (10 + 2 * _LEAF + 8 * levels) + 3 * _LEAF * k + inner
+            more.insert(0, _Shared(np.empty(size, real)))
+        info = _each("gelsd", a.dtype, *problem, s, limit, rank, work, *more)
+    x = _back(out[:, :, :n], batch)
+    return x, rank.reshape(batch), s.reshape(*batch, least), _info(info, batch)

@@ -6,7 +6,8 @@ result, and a number other than 0 in `info`, as in LAPACK.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,9 @@ def _zero_pivot(a: Any, *_: Any) -> int:
 
 def lu(a: Any) -> Any:
     """(LU, pivots, info), as `elimination.lu`."""
-    return by_parts(lapack.lu if lapack.serves(a) else elimination.lu, a)
+    native = elimination.native
+    is_small = native is not None and native.serves(a)
+    return by_parts(elimination.lu if is_small or not lapack.serves(a) else lapack.lu, a)
 
 
 def _each(function: Callable[..., Any], fault: Callable[..., int], *arrays: Any) -> Any:
@@ -163,13 +166,20 @@ def eigvalsh(a: Any, lower: bool) -> Any:
 def eig(a: Any) -> tuple[Any, Any, Any]:
     """(eigenvalues, eigenvectors, info), complex. info: as `svd`."""
     dtype = np.result_type(a.dtype, np.complex64)
-    w, v = _finite(np.linalg.eig, a, (a.shape[:-1], dtype), (a.shape, dtype))
+    function = (lambda x: lapack.eig(x, True)) if lapack.serves(a) else np.linalg.eig
+    w, v = _finite(function, a, (a.shape[:-1], dtype), (a.shape, dtype))
     return w.astype(dtype, copy=False), v.astype(dtype, copy=False), _missing(a, w)
 
 
 def eigvals(a: Any) -> tuple[Any, Any]:
     dtype = np.result_type(a.dtype, np.complex64)
-    (w,) = _finite(lambda x: (np.linalg.eigvals(x),), a, (a.shape[:-1], dtype))
+    (w,) = _finite(
+        (lambda x: lapack.eig(x, False)[:1])
+        if lapack.serves(a)
+        else (lambda x: (np.linalg.eigvals(x),)),
+        a,
+        (a.shape[:-1], dtype),
+    )
     return w.astype(dtype, copy=False), _missing(a, w)
 
 
@@ -199,6 +209,34 @@ def svdvals(a: Any) -> tuple[Any, Any]:
         ((*batch, min(m, n)), _real(a)),
     )
     return s, _missing(a, s)
+
+
+def lstsq(a: Any, b: Any, cut: float, driver: str) -> Any:
+    """(x, rank, singular values, info), as `lapack.lstsq`; info is -1 if not all of `a` is
+    finite."""
+    finite = np.isfinite(a).all((-2, -1))
+    usable = a if finite.all() else np.where(finite[..., None, None], a, 0)
+    call = _lstsq if not lapack.serves(a) or not b.size else lapack.lstsq
+    x, rank, s, info = by_parts(lambda a, b: call(a, b, cut, driver), usable, b)
+    x[~finite], info[~finite] = np.nan, -1
+    return x, rank, s, info
+
+
+def _lstsq(a: Any, b: Any, cut: float, driver: str) -> tuple[Any, Any, Any, Any]:
+    """The same by singular values, for all drivers."""
+    *batch, m, n = a.shape
+    k = min(m, n)
+    if not a.size:
+        x = np.zeros((*batch, n, b.shape[-1]), a.dtype)
+        none = np.zeros(batch, np.int64)
+        return x, none, np.zeros((*batch, k), _real(a)), none.astype(np.int32)
+    u, s, vh = np.linalg.svd(a, False)
+    is_kept = s > cut * s[..., :1]
+    within = np.swapaxes(u.conj(), -2, -1) @ b
+    within *= np.where(is_kept, 1 / np.where(is_kept, s, 1), 0)[..., None]
+    rank = is_kept.sum(-1)
+    info = np.where((rank < k) & (driver == "gels"), rank + 1, 0).astype(np.int32)
+    return np.ascontiguousarray(np.swapaxes(vh.conj(), -2, -1) @ within), rank, s, info
 
 
 def _missing(a: Any, s: Any) -> Any:
@@ -232,13 +270,13 @@ def _finite(function: Callable[..., Any], a: Any, *types: Any) -> Any:
 
 # ---- the exponential -------------------------------------------------------------------------
 
-_PADE = (
-    64764752532480000, 32382376266240000, 7771770303897600, 1187353796428800, 129060195264000,
-    10559470521600, 670442572800, 33522128640, 1323241920, 40840800, 960960, 16380, 182, 1,
-)  # fmt: skip
-_LIMIT = 5.371920351148152
-"""The coefficients for degree 13, and the largest norm without scaling (Higham, "The scaling and
-squaring method for the matrix exponential revisited", 2005), for float64."""
+_LIMITS = {
+    np.float64: ((3, 0.01495), (5, 0.2539), (7, 0.9504), (9, 2.0978), (13, 5.3719)),
+    np.float32: ((3, 0.25), (5, 1.1), (7, 2.6), (9, 4.2), (13, 8.5)),
+}
+"""The degrees of the approximants and the largest norms for them: those of Higham, "The scaling and
+squaring method for the matrix exponential revisited", 2005, for float64; for float32 an error below
+2**-30, as it is computed in float64."""
 
 
 def matrix_exp(a: Any) -> tuple[Any]:
@@ -249,33 +287,58 @@ def matrix_exp(a: Any) -> tuple[Any]:
 
 def _exponentials(a: Any) -> tuple[Any]:
     shape, n, dtype = a.shape, a.shape[-1], a.dtype
+    limits = _LIMITS[_real(a).type]
     a = a.reshape(-1, n, n).astype(np.result_type(dtype, np.float64), copy=False)
     norm = np.abs(a).sum(1).max(1)
     usable = np.isfinite(norm)
-    a = np.where(usable[:, None, None], a, 0)
-    with np.errstate(divide="ignore"):
-        times = np.ceil(np.log2(np.where(usable, norm, 0) / _LIMIT))
-    times = np.maximum(times, 0).astype(np.int64)
-    odd, even = _odd_and_even(a * np.exp2(-times)[:, None, None], _PADE)
+    out = np.full(a.shape, np.nan, a.dtype)
+    least = 0.0
+    for degree, limit in limits:
+        is_last = degree == limits[-1][0]
+        chosen = usable & (norm >= least) & ((norm < limit) | is_last)
+        least = limit
+        if chosen.all():
+            out = _exponential(a, norm, degree, limit)
+        elif chosen.any():
+            out[chosen] = _exponential(a[chosen], norm[chosen], degree, limit)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return (out.reshape(shape).astype(dtype, copy=False),)
+
+
+def _exponential(a: Any, norm: Any, degree: int, limit: float) -> Any:
+    """The exponentials of matrices of these norms by the approximant of a degree, halved as often
+    as the limit of the norm wants."""
+    times = np.ceil(np.log2(np.maximum(norm / limit, 1))).astype(np.int64)
+    if times.any():
+        a = a * np.exp2(-times)[:, None, None]
+    odd, even = _odd_and_even(a, _coefficients(degree))
     find = (lambda a, b: lapack.solve(a, b)[0]) if lapack.serves(a) else np.linalg.solve
     out = find(even - odd, even + odd)
     with np.errstate(over="ignore", invalid="ignore"):
         for done in range(int(times.max(initial=0))):
             rest = times > done
             out[rest] = out[rest] @ out[rest]
-        out[~usable] = np.nan
-        return (out.reshape(shape).astype(dtype, copy=False),)
+    return out
 
 
-def _odd_and_even(a: Any, coefficients: tuple[int, ...]) -> tuple[Any, Any]:
+def _coefficients(degree: int) -> list[int]:
+    """Those of the numerator of the Padé approximant, times (2 degree)! / degree!."""
+    top = math.factorial(2 * degree) // math.factorial(degree)
+    return [
+        math.factorial(2 * degree - j) * math.comb(degree, j) * top // math.factorial(2 * degree)
+        for j in range(degree + 1)
+    ]
+
+
+def _odd_and_even(a: Any, coefficients: Sequence[int]) -> tuple[Any, Any]:
     """The terms of odd and of even degree of the polynomial in `a`."""
     power = square = a @ a
-    identity = np.broadcast_to(np.eye(a.shape[-1], dtype=a.dtype), a.shape)
     first = coefficients[0]  # so the exponential of zero is exactly the identity
-    even, odd = identity, coefficients[1] / first * identity
-    for degree in range(2, len(coefficients), 2):
-        even = even + coefficients[degree] / first * power
-        odd = odd + coefficients[degree + 1] / first * power
-        if degree + 2 < len(coefficients):
-            power = power @ square
+    even, odd = (coefficients[2 + i] / first * power for i in range(2))
+    for degree in range(4, len(coefficients), 2):
+        power = power @ square
+        even += coefficients[degree] / first * power
+        odd += coefficients[degree + 1] / first * power
+    for terms, coefficient in ((even, 1.0), (odd, coefficients[1] / first)):
+        terms.reshape(len(a), -1)[:, :: a.shape[-1] + 1] += coefficient
     return a @ odd, even

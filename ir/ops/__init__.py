@@ -62,6 +62,7 @@ from .binary import (
     eq,
     floor_divide,
     fmod,
+    gcd,
     ge,
     gt,
     le,
@@ -133,7 +134,7 @@ from .generate import (
 from .grouped import grouped_matmul, grouped_mm, grouped_weight_grad
 from .host import back, called, has_kernel, on_host, results_of
 from .incomplete_gamma import igamma, igammac
-from .inverse import cut, inverted, pinv
+from .inverse import cut, inverted, lstsq, pinv
 from .linear import (
     addbmm,
     addmm,

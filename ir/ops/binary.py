@@ -51,13 +51,12 @@ def _comparison(name: str, numpy: str, triton: str, **more: Any) -> Op:
     return Op(name, Kind.ELEMENTWISE, infer, numpy=numpy, triton=triton, **more)
 
 
-def _bitwise(name: str, numpy: str, triton: str, **more: Any) -> Op:
+def _of_integers(name: str, numpy: str, triton: str, *, bools: bool = True, **more: Any) -> Op:
     def infer(a: Node, b: Node) -> Aval:
         _same_dtype(name, a, b)
-        if a.dtype.category >= FLOAT:
-            raise NotImplementedError(
-                f"{name}: expected integer or bool tensors, got {a.dtype}{at_user_line()}"
-            )
+        if a.dtype.category >= FLOAT or (a.dtype.category == BOOL and not bools):
+            expected = "integer or bool tensors" if bools else "integer tensors"
+            raise NotImplementedError(f"{name}: expected {expected}, got {a.dtype}{at_user_line()}")
         return broadcast(a.shape, b.shape), a.dtype
 
     return Op(name, Kind.ELEMENTWISE, infer, numpy=numpy, triton=triton, **more)
@@ -267,8 +266,18 @@ minimum = _arithmetic(
     commutative=True,
 )
 
-bitwise_and = _bitwise("bitwise_and", "{0} & {1}", "{0} & {1}", commutative=True, onnx="BitwiseAnd")
-bitwise_or = _bitwise("bitwise_or", "{0} | {1}", "{0} | {1}", commutative=True, onnx="BitwiseOr")
-bitwise_xor = _bitwise("bitwise_xor", "{0} ^ {1}", "{0} ^ {1}", commutative=True, onnx="BitwiseXor")
-shift_left = _bitwise("shift_left", "{0} << {1}", "tw_shift_left({0}, {1})")
-shift_right = _bitwise("shift_right", "{0} >> {1}", "tw_shift_right({0}, {1})")
+bitwise_and = _of_integers(
+    "bitwise_and", "{0} & {1}", "{0} & {1}", commutative=True, onnx="BitwiseAnd"
+)
+bitwise_or = _of_integers(
+    "bitwise_or", "{0} | {1}", "{0} | {1}", commutative=True, onnx="BitwiseOr"
+)
+bitwise_xor = _of_integers(
+    "bitwise_xor", "{0} ^ {1}", "{0} ^ {1}", commutative=True, onnx="BitwiseXor"
+)
+gcd = _of_integers(
+    "gcd", "np.gcd({0}, {1})", "tw_gcd({0}, {1})", bools=False, commutative=True, cost=60
+)
+"""The greatest common divisor of the magnitudes of integers; gcd(0, n) is n."""
+shift_left = _of_integers("shift_left", "{0} << {1}", "tw_shift_left({0}, {1})")
+shift_right = _of_integers("shift_right", "{0} >> {1}", "tw_shift_right({0}, {1})")

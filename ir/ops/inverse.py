@@ -1,15 +1,18 @@
-"""The pseudo-inverse."""
+"""The pseudo-inverse, and least squares."""
 
 from __future__ import annotations
 
+from ..dtype import int32, int64, real_of
 from ..node import Node
-from ..op import Aval
+from ..numeric import matrices
+from ..op import Aval, Cotangents
 from ..shape import Size
 from .binary import gt, maximum
 from .composite import composite
 from .contraction import matmul
 from .factors import eigh, svd
-from .host import back, called, on_host
+from .generate import constant
+from .host import back, called, on_host, routine
 from .matrices import adjoint, by_column, conjugated, kept, succeeded
 from .movement import unsqueeze
 from .reduce import max
@@ -57,15 +60,46 @@ def _pinv_vjp(
 ) -> tuple[Node | None, ...]:
     """Golub and Pereyra, "The differentiation of pseudo-inverses and nonlinear least squares
     problems whose variables separate", 1973, for a rank that doesn't change."""
-    p, ph, gh = out, adjoint(out), adjoint(g)
+    return _of_pseudo_inverse(g, out, a), None, None
+
+
+def _of_pseudo_inverse(g: Node, p: Node, a: Node) -> Node:
+    ph, gh = adjoint(p), adjoint(g)
     first = matmul(matmul(ph, g), ph)
     gp = matmul(gh, matmul(p, ph))
     second = gp - matmul(a, matmul(p, gp))
     pg = matmul(matmul(ph, p), gh)
     third = pg - matmul(matmul(pg, p), a)
-    return second + third - first, None, None
+    return second + third - first
 
 
 pinv = composite("pinv", _infer, _pinv, vjp=_pinv_vjp, params=("hermitian",), complex=True)
 """The pseudo-inverse of a[..., m, n]. Singular values of at most max(atol, rtol times the largest)
 count as zero."""
+
+
+def _lstsq_types(a: Node, b: Node, cut: float, driver: str) -> tuple[Aval, ...]:
+    *batch, m, n = a.shape
+    return (
+        (Size((*batch, n, b.shape[-1])), a.dtype),
+        (Size(batch), int64),
+        (Size((*batch, min(m, n))), real_of(a.dtype)),
+        (Size(batch), int32),
+    )
+
+
+@conjugated
+def _lstsq_vjp(
+    g: Node, out: Node, a: Node, b: Node, cut: float, driver: str, index: int
+) -> Cotangents:
+    """The solution is pinv(a) @ b; singular values have no gradient, as in PyTorch."""
+    if index:
+        return None, None
+    real = real_of(a.dtype)
+    p = pinv(a, constant(0.0, real), constant(cut, real), False)
+    return _of_pseudo_inverse(matmul(g, adjoint(b)), p, a), matmul(adjoint(p), g)
+
+
+lstsq = routine("lstsq", _lstsq_types, matrices.lstsq, 4, ("cut", "driver"), _lstsq_vjp)
+"""(x, rank, singular values, info): the x[..., n, k] of least norm that minimizes the norm of
+a @ x - b, for a[..., m, n] and b[..., m, k] of one batch, by a driver of LAPACK."""

@@ -12,14 +12,15 @@ import numpy as np
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.llvm import DEFAULT, CannotLower, Emitted, Schedule, check_speed
 from tilewright.codegen.target import LLVM
+from tilewright.ir.numeric import elimination as eliminations
 from tilewright.ir.numeric import fourier as transforms
-from tilewright.ir.numeric import lapack
+from tilewright.ir.numeric import lapack, products
 
 from .. import debug
 from ..device import Bound, Launch, Run, Walk
 from ..engine import FORMAT, Engine
 from ..host import HostDevice
-from ..native import fourier, routines
+from ..native import elimination, fourier, routines
 from ..results import place
 from .numpy import NumpyDevice
 
@@ -53,6 +54,8 @@ class LlvmDevice(HostDevice):
         super().__init__()
         self.engine = ENGINE
         transforms.native, lapack.repeat = fourier, routines.repeat
+        eliminations.native = elimination
+        products.running = routines.running
         self._force = force
         self._schedule = schedule
         self._numpy = NumpyDevice()

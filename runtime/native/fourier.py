@@ -262,13 +262,18 @@ def _through(
     elif form.reads is Line.REAL:
         pairs: Any = np.empty((len(given), middle), _COMPLEX[kind])
         _long(kind, given.view(pairs.dtype), pairs, half, inverse, factor)
-        found[:, :middle], found[:, middle] = pairs, pairs[:, 0]
-        _mix(found, _weights(size, kind, False))
+        weights = _weights(size, kind, False)
+        for source, target in zip(pairs, found, strict=True):
+            _mix(source[1:], target[1:middle], [w[1:middle] for w in weights])
+            _mix(source[:1], target[:1], [w[:1] for w in weights])
+            _mix(source[:1], target[middle:], [w[middle:] for w in weights])
     else:
-        mixed = given.copy()
-        mixed[:, [0, middle]] = mixed[:, [0, middle]].real
-        _mix(mixed, _weights(size, kind, True))
-        pairs = np.ascontiguousarray(mixed[:, :middle])
+        pairs = np.empty((len(given), middle), _COMPLEX[kind])
+        first, last = weights = _weights(size, kind, True)
+        for source, target in zip(given, pairs, strict=True):
+            _mix(source[1:middle], target[1:], [w[1:middle] for w in weights])
+            # The ends are real numbers; what their imaginary parts say has no meaning.
+            target[0] = source[0].real * first[0] + source[middle].real * last[0]
         _long(kind, pairs, found.view(pairs.dtype), half, inverse, factor)
     return out
 
@@ -291,13 +296,13 @@ def _as_complex(
     found[:] = whole.real if form.writes is Line.REAL else whole[:, : found.shape[1]]
 
 
-def _mix(lines: Any, weights: tuple[Any, Any]) -> None:
+def _mix(source: Any, target: Any, weights: Sequence[Any]) -> None:
     """The transform of real numbers from that of their pairs, or that of the pairs from theirs:
-    each number with the conjugate of its mirror."""
-    mirrored = np.conj(lines[:, ::-1])
-    lines *= weights[0]
+    each number with the conjugate of its mirror. A line at a time stays in the cache."""
+    mirrored = np.conj(source[::-1])
     mirrored *= weights[1]
-    lines += mirrored
+    np.multiply(source, weights[0], out=target)
+    target += mirrored
 
 
 @functools.lru_cache(8)

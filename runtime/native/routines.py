@@ -1,4 +1,5 @@
-"""A library's routine for each matrix of a batch, in a native loop (`ir/numeric/lapack.py`)."""
+"""Native loops of what libraries compute: a routine for each matrix of a batch
+(`ir/numeric/lapack.py`), and running products (`ir/numeric/products.py`)."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from tilewright.codegen.llvm import running as running_products
 from tilewright.codegen.llvm.code import Code, module_text
 from tilewright.codegen.llvm.types import Ref, constant
 
@@ -38,4 +40,18 @@ def _loop(arguments: int) -> tuple[Callable[..., None], Any]:
     code.close_loop(loop)
     linked = jit.link(module_text([code]) + host.machine().attributes, "kernel")
     made = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_int64)
+    return made(linked.addresses["kernel"]), linked
+
+
+def running(z: Any, out: Any) -> None:
+    """The running products along the rows of complex z[m, n]."""
+    kernel, _ = _running(z.dtype.char)
+    kernel(z.ctypes.data, out.ctypes.data, *z.shape)
+
+
+@functools.cache
+def _running(char: str) -> tuple[Callable[..., None], Any]:
+    kind = {"F": "float", "D": "double"}[char]
+    linked = jit.link(running_products.emit(kind, host.machine()), "kernel")
+    made = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2)
     return made(linked.addresses["kernel"]), linked

@@ -105,3 +105,66 @@ def test_the_threads_of_the_library_come_back() -> None:
     with lapack.threads(before + 1):
         assert count() == before + 1
     assert count() == before
+
+
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("shape", [(3, 40, 30), (2, 30, 70), (2, 1, 6, 6), (5, 9, 4), (1, 1)])
+@pytest.mark.parametrize("driver", ["gels", "gelsy", "gelsd", "gelss"])
+def test_least_squares(driver: str, shape: tuple[int, ...], dtype: str) -> None:
+    a = drawn(dtype, *shape)
+    k, cut = min(shape[-2:]), 1e-4 if dtype in "fF" else 1e-10
+    if driver != "gels" and k > 1:
+        a[..., :, 1] = a[..., :, 0]  # a rank less
+    b = drawn(dtype, *shape[:-1], 2)
+    x, rank, s, info = matrices.lstsq(a, b, cut, driver)
+    assert not info.any() and info.dtype == np.int32
+    same(x, (np.linalg.pinv(a, cut) @ b).astype(dtype))
+    if driver != "gels":
+        assert rank.dtype == np.int64
+        np.testing.assert_array_equal(rank, np.linalg.matrix_rank(a, rtol=cut))
+    if driver in ("gelsd", "gelss"):
+        same(s, np.linalg.svd(a, compute_uv=False))
+    for found, other in zip((x, info), matrices._lstsq(a, b, cut, driver)[::3], strict=True):
+        same(found, other) if found.dtype == a.dtype else np.testing.assert_array_equal(
+            found, other
+        )
+
+
+def test_least_squares_without_a_result() -> None:
+    a = np.ones((3, 6, 4))
+    a[1] = np.nan
+    a[2] += np.eye(6, 4)
+    x, _, _, info = matrices.lstsq(a, a[..., :1], 1e-12, "gels")
+    assert info.tolist() == [2, -1, 0] and np.isnan(x[1]).all()
+    same(x[2], np.eye(4)[:, :1])
+
+
+@pytest.mark.parametrize("dtype", ["f", "d", "F"])
+@pytest.mark.parametrize("n", [3, 40])
+def test_exponentials_of_all_sizes(dtype: str, n: int) -> None:
+    """Each matrix of a batch by the degree that its norm needs, as if it were alone."""
+    linalg = pytest.importorskip("scipy.linalg")
+    a = drawn(dtype, 8, n, n)
+    a /= np.abs(a).sum(-2, keepdims=True).max(-1, keepdims=True)
+    a *= np.array([0, 0.01, 0.2, 0.9, 2, 4, 8, 40], a.real.dtype)[:, None, None]
+    (found,) = matrices.matrix_exp(a)
+    expected = linalg.expm(a.astype(np.complex128 if dtype == "F" else np.float64))
+    error = np.abs(found - expected).max((-2, -1)) / np.abs(expected).max((-2, -1))
+    assert found.dtype == a.dtype and (found[0] == np.eye(n)).all()
+    assert (error <= (1e-12 if dtype == "d" else 2.0**-24)).all()
+    for one, whole in zip(a, found, strict=True):
+        np.testing.assert_array_equal(matrices.matrix_exp(one)[0], whole)
+
+
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("shape", [(3, 8, 8), (40, 40), (2, 2, 1, 1)])
+def test_eigenvectors_of_any_matrices(dtype: str, shape: tuple[int, ...]) -> None:
+    a = drawn(dtype, *shape)  # real ones have complex eigenvalues, too
+    values, vectors = lapack.eig(a, True)
+    assert values.dtype == vectors.dtype == np.result_type(dtype, "F")
+    same(a @ vectors, (values[..., None, :] * vectors).astype(values.dtype))
+    same(np.linalg.norm(vectors, axis=-2), np.ones(values.shape, a.real.dtype))
+    same(np.sort_complex(lapack.eig(a, False)[0]), np.sort_complex(values))
+    expected = np.linalg.eigvals(a.astype(np.complex128))
+    away = np.abs(values[..., None] - expected[..., None, :]).min(-1)
+    assert away.max() <= 200 * np.finfo(dtype).eps * np.abs(expected).max()

@@ -751,9 +751,12 @@ ELSEWHERE |= dict.fromkeys(
     "frontend/functions/test_older.py",
 )
 ELSEWHERE |= dict.fromkeys(
-    "to_sparse to_sparse_coo to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc sparse_mask "
-    "smm sspaddmm resize_as_sparse_".split(),
+    "to_sparse to_sparse_coo to_sparse_csr to_sparse_csc sparse_mask smm sspaddmm "
+    "resize_as_sparse_".split(),
     "frontend/sparse/test_sparse_calls.py",
+)
+ELSEWHERE |= dict.fromkeys(
+    "to_sparse_bsr to_sparse_bsc".split(), "frontend/sparse/test_sparse_blocks.py"
 )
 # PyTorch has sample inputs for these.
 ELSEWHERE |= dict.fromkeys(

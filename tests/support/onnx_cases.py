@@ -67,7 +67,7 @@ INTEGER_CASES: dict[str, Callable[..., Node]] = {
         for op in (
             ops.add, ops.sub, ops.mul, ops.maximum, ops.minimum, ops.eq, ops.ne, ops.lt, ops.le,
             ops.gt, ops.ge, ops.bitwise_and, ops.bitwise_or, ops.bitwise_xor, ops.floor_divide,
-            ops.remainder, ops.fmod,
+            ops.remainder, ops.fmod, ops.gcd,
         )
     },
     "shift_left": lambda x, y: ops.shift_left(x, y * y - y * y + 2),

@@ -554,6 +554,17 @@ MATRICES = [
         )
         for shape in ((3, 2), (2, 3, 4))
     ),
+    *(
+        case(
+            f"lstsq {shape} {driver}",
+            lambda a, b, driver=driver: ops.lstsq(a, b, 1e-7, driver, 0),
+            L("lstsq", rcond=1e-7, driver=driver, part=0),
+            whole(*shape),
+            real(*shape[:-1], 2),
+        )
+        for shape in ((4, 3), (2, 3, 5))
+        for driver in ("gels", "gelsy", "gelsd", "gelss")
+    ),
 ]
 
 ENDS = np.array([2, 2, 6], np.int32)  # of groups among 7

@@ -262,6 +262,21 @@ def _floor_divide(e: Exporter, t: Traced, *_: str) -> str:
     return e.add("Where", zero, e.add("Div", a, b), nearest)
 
 
+@form(ops.gcd)
+def _gcd(e: Exporter, t: Traced, *_: str) -> str:
+    """Euclid's algorithm. Its longest ways start at neighbours in Fibonacci's sequence, whose
+    members with n bits are fewer than 1.45 n."""
+    a, b = operands(e, t)
+    if t.dtype.is_signed:
+        a, b = e.add("Abs", a), e.add("Abs", b)
+    zero, one = e.number(0, t), e.number(1, t)
+    for _step in range(int(1.45 * 8 * t.dtype.itemsize)):
+        done = e.add("Equal", b, zero)
+        rest = e.add("Mod", a, e.add("Where", done, one, b), fmod=0)
+        a, b = e.add("Where", done, a, b), e.add("Where", done, zero, rest)
+    return a
+
+
 # Bits.
 
 

@@ -263,7 +263,9 @@ def test_tensor_descriptors() -> None:
     assert "descriptor" not in emit(kernel, schedule).unaligned().body
 
 
-@pytest.mark.parametrize("name", ["pow", "shift_left", "shift_right", "floor_divide", "maximum"])
+@pytest.mark.parametrize(
+    "name", ["pow", "shift_left", "shift_right", "floor_divide", "maximum", "gcd"]
+)
 @pytest.mark.parametrize("dtype", [dt.int64, dt.uint8], ids=str)
 def test_a_number_and_numbers(name: str, dtype: DType) -> None:
     """One operand is a scalar to Triton; its interpreter doesn't mind where its compiler does."""

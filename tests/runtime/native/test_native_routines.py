@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from tilewright.ir.numeric import elimination, lapack
+from tilewright.ir.numeric import elimination, lapack, products
 from tilewright.runtime.native import host, routines
 
 if host.reason_against() is not None:
@@ -59,3 +59,21 @@ def test_triangles(upper: bool, unit: bool) -> None:
         found = lapack.solve_triangular(factor, b, upper, unit)
         expected = elimination.solve_triangular(factor, b, upper, unit)
         np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["F", "D"])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 50), (8, 1), (21, 7), (2, 5, 9)])
+def test_running_products(
+    shape: tuple[int, ...], dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "running", routines.running)
+    rng = np.random.default_rng(0)
+    z = np.exp(rng.normal(size=shape) * 0.2 + 1j * rng.uniform(-3, 3, shape)).astype(dtype)
+    z[0, ..., -1] = complex(np.inf, np.nan)
+    out = np.empty_like(z)
+    with np.errstate(invalid="ignore"):
+        (found,) = products.running_product(z, z.ndim - 1, out)
+        expected = np.cumprod(z, -1)
+    assert found is out
+    eps = np.finfo(z.real.dtype).eps
+    np.testing.assert_allclose(found, expected, rtol=4 * shape[-1] * eps)

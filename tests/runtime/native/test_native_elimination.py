@@ -1,0 +1,53 @@
+"""Native elimination of small matrices beside NumPy's loops, which have the same bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite")
+
+from tilewright.ir.numeric import elimination as eliminations
+from tilewright.ir.numeric import matrices
+from tilewright.runtime.native import elimination, host
+
+if host.reason_against() is not None:
+    pytest.skip(str(host.reason_against()), allow_module_level=True)
+
+SHAPES = [(37, 8, 8), (17, 1, 1), (33, 5, 3), (4, 9, 17, 17), (19, 24, 24), (16, 2, 2)]
+
+
+@pytest.fixture
+def numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eliminations, "native", None)
+
+
+@pytest.mark.parametrize("dtype", ["f", "d"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_factors(numpy: None, shape: tuple[int, ...], dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    a: Any = rng.standard_normal(shape).astype(dtype)
+    a[1] = rng.integers(-2, 3, shape[1:])  # pivots of one size
+    a[2, ..., -1] = 0  # no pivot
+    a[3, ..., 0] = np.nan
+    assert elimination.serves(a)
+    for found, expected in zip(elimination.lu(a), eliminations.lu(a), strict=True):
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
+    transposed = np.swapaxes(np.ascontiguousarray(np.swapaxes(a, -1, -2)), -1, -2)
+    np.testing.assert_array_equal(elimination.lu(transposed)[0], elimination.lu(a)[0])
+
+
+def test_determinants() -> None:
+    a = np.random.default_rng(1).integers(-3, 4, (100, 5, 5)).astype(np.float64)
+    found = matrices.det(a)[0]
+    np.testing.assert_allclose(found, np.rint(found), rtol=0, atol=1e-11)
+    np.testing.assert_allclose(found, np.linalg.det(a), rtol=1e-9, atol=1e-9)
+
+
+def test_what_it_leaves_to_others() -> None:
+    for shape in ((40, 3, 5), (40, 25, 25), (1, 4, 4), (0, 4, 4)):
+        assert not elimination.serves(np.ones(shape))
+    assert not elimination.serves(np.ones((40, 4, 4), complex))
