@@ -1,4 +1,4 @@
-"""x-transformers, vit-pytorch, vector-quantize-pytorch, rotary embeddings, diffusion, Lion, EMA."""
+"""x-transformers, vit-pytorch and other models of its authors, segment-anything, nnAudio."""
 
 import torch
 from task import choose, draw, settle, task
@@ -112,3 +112,47 @@ def parts():
         average.update()
         yield f"loss {step}", loss.item()
     yield "average", average.ema_model(pictures, times)
+
+
+@task("segment-anything's parts, EfficientNet, nnAudio's transforms")
+def seen_and_heard():
+    from efficientnet_pytorch import EfficientNet
+    from nnAudio import features
+    from segment_anything.modeling import (
+        ImageEncoderViT,
+        MaskDecoder,
+        PromptEncoder,
+        Sam,
+        TwoWayTransformer,
+    )
+
+    size, width = 64, 16
+    encoder = ImageEncoderViT(
+        img_size=size, patch_size=8, embed_dim=32, depth=2, num_heads=2, out_chans=width,
+        use_rel_pos=True, window_size=4, global_attn_indexes=(1,),
+    )  # fmt: skip
+    prompts = PromptEncoder(width, (8, 8), (size, size), mask_in_chans=4)
+    decoder = MaskDecoder(
+        num_multimask_outputs=3, transformer_dim=width, iou_head_depth=2, iou_head_hidden_dim=16,
+        transformer=TwoWayTransformer(depth=1, embedding_dim=width, mlp_dim=32, num_heads=2),
+    )  # fmt: skip
+    model = settle(Sam(encoder, prompts, decoder).eval())
+    place = model.prompt_encoder.pe_layer.positional_encoding_gaussian_matrix
+    place.copy_(draw(*place.shape))
+    points, labels = torch.tensor([[[20.0, 30.0], [40.0, 10.0]]]), torch.tensor([[1, 0]])
+    batch = {
+        "image": draw(3, 64, 48).sigmoid() * 255, "original_size": (90, 68),
+        "point_coords": points, "point_labels": labels, "boxes": torch.tensor([[5.0, 5, 40, 50]]),
+    }  # fmt: skip
+    (made,) = model([batch], multimask_output=True)
+    yield "quality", made["iou_predictions"]
+    yield "masks", made["low_res_logits"]
+    yield "shape", list(made["masks"].shape)
+    net = settle(EfficientNet.from_name("efficientnet-b0", num_classes=5, image_size=64).eval())
+    yield "EfficientNet", net(draw(2, 3, 64, 64))
+    sound = draw(1, 2048)
+    yield "STFT", features.STFT(n_fft=256, verbose=False, output_format="Magnitude")(sound)
+    yield "mel", features.MelSpectrogram(sr=8000, n_fft=256, n_mels=16, verbose=False)(sound)
+    yield "MFCC", features.MFCC(sr=8000, n_mfcc=8, n_fft=256, n_mels=16, verbose=False)(sound)
+    made = features.CQT(sr=8000, n_bins=12, fmin=220, verbose=False)(sound)
+    yield "CQT", made

@@ -1,4 +1,4 @@
-"""torchdiffeq, torchsde, Pyro, zuko, nflows, entmax, pytorch-crf: equations and densities."""
+"""torchdiffeq, torchsde, torchcde, Pyro, zuko, nflows, normflows, geomloss, entmax, pytorch-crf."""
 
 import torch
 from task import choose, draw, gradients, settle, task
@@ -165,3 +165,49 @@ def structures():
     (-likelihood).backward()
     yield "gradient", scores.grad
     yield "best", crf.decode(scores, mask=mask)
+
+
+@task("normflows, geomloss, torchcde: a flow, Sinkhorn divergences, controlled equations")
+def more_densities():
+    import geomloss
+    import normflows
+    import torchcde
+
+    x = draw(16, 2)
+    layers = []
+    for _ in range(2):
+        net = normflows.nets.MLP([1, 8, 2], init_zeros=False)
+        layers += [
+            normflows.flows.AffineCouplingBlock(net),
+            normflows.flows.Permute(2, mode="swap"),
+        ]
+    flow = settle(normflows.NormalizingFlow(normflows.distributions.DiagGaussian(2), layers))
+    optimizer = torch.optim.Adam(flow.parameters(), lr=1e-2)
+    yield from steps(flow, lambda: flow.forward_kld(x), optimizer)
+    a, b = draw(12, 3).requires_grad_(), draw(9, 3, seed=1)
+    for name in ("sinkhorn", "gaussian", "energy", "laplacian"):
+        value = geomloss.SamplesLoss(name, blur=0.3, backend="tensorized")(a, b)
+        yield name, [value, torch.autograd.grad(value, a)[0]]
+    path = draw(3, 6, 2)
+    for name in ("hermite_cubic_coefficients_with_backward_differences", "natural_cubic_coeffs"):
+        coefficients = getattr(torchcde, name)(path)
+        yield name, coefficients
+        spline = torchcde.CubicSpline(coefficients)
+        yield f"{name} between", [spline.evaluate(1.5), spline.derivative(2.25)]
+    field = settle(torch.nn.Linear(4, 8))
+
+    class Field(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.field = field
+
+        def forward(self, t, z):
+            return self.field(z).tanh().view(*z.shape[:-1], 4, 2)
+
+    made = torchcde.cdeint(
+        spline, Field(), draw(3, 4), spline.interval, adjoint=False, method="rk4",
+        options={"step_size": 0.5},
+    )  # fmt: skip
+    yield "controlled", made
+    made.square().mean().backward()
+    yield "gradients", gradients(field)
