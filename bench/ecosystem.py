@@ -84,6 +84,98 @@ def vit() -> Step:
     return _training(_language_model("vit"), {"pixel_values": pictures, "labels": labels})
 
 
+def gpt2() -> Step:
+    """32 tokens of a GPT-2 whose cache grows."""
+    import torch
+    import transformers as hf
+
+    sizes = {"vocab_size": 1000, "n_embd": 128, "n_layer": 4, "n_head": 4}
+    model, ids = hf.GPT2LMHeadModel(hf.GPT2Config(**sizes)).eval(), torch.ones(1, 16).long()
+    options = {"max_new_tokens": 32, "min_new_tokens": 32, "do_sample": False, "pad_token_id": 0}
+    return lambda: model.generate(ids, attention_mask=torch.ones_like(ids), **options).tolist()
+
+
+def t5() -> Step:
+    """16 tokens of a T5, for 4 texts."""
+    import torch
+    import transformers as hf
+
+    sizes = {"vocab_size": 1000, "d_model": 128, "d_kv": 32, "d_ff": 256, "num_layers": 3}
+    model = hf.T5ForConditionalGeneration(
+        hf.T5Config(**sizes, num_heads=4, decoder_start_token_id=0)
+    ).eval()
+    ids = torch.arange(3, 67).view(4, 16)
+    options = {"max_new_tokens": 16, "min_new_tokens": 16, "do_sample": False}
+    return lambda: model.generate(ids, attention_mask=torch.ones_like(ids), **options).tolist()
+
+
+def lora() -> Step:
+    """A training step of a Llama's LoRA adapters: 4 texts of 32 tokens."""
+    import peft
+    import torch
+
+    config = peft.LoraConfig(r=8, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+    model = peft.get_peft_model(_language_model("llama").train(), config)
+    ids = torch.arange(128).view(4, 32)
+    return _training(model, {"input_ids": ids, "labels": ids})
+
+
+def unet() -> Step:
+    """A training step of a diffusion UNet: 4 pictures of 16 × 16."""
+    import diffusers
+    import torch
+
+    model = diffusers.UNet2DModel(
+        sample_size=16, block_out_channels=(32, 64), layers_per_block=1,
+        down_block_types=("DownBlock2D", "AttnDownBlock2D"),
+        up_block_types=("AttnUpBlock2D", "UpBlock2D"),
+    )  # fmt: skip
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    pictures, noise = torch.randn(4, 3, 16, 16), torch.randn(4, 3, 16, 16)
+    times = torch.tensor([1, 10, 100, 500])
+
+    def step() -> float:
+        optimizer.zero_grad()
+        made = model(pictures + noise, times).sample
+        loss = torch.nn.functional.mse_loss(made, noise)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return step
+
+
+def process() -> Step:
+    """A step of a Gaussian process's hyperparameters: GPyTorch on 100 points."""
+    import gpytorch
+    import torch
+
+    x = torch.linspace(0, 1, 100)
+    y, likelihood = torch.sin(x * 6), gpytorch.likelihoods.GaussianLikelihood()
+
+    class Model(gpytorch.models.ExactGP):
+        def __init__(self) -> None:
+            super().__init__(x, y, likelihood)
+            self.mean = gpytorch.means.ConstantMean()
+            self.kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())
+
+        def forward(self, x: Any) -> Any:
+            return gpytorch.distributions.MultivariateNormal(self.mean(x), self.kernel(x))
+
+    model = Model().train()
+    objective = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+
+    def step() -> float:
+        optimizer.zero_grad()
+        loss = -objective(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return step
+
+
 def resnet50() -> Step:
     """timm's ResNet-50 on one picture of 224 × 224."""
     import timm
@@ -127,6 +219,11 @@ ROWS: dict[str, Callable[[], Step]] = {
     "Llama, 32 tokens with a static cache": llama,
     "BERT, AdamW step": bert,
     "ViT, AdamW step": vit,
+    "GPT-2, 32 tokens with a growing cache": gpt2,
+    "T5, 16 tokens of 4 texts": t5,
+    "LoRA of a Llama, AdamW step": lora,
+    "diffusers' UNet, AdamW step": unet,
+    "GPyTorch, Adam step on 100 points": process,
     "timm's ResNet-50, inference": resnet50,
     "Lightning, an epoch of 64 steps": lightning,
 }

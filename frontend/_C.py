@@ -59,6 +59,10 @@ class Value:
     """The kind of values in TorchScript's graphs."""
 
 
+class TensorType:
+    """The kind of tensors in TorchScript's graphs."""
+
+
 class ScriptObject:
     """The kind of objects of classes in C++ that TorchScript holds. There are none here."""
 

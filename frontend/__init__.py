@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import gc as _gc
 import importlib as _importlib
+import importlib.util as _util
 import os as _os
+import sys as _sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # first: a checker takes the names below for our own
@@ -229,6 +231,7 @@ _LAZY = {
         ],
         "functions.quantized",
     ),
+    "_softmax_backward_data": "nn.functional.root",
     "_standard_gamma": "functions.variates",
     **dict.fromkeys(
         [
@@ -263,6 +266,7 @@ _LAZY = {
     "GradScaler": "amp",
     "_assert_async": "naming",
     "_shape_as_tensor": "naming",
+    "TensorType": "_C",
     **dict.fromkeys(
         "has_lapack has_mkl has_openmp has_spectral is_vulkan_available is_warn_always_enabled "
         "set_flush_denormal set_warn_always init_num_threads DeviceObjType".split(),
@@ -307,7 +311,7 @@ _LAZY = {
 
 def _later(name: str) -> Any:
     if name in _LAZY:
-        value = getattr(_importlib.import_module(f".{_LAZY[name]}", __name__), name)
+        value = getattr(_importlib.import_module(f".{_LAZY[name]}", __package__), name)
         globals()[name] = value
         return value
     if name in _LATE:
@@ -320,10 +324,22 @@ def _later(name: str) -> Any:
         value = globals()[name] = named(name)
         return value
     if name in _SUBMODULES:
-        return _importlib.import_module(f".{name}", __name__)
+        return _importlib.import_module(f".{name}", __package__)
     if name == "torch":  # some programs write torch.torch
-        return _importlib.import_module(__name__)
-    return _found(__name__, name)
+        return _importlib.import_module(__package__)
+    if __name__ != __package__ and _is_ours(_sys._getframe(1)):
+        full = f"{__package__}.{name}"
+        if full in _sys.modules or _util.find_spec(full):
+            return _importlib.import_module(full)
+    return _found(__package__, name)
+
+
+def _is_ours(frame: Any) -> Any:
+    """Whether a module of ours asks, as `from .. import NAME` does. Where this module's name is
+    torch, the import system would look for a private room below torch, and find none."""
+    if frame.f_code.co_name == "_handle_fromlist":
+        frame = frame.f_back
+    return frame.f_globals.get("__name__", "").startswith(f"{__package__}.")
 
 
 if not TYPE_CHECKING:  # tools/stubs.py tells a checker every name
@@ -339,7 +355,7 @@ def get_device_module(device: DeviceLike | None = None) -> Any:  # noqa: F811  (
         raise RuntimeError(
             f"Device '{kind}' does not have a corresponding module registered as 'torch.{kind}'."
         )
-    return _importlib.import_module(f".{kind}", __name__)
+    return _importlib.import_module(f".{kind}", __package__)
 
 
 _install()

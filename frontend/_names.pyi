@@ -76,6 +76,7 @@ from . import types as types
 from . import utils as utils
 from . import version as version
 from . import xpu as xpu
+from ._C import TensorType as TensorType
 from ._tensor import Tensor as Tensor
 from .amp import GradScaler as GradScaler
 from .amp.autocast_mode import autocast as autocast
@@ -619,6 +620,7 @@ from .nn.functional.pooling import max_pool1d_with_indices as max_pool1d_with_in
 from .nn.functional.pooling import max_pool2d as max_pool2d
 from .nn.functional.pooling import max_pool3d as max_pool3d
 from .nn.functional.resampling import native_channel_shuffle as native_channel_shuffle
+from .nn.functional.root import _softmax_backward_data as _softmax_backward_data
 from .nn.functional.root import affine_grid_generator as affine_grid_generator
 from .nn.functional.root import alpha_dropout_ as alpha_dropout_
 from .nn.functional.root import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits

@@ -13,6 +13,7 @@ from tilewright.ir.location import at_user_line
 
 from .exchange.storages import TypedStorage, UntypedStorage
 from .functions import creation
+from .overriding import ask, has_override
 from .recording import Handle
 
 SymInt, SymFloat, SymBool = (type(name, (), {}) for name in ("SymInt", "SymFloat", "SymBool"))
@@ -21,7 +22,10 @@ SymInt, SymFloat, SymBool = (type(name, (), {}) for name in ("SymInt", "SymFloat
 
 def _assert(condition: Any, message: str) -> None:
     """Raise an AssertionError unless the condition holds. Functions of torch.fx keep it."""
-    assert condition, message
+    if has_override(condition):
+        ask(_assert, [condition], (condition, message), {})
+    else:
+        assert condition, message
 
 
 def _check(cond: Any, message: Callable[[], str] | None = None) -> None:

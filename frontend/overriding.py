@@ -45,6 +45,10 @@ MAKERS = frozenset(
 """Functions that ask modes alone."""
 
 
+SPREADING = frozenset({"einsum"})
+"""Functions that ask with each tensor as an argument, also where a list of them was given."""
+
+
 class _State(threading.local):
     modes: list[Any]
     classes = True  # whether classes are asked
@@ -151,6 +155,8 @@ def ask(func: Function, found: Sequence[Any], args: Sequence[Any], kwargs: dict[
 def _dispatch(func: Function, own: Function, makes: bool) -> Function:
     """The call of `func` with whoever has a say. own: what computes it."""
 
+    spreads = func.__name__ in SPREADING
+
     def dispatch(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         modes, classes = state.modes, state.classes
         if state.skips:
@@ -164,6 +170,8 @@ def _dispatch(func: Function, own: Function, makes: bool) -> Function:
         found = overriding(_arguments(args, kwargs)) if classes and not makes else []
         if not modes and not found:
             return own(*args, **kwargs)
+        if spreads and len(args) == 2 and isinstance(args[1], (list, tuple)):
+            args = (args[0], *args[1])
         return ask(func, found, args, kwargs)
 
     return dispatch

@@ -39,6 +39,22 @@ PATHS: dict[str, dict[str, str]] = {
         "cuda": "get_rng_state get_rng_state_all initial_seed manual_seed manual_seed_all seed "
         "seed_all set_rng_state set_rng_state_all"
     },
+    "distributed.fsdp.api": {
+        "distributed.fsdp": "BackwardPrefetch CPUOffload FullOptimStateDictConfig "
+        "FullStateDictConfig MixedPrecision OptimStateDictConfig "
+        "ShardedOptimStateDictConfig ShardedStateDictConfig ShardingStrategy StateDictConfig "
+        "StateDictType"
+    },
+    "distributed.fsdp.fully_sharded_data_parallel": {
+        "distributed.fsdp": "BackwardPrefetch CPUOffload FullOptimStateDictConfig "
+        "FullStateDictConfig FullyShardedDataParallel MixedPrecision OptimStateDictConfig "
+        "OptimStateKeyType ShardedOptimStateDictConfig ShardedStateDictConfig ShardingStrategy "
+        "StateDictConfig StateDictType"
+    },
+    "distributed.nn.functional": {
+        "distributed.nn": "all_gather all_reduce all_to_all all_to_all_single broadcast gather "
+        "reduce reduce_scatter scatter"
+    },
     "functional": {
         "": "atleast_1d atleast_2d atleast_3d block_diag broadcast_shapes broadcast_tensors "
         "cartesian_prod cdist chain_matmul einsum istft lu meshgrid norm pca_lowrank split stft "
@@ -73,9 +89,10 @@ PATHS: dict[str, dict[str, str]] = {
     "nn.utils.weight_norm": {"nn.utils.hooked_norms": "WeightNorm remove_weight_norm weight_norm"},
     "optim.adamw": {"optim.adam": "AdamW"},
     "quantization": {
-        "ao.quantization": "DeQuantStub MinMaxObserver MovingAverageMinMaxObserver "
-        "PerChannelMinMaxObserver QConfig QuantStub default_dynamic_qconfig "
-        "float16_dynamic_qconfig per_channel_dynamic_qconfig quantize_dynamic"
+        "ao.quantization": "DeQuantStub FakeQuantizeBase MinMaxObserver "
+        "MovingAverageMinMaxObserver ObserverBase PerChannelMinMaxObserver QConfig QuantStub "
+        "default_dynamic_qconfig float16_dynamic_qconfig per_channel_dynamic_qconfig "
+        "quantize_dynamic"
     },
     "nn._reduction": {"nn.functional.reductions": "get_enum legacy_get_enum legacy_get_string"},
     "signal.windows.windows": {

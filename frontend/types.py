@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
+from collections.abc import Callable
 from typing import IO, Any, Protocol, TypeAlias
 
 from tilewright.ir.dtype import DType
@@ -14,6 +15,7 @@ from .devices import device
 Number: TypeAlias = int | float | bool
 DeviceLike: TypeAlias = device | str | int
 FileLike: TypeAlias = str | os.PathLike[str] | IO[bytes]
+MapLocation: TypeAlias = Callable[[Any, str], Any] | DeviceLike | dict[str, str] | None
 Device: TypeAlias = device | str | int | None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib
 import os
 import sys
 import sysconfig
@@ -118,19 +119,22 @@ def torch_means_tilewright() -> Iterator[None]:
     Modules that are imported there stay in sys.modules.
     """
     already = sys.modules.get("torch")
-    if already is not None and not already.__name__.startswith(OURS):
+    if already is not None and already.__package__ != OURS:
         raise RuntimeError("PyTorch itself is already imported in this process")
     finder = TorchFinder()
     before = os.environ.get("PYTHONPATH")
     with tempfile.TemporaryDirectory(prefix="tilewright-", ignore_cleanup_errors=True) as folder:
         write(Path(folder))
         sys.meta_path.insert(0, finder)
+        ours = importlib.import_module(OURS)
+        before_name, ours.__name__ = ours.__name__, "torch"
         sys.path.insert(1, folder)  # behind the script's own folder
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, before]))
         try:
             yield
         finally:
             sys.meta_path.remove(finder)
+            ours.__name__ = before_name
             sys.path.remove(folder)
             if before is None:
                 del os.environ["PYTHONPATH"]

@@ -47,6 +47,7 @@ def install() -> ModuleType:
         sys.meta_path.insert(0, TorchFinder())
     ours = importlib.import_module(OURS)
     sys.modules["torch"] = ours
+    ours.__name__ = "torch"  # packages compare it
     return ours
 
 

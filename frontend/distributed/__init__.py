@@ -140,7 +140,7 @@ _COLLECTIVES = frozenset(
 )
 
 
-_MODULES = frozenset("device_mesh distributed_c10d optim rpc tensor".split())
+_MODULES = frozenset("device_mesh distributed_c10d fsdp nn optim rpc tensor".split())
 
 
 def __getattr__(name: str) -> Any:

@@ -14,6 +14,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 
 from ..devices import device
+from ..overriding import watch
 from ..recording import Handle
 from .node import Node, base_types, map_aggregate
 
@@ -118,6 +119,7 @@ class Proxy:
     def __init__(self, node: Node, tracer: TracerBase | None = None):
         self.tracer = GraphAppendingTracer(node.graph) if tracer is None else tracer
         self.node = node
+        watch()  # a proxy may be made without a trace: functions ask it from now on
 
     def __repr__(self) -> str:
         return f"Proxy({self.node.name})"

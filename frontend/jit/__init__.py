@@ -11,7 +11,7 @@ import builtins
 import functools
 from collections.abc import Callable
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from tilewright.ir.location import at_user_line
 
@@ -75,6 +75,14 @@ __all__ = [
 
 class Error(RuntimeError):
     """An error of a scripted function. None is raised here: the errors are those of Python."""
+
+
+def _get_trace_graph(*args: Any, **options: Any) -> NoReturn:
+    """What counters of operations in packages read. NotImplementedError: there is no such graph."""
+    raise NotImplementedError(
+        "torch.jit._get_trace_graph: tilewright has no graphs of TorchScript; "
+        f"torch.utils.flop_counter.FlopCounterMode counts operations{at_user_line()}"
+    )
 
 
 def script_if_tracing(fn: Callable[..., Any]) -> Callable[..., Any]:

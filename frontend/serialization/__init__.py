@@ -5,6 +5,8 @@ and one raw buffer `data/<number>` for each storage. Files have the same class n
 (`torch._utils._rebuild_tensor_v2`, …), so each side reads the other's files.
 """
 
+from ..types import FileLike as FILE_LIKE
+from ..types import MapLocation as MAP_LOCATION
 from .locations import (
     check_module_version_greater_or_equal,
     location_tag,
@@ -36,6 +38,8 @@ DEFAULT_PROTOCOL = 2
 
 __all__ = [
     "DEFAULT_PROTOCOL",
+    "FILE_LIKE",
+    "MAP_LOCATION",
     "LoadEndianness",
     "SourceChangeWarning",
     "UnpicklingError",

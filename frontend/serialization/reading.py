@@ -26,7 +26,7 @@ from .rebuilding import Loaded, loaded, revealed, storage_id
 from .unpickling import Unpickler
 
 if TYPE_CHECKING:
-    from ..types import DeviceLike, FileLike
+    from ..types import FileLike, MapLocation
 
 MAPPINGS: dict[Literal["c", "r+"], int] = {
     "c": mmap_module.MAP_PRIVATE,
@@ -40,7 +40,7 @@ untold_is_big = False
 
 def load(
     f: FileLike,
-    map_location: Callable[[Any, str], Any] | DeviceLike | dict[str, str] | None = None,
+    map_location: MapLocation = None,
     pickle_module: Any = None,
     *,
     weights_only: bool | None = None,

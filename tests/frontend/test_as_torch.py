@@ -24,7 +24,8 @@ import torch.nn.functional as F
 from torch.utils.data import DataLoader
 import tilewright, tilewright.utils.data
 
-assert torch is tilewright and sys.modules["torch.nn"] is tilewright.nn is nn
+assert torch is tilewright and torch.__name__ == "torch" and torch.__package__ == "tilewright"
+assert sys.modules["torch.nn"] is tilewright.nn is nn
 assert DataLoader is tilewright.utils.data.DataLoader and nn.__spec__.name == "tilewright.nn"
 assert torch.__version__ == version
 assert importlib.util.find_spec("torch.missing") is None

@@ -93,7 +93,7 @@ def test_run_an_unmodified_script(script: Path) -> None:
     assert (status, err) == (0, "")
     first, last = out.splitlines()[0], out.splitlines()[-1]
     assert first == "argv ['train_net.py', '--lr', '1', '--help']"
-    assert last == f"tilewright True {script}"
+    assert last == f"torch True {script}"
 
 
 def test_an_error_looks_like_pythons(tmp_path: Path) -> None:

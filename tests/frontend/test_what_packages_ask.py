@@ -47,6 +47,99 @@ def test_parts_of_sizes_are_sizes(torch) -> None:
         assert size[-2:].numel() == 12 and type(size[0]) is int and size[:0].numel() == 1
 
 
+def test_tensors_in_groups_by_device_and_dtype(torch) -> None:
+    made = []
+    for m in (tw, torch):
+        group = importlib.import_module(
+            f"{m.__name__}.utils._foreach_utils"
+        )._group_tensors_by_device_and_dtype
+        first = [m.ones(1), m.ones(2).double(), m.ones(3)]
+        lists = [first, [None, m.zeros(2), None], []]
+        found = {
+            (str(device), str(dtype)): (
+                [[x if x is None else x.tolist() for x in part] for part in parts],
+                places,
+            )
+            for (device, dtype), (parts, places) in group(lists, with_indices=True).items()
+        }
+        made.append(found)
+        assert all(places == [] for _, places in group([first]).values())
+        for wrong in ([first, first[:1]], [[None, *first]], []):
+            with pytest.raises(RuntimeError, match=r"xpected|supposed to be defined"):
+                group(wrong)
+    assert made[0] == made[1]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_gradient_of_softmax_from_its_result(torch, dtype: str) -> None:
+    x, g = np.random.RandomState(0).standard_normal((2, 3, 4, 5))
+    made = []
+    for m in (tw, torch):
+        kind = m.float64 if dtype == "float64" else m.float32
+        out = m.tensor(x, dtype=kind).softmax(1)
+        found = m._softmax_backward_data(m.tensor(g, dtype=kind), out, 1, kind)
+        assert found.dtype is kind
+        made.append(found.double().numpy())
+    assert np.abs(made[0] - made[1]).max() < 1e-6
+
+
+def test_bases_of_observers_and_of_fake_quantization(torch) -> None:
+    for m in (tw, torch):
+        quantization = importlib.import_module(f"{m.__name__}.ao.quantization")
+        for base in (quantization.ObserverBase, quantization.FakeQuantizeBase):
+            assert issubclass(base, m.nn.Module)
+            with pytest.raises(TypeError, match="abstract"):
+                base(m.quint8) if base is quantization.ObserverBase else base()
+        assert issubclass(quantization.MinMaxObserver, quantization.ObserverBase)
+
+        class Rounds(quantization.FakeQuantizeBase):
+            def forward(self, x):
+                return x.round() if self.fake_quant_enabled else x
+
+            def calculate_qparams(self):
+                return None
+
+        rounds = Rounds.with_args()()
+        assert sorted(rounds.state_dict()) == ["fake_quant_enabled", "observer_enabled"]
+        x = m.tensor([0.6])
+        assert rounds(x).item() == 1
+        rounds.disable_fake_quant(), rounds.disable_observer()
+        assert rounds(x).item() == x.item() and rounds.observer_enabled.tolist() == [0]
+
+
+def test_what_packages_import_of_several_processes(torch) -> None:
+    """Names are there to be compared with; what would need processes says that there are none."""
+    fsdp = importlib.import_module("tilewright.distributed.fsdp.fully_sharded_data_parallel")
+    theirs = importlib.import_module("torch.distributed.fsdp")
+    for name in importlib.import_module("tilewright.distributed.fsdp").__all__:
+        assert hasattr(theirs, name)
+    assert not isinstance(tw.nn.Linear(1, 1), fsdp.FullyShardedDataParallel)
+    for kind in ("ShardingStrategy", "StateDictType", "BackwardPrefetch"):
+        ours = {e.name: e.value for e in getattr(fsdp, kind)}
+        assert ours == {e.name: e.value for e in getattr(theirs, kind)}
+    for kind in ("MixedPrecision", "CPUOffload", "FullStateDictConfig", "MixedPrecisionPolicy"):
+        own = getattr(importlib.import_module("tilewright.distributed.fsdp"), kind)
+        ignored = {"_module_classes_to_ignore": ()}  # classes of each side
+        assert vars(own()) | ignored == vars(getattr(theirs, kind)()) | ignored
+    with pytest.raises(RuntimeError, match="no distributed package"):
+        fsdp.FullyShardedDataParallel(tw.nn.Linear(1, 1))
+    with pytest.raises(ValueError, match="Default process group"):
+        importlib.import_module("tilewright.distributed.nn.functional").all_reduce(tw.ones(1))
+
+
+def test_how_a_loader_asks_its_dataset(torch) -> None:
+    for m in (tw, torch):
+        data = importlib.import_module(f"{m.__name__}.utils.data")
+        kinds = importlib.import_module(f"{m.__name__}.utils.data.dataloader")._DatasetKind
+
+        class Stream(data.IterableDataset):
+            def __iter__(self):
+                return iter(range(2))
+
+        assert data.DataLoader([1, 2])._dataset_kind == kinds.Map == 0
+        assert data.DataLoader(Stream())._dataset_kind == kinds.Iterable == 1
+
+
 @pytest.mark.parametrize("length", [1, 2, 5, 8])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_associative_scan(torch, length: int, reverse: bool) -> None:

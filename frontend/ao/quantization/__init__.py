@@ -26,16 +26,24 @@ from .dynamic import (
     per_channel_dynamic_qconfig,
     quantize_dynamic,
 )
-from .observers import MinMaxObserver, MovingAverageMinMaxObserver, PerChannelMinMaxObserver
+from .observers import (
+    FakeQuantizeBase,
+    MinMaxObserver,
+    MovingAverageMinMaxObserver,
+    ObserverBase,
+    PerChannelMinMaxObserver,
+)
 from .stubs import DeQuantStub, QuantStub
 
 __all__ = [
     "DeQuantStub",
+    "FakeQuantizeBase",
     "Int4WeightOnlyConfig",
     "Int8DynamicActivationInt8WeightConfig",
     "Int8WeightOnlyConfig",
     "MinMaxObserver",
     "MovingAverageMinMaxObserver",
+    "ObserverBase",
     "PerChannelMinMaxObserver",
     "QConfig",
     "QuantStub",

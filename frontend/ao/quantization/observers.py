@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import abc
+import functools
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import dtype as dtypes
@@ -23,7 +25,60 @@ if TYPE_CHECKING:
     from ..._tensor import Tensor
 
 
-class _Observer(nn.Module):
+class _Made:
+    @classmethod
+    def with_args(cls, **options: Any) -> Any:
+        """What makes objects of this class with these options."""
+        return functools.partial(cls, **options)
+
+
+class ObserverBase(_Made, abc.ABC, nn.Module):
+    """A module that sees tensors go by: `forward` takes them, `calculate_qparams` gives the scale
+    and the zero point."""
+
+    def __init__(self, dtype: QuantizedDType, is_dynamic: bool = False):
+        super().__init__()
+        self.dtype, self.is_dynamic = dtype, is_dynamic
+
+    @abc.abstractmethod
+    def forward(self, x: Tensor) -> Tensor: ...
+
+    @abc.abstractmethod
+    def calculate_qparams(self, **options: Any) -> Any: ...
+
+
+class FakeQuantizeBase(_Made, abc.ABC, nn.Module):
+    """A module that rounds tensors as a quantized one would. Buffers say whether it does, and
+    whether it observes: `fake_quant_enabled` and `observer_enabled`, each (1,) of uint8."""
+
+    fake_quant_enabled: Tensor
+    observer_enabled: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("fake_quant_enabled", tensor([1], dtype=dtypes.uint8))
+        self.register_buffer("observer_enabled", tensor([1], dtype=dtypes.uint8))
+
+    @abc.abstractmethod
+    def forward(self, x: Tensor) -> Tensor: ...
+
+    @abc.abstractmethod
+    def calculate_qparams(self, **options: Any) -> Any: ...
+
+    def enable_fake_quant(self, enabled: bool = True) -> None:
+        self.fake_quant_enabled[0] = int(enabled)
+
+    def disable_fake_quant(self) -> None:
+        self.enable_fake_quant(False)
+
+    def enable_observer(self, enabled: bool = True) -> None:
+        self.observer_enabled[0] = int(enabled)
+
+    def disable_observer(self) -> None:
+        self.enable_observer(False)
+
+
+class _Observer(ObserverBase):
     """The least and the largest numbers so far: `min_val` and `max_val`."""
 
     min_val: Tensor
@@ -38,29 +93,22 @@ class _Observer(nn.Module):
         quant_max: int | None = None,
         eps: float = 2.0**-23,
     ):
-        super().__init__()
+        super().__init__(dtype)
         low, high = dtype.range
         if reduce_range:
             low, high = low // 2, (high - 1) // 2
         self.quant_min = low if quant_min is None else quant_min
         self.quant_max = high if quant_max is None else quant_max
-        self.dtype, self.qscheme, self.eps = dtype, qscheme, eps
+        self.qscheme, self.eps = qscheme, eps
         self.register_buffer("min_val", tensor(float("inf")))
         self.register_buffer("max_val", tensor(float("-inf")))
-
-    @classmethod
-    def with_args(cls, **options: Any) -> Any:
-        """What makes observers with these options."""
-        import functools
-
-        return functools.partial(cls, **options)
 
     def _see(self, low: Tensor, high: Tensor) -> None:
         seen = self.min_val.shape == low.shape
         self.min_val = self.min_val.minimum(low) if seen else low
         self.max_val = self.max_val.maximum(high) if seen else high
 
-    def calculate_qparams(self) -> tuple[Tensor, Tensor]:
+    def calculate_qparams(self, **options: Any) -> tuple[Tensor, Tensor]:
         """(scale, zero point, int32) that cover what was seen, and 0."""
         if not (self.min_val <= self.max_val).all():
             raise RuntimeError(

@@ -17,6 +17,8 @@ from .dropout import dropout as zeroed
 from .linear import embedding as rows_of
 
 if TYPE_CHECKING:
+    from tilewright.ir.dtype import DType
+
     from ..._tensor import Tensor
 
 pixel_unshuffle, channel_shuffle = resampling.pixel_unshuffle, resampling.channel_shuffle
@@ -31,6 +33,14 @@ def _named(words: Sequence[str], number: int, name: str) -> str:
             f"{', '.join(words)}, and got {number!r}{at_user_line()}"
         )
     return words[number]
+
+
+def _softmax_backward_data(
+    grad_output: Tensor, output: Tensor, dim: int, input_dtype: DType
+) -> Tensor:
+    """The gradient of softmax along `dim` from its result, in the input's dtype."""
+    weighted = grad_output * output
+    return (weighted - output * weighted.sum(dim, keepdim=True)).to(input_dtype)
 
 
 # ---- losses: reduction 0, the default, is none, 1 the mean, 2 the sum ------------------------

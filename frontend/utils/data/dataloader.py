@@ -2,6 +2,7 @@
 
 from .collate import default_collate, default_convert
 from .loader import DataLoader
+from .loader import _DatasetKind as _DatasetKind
 from .worker import get_worker_info
 
 __all__ = ["DataLoader", "default_collate", "default_convert", "get_worker_info"]

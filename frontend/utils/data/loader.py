@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 T = TypeVar("T", covariant=True)
 
 
+class _DatasetKind:
+    """How a loader asks its dataset: by index, or for an iterator."""
+
+    Map, Iterable = 0, 1
+
+
 class DataLoader(Generic[T]):
     """Iterates over batches of `dataset`.
 
@@ -112,6 +118,7 @@ class DataLoader(Generic[T]):
         self.in_order = in_order
         self._workers: Workers | None = None  # the workers that persist
         iterable = isinstance(dataset, IterableDataset)
+        self._dataset_kind = _DatasetKind.Iterable if iterable else _DatasetKind.Map
         if iterable:
             if shuffle:
                 raise ValueError(

@@ -214,3 +214,38 @@ def sentences():
         model.save(f"{folder}/saved")
         again = SentenceTransformer(f"{folder}/saved", device="cpu")
         yield "same", bool(np.abs(again.encode(texts) - made.cpu().numpy()).max() < 1e-6)
+
+
+@task("TensorBoard: a table of hyperparameters, curves, sounds, images in a grid; SB3's logger")
+def tensorboard_tables():
+    from stable_baselines3.common.logger import HParam, TensorBoardOutputFormat
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from torch.utils.tensorboard import SummaryWriter
+
+    with tempfile.TemporaryDirectory() as folder:
+        with SummaryWriter(folder) as writer:
+            writer.add_hparams({"lr": 0.1, "name": "a", "deep": True}, {"score": 0.5}, run_name="r")
+            writer.add_pr_curve("curve", choose(2, 50), draw(50).sigmoid(), num_thresholds=11)
+            writer.add_audio("sound", draw(1, 300).tanh(), sample_rate=8000)
+            writer.add_images("images", draw(10, 1, 4, 4).sigmoid())
+            writer.add_histogram("joined", draw(200), max_bins=20)
+            writer.add_scalar("new", 2.5, 3, new_style=True)
+        read = EventAccumulator(folder, {"tensors": 0, "images": 0, "audio": 0}).Reload()
+        curve = read.Tensors("curve")[0].tensor_proto.float_val
+        yield "curve", np.asarray(curve, np.float32)
+        sound = read.Audio("sound")[0]
+        yield "sound", [sound.sample_rate, len(sound.encoded_audio_string), sound.content_type]
+        image = read.Images("images")[0]
+        yield "images", [image.width, image.height]
+        joined = read.Histograms("joined")[0].histogram_value
+        yield "joined", [list(joined.bucket), np.asarray(joined.bucket_limit)]
+        yield "new", read.Tensors("new")[0].tensor_proto.float_val[0]
+        yield "score", EventAccumulator(f"{folder}/r").Reload().Scalars("score")[0].value
+    with tempfile.TemporaryDirectory() as folder:
+        logger = TensorBoardOutputFormat(folder)
+        logger.write(
+            {"a": 1.5, "table": HParam({"lr": 0.1}, {"a": 0.0})}, {"a": (), "table": ()}, 7
+        )
+        logger.close()
+        scalar = EventAccumulator(folder).Reload().Scalars("a")[0]
+        yield "logger", [scalar.step, scalar.value]

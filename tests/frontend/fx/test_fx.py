@@ -211,3 +211,37 @@ def test_what_a_graph_cannot_hold(program: Any, error: type[Exception]) -> None:
         tw.fx.symbolic_trace(program)
     assert tw.relu(tw.tensor(-1.0)).item() == 0  # functions are themselves again
     assert not hasattr(tw.relu, "__wrapped__")
+
+
+BY_HAND = """
+import sys, torch
+from torch import fx
+
+graph = fx.Graph()
+tracer = fx.proxy.GraphAppendingTracer(graph)
+a, b = (fx.Proxy(graph.placeholder(name), tracer) for name in "ab")
+torch._assert(a.shape[-1] == 3, "three columns")
+size = torch.broadcast_tensors(a[..., :1], b[..., :1])[0].shape[:-1]
+c = torch.einsum("ij,jk->ik", [a, torch.cat([b, b], 0).reshape(3, -1)])
+graph.output(torch.nn.functional.relu(c).node)
+for node in graph.nodes:
+    print(node.op, str(getattr(node.target, "__name__", node.target)), len(node.args))
+module = fx.GraphModule(torch.nn.Module(), graph)
+x = torch.arange(6.0).reshape(2, 3) - 3
+print(module(x, x).tolist())
+try:
+    module(x[:, :2], x)
+except AssertionError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+def test_proxies_of_no_trace_record_what_functions_are_called_with(torch, run_python) -> None:
+    """In a fresh interpreter: a trace, or a subclass of Tensor, makes functions ask anyway."""
+    ours = run_python(
+        BY_HAND.replace("import sys, torch", "import tilewright as torch").replace(
+            "from torch import fx", "from tilewright import fx"
+        )
+    )
+    assert ours == run_python(BY_HAND)
