@@ -61,6 +61,9 @@ class FunctionCtx:
                 )
         return tuple([self._connected(i, t) for i, t in enumerate(self.saved)])
 
+    def save_for_forward(self, *tensors: Tensor | None) -> None:
+        """Keep nothing: a forward derivative reads what `backward` does."""
+
     def _connected(self, i: int, t: Any) -> Any:
         """The i-th saved tensor, so that it can be differentiated again: an output is the one that
         the caller of `apply` got, and an unpacked input has the history of the input."""
@@ -106,6 +109,13 @@ class Function:
     @staticmethod
     def setup_context(ctx: FunctionCtx, inputs: tuple[Any, ...], output: Any) -> None:
         raise NotImplementedError("setup_context is not implemented")
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        raise RuntimeError(
+            "Legacy autograd function with non-static forward method is deprecated. Please use "
+            "new-style autograd function with static forward method: call its `apply`"
+            + at_user_line()
+        )
 
     @staticmethod
     def backward(*args: Any, **options: Any) -> Any:
@@ -256,31 +266,27 @@ def once_differentiable(backward: F) -> F:
         with recording.grad_mode(False):
             result = backward(ctx, *grads)
         sources = [g for g in grads if isinstance(g, Handle) and g.requires_grad]
-        sources += [t for t in ctx.saved if isinstance(t, Handle) and t.requires_grad]
         if not recorded or not sources:
             return result
         given = result if isinstance(result, tuple) else (result,)
-        nodes = [resolve(t) for t in sources]
-        out = tuple(wrap(_once(resolve(g), *nodes)) if isinstance(g, Handle) else g for g in given)
+        out = tuple(_Once.apply(g, *sources) if isinstance(g, Handle) else g for g in given)
         return out if isinstance(result, tuple) else out[0]
 
     return once  # type: ignore[return-value]
 
 
-def _once_vjp(g: Node, out: Node, *operands: Node) -> Any:
-    raise RuntimeError(
-        "trying to differentiate twice a function that was marked with @once_differentiable"
-    )
+class _Once(Function):
+    """The first input, whose derivative is an error."""
 
+    @staticmethod
+    def forward(ctx: FunctionCtx, value: Any, *sources: Any) -> Any:
+        return value.view_as(value)
 
-_once = Op(
-    "once",
-    Kind.MARKER,
-    infer=lambda value, *sources: (value.shape, value.dtype),
-    vjp=_once_vjp,
-)
-"""The first operand, whose derivative is an error."""
-ops.MARKERS[_once] = 0
+    @staticmethod
+    def backward(ctx: FunctionCtx, *grads: Any) -> Any:
+        raise RuntimeError(
+            "trying to differentiate twice a function that was marked with @once_differentiable"
+        )
 
 
 function_call = Op(
