@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
@@ -94,11 +94,34 @@ class FunctionCtx:
         self.materialize = value
 
 
+class VmapInfo(NamedTuple):
+    """What `Function.vmap` is told: how many examples there are, and the randomness of the vmap."""
+
+    batch_size: int
+    randomness: str
+
+
+mapping: list[Callable[[Any, Sequence[Any]], tuple[bool, Any]]] = []
+"""The calls of vmap that are under way, each as a function of a Function and its arguments for one
+example. It calls the Function's `vmap` on all examples. Returns (whether the result is
+differentiated inside of that call of vmap, the result for one example), with NotImplemented in
+place of a result if the arguments don't depend on the example."""
+
+
 class Function:
     """Subclass it with static methods forward(ctx, *args) and backward(ctx, *grads), call `apply`.
 
-    Alternatively forward(*args) with setup_context(ctx, inputs, output).
+    Alternatively forward(*args) with setup_context(ctx, inputs, output). Then a static method
+    vmap(info, in_dims, *args), if there is one, computes `forward` for all examples of a
+    `torch.vmap`; it returns (outputs, the dimensions of the examples in them). Without it vmap
+    goes through what `forward` computes, whatever `generate_vmap_rule` says.
     """
+
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info: VmapInfo, in_dims: tuple[int | None, ...], *args: Any) -> Any:
+        raise NotImplementedError("the vmap of this autograd.Function is not implemented")
 
     @staticmethod
     def forward(*args: Any, **options: Any) -> Any:
@@ -130,9 +153,15 @@ class Function:
         """Run `forward` without recording it, with `backward` as its derivative."""
         ctx = FunctionCtx()
         ctx.needs_input_grad = tuple(isinstance(a, Handle) and a.requires_grad for a in args)
+        if mapping and cls.vmap is not Function.vmap:
+            inside, output = mapping[-1](cls, args)
+            if output is not NotImplemented and not inside:
+                return output
+        else:
+            output = NotImplemented
         with recording.grad_mode(False):
             if cls.setup_context is not Function.setup_context:
-                output = cls.forward(*args)
+                output = cls.forward(*args) if output is NotImplemented else output
                 cls.setup_context(ctx, args, output)
             else:
                 output = cls.forward(ctx, *args)
