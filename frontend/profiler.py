@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from . import paths
 from .autograd import profiler as _blocks
 from .autograd.profiler import record_function
 
@@ -79,6 +80,11 @@ def schedule(
     return action
 
 
+def _default_schedule_fn(_: int) -> ProfilerAction:
+    """Record each step."""
+    return ProfilerAction.RECORD
+
+
 def tensorboard_trace_handler(
     dir_name: str, worker_name: str | None = None, use_gzip: bool = False
 ) -> Callable[[profile], None]:
@@ -140,3 +146,7 @@ class profile(_blocks.profile):
         super().__exit__(*exc)
         if self.schedule is None and self.on_trace_ready is not None:
             self.on_trace_ready(self)
+
+
+def __getattr__(name: str) -> object:
+    return paths.found(__name__, name)
