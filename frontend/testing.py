@@ -256,8 +256,8 @@ def assert_allclose(
     """The older `assert_close`: dtypes and devices may differ, and it takes a float's tolerances of
     both sides: 1e-5 and 1e-8 for float64, 1e-4 and 1e-5 for float32, 1e-3 and 1e-3 for float16."""
     warnings.warn(
-        "`torch.testing.assert_allclose()` is deprecated since 1.12 and will be removed in a future "
-        "release. Please use `torch.testing.assert_close()` instead.",
+        "`torch.testing.assert_allclose()` is deprecated since 1.12 and will be removed in a "
+        "future release. Please use `torch.testing.assert_close()` instead.",
         FutureWarning,
         stacklevel=2,
     )

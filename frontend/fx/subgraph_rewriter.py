@@ -87,9 +87,7 @@ def _replaced(
         new = _graph_of(callback(match, graph, shape)) if fixed is None else fixed
         before = set(graph.nodes)
         inputs = [n for n in new.nodes if n.op == "placeholder"]
-        given = [
-            replaced.get(v, v) if isinstance(v, Node) else v for v in match.placeholder_nodes
-        ]
+        given = [replaced.get(v, v) if isinstance(v, Node) else v for v in match.placeholder_nodes]
         values: dict[Node, Any] = dict(zip(inputs, given))
         users = {u for n in match.returning_nodes for u in n.users}
         users -= {match.nodes_map[n] for n in inside}

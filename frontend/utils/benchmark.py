@@ -119,8 +119,7 @@ class Measurement:
             low, high = np.percentile(self.times, (25, 75))
             lines.append(f"  Median: {self.median / scale:.2f} {sign}")
             lines.append(
-                f"  IQR:    {self.iqr / scale:.2f} {sign} "
-                f"({low / scale:.2f} to {high / scale:.2f})"
+                f"  IQR:    {self.iqr / scale:.2f} {sign} ({low / scale:.2f} to {high / scale:.2f})"
             )
         else:
             lines.append(f"  {self.median / scale:.2f} {sign}")
@@ -266,11 +265,11 @@ class Compare:
             own = [m for m in results if m.task_spec.num_threads == count]
             rows.append([f"{count} threads:"])
             for name in dict.fromkeys(_row(m) for m in own):
-                cells = [
+                found = [
                     [m for m in own if _row(m) == name and (m.task_spec.description or "") == c]
                     for c in columns
                 ]
-                rows.append([f"      {name}", *(self._cell(c, scale) for c in cells)])
+                rows.append([f"      {name}", *(self._cell(ms, scale) for ms in found)])
         widths = [max(len(r[0]) for r in rows)]
         widths += [
             max(len(c), *(len(r[i + 1]) for r in rows if len(r) > 1)) for i, c in enumerate(columns)

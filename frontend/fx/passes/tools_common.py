@@ -32,7 +32,7 @@ def get_node_target(submodules: Mapping[str, Module], node: Node) -> str:
     if node.op == "call_module":
         module: Any = submodules[str(node.target)]
         return path_of(getattr(module, "_base_class_origin", type(module)))
-    return qualified_name(node.target) if node.op == "call_function" else str(node.target)
+    return str(node.target) if isinstance(node.target, str) else qualified_name(node.target)
 
 
 def is_node_output_tensor(node: Node) -> bool:

@@ -87,7 +87,7 @@ class CapabilityBasedPartitioner:
     def _is_worth_it(self, group: set[Node]) -> bool:
         if self.allows_single_node_partition:
             return True
-        names = [qualified_name(n.target) for n in group if n.op == "call_function"]
+        names = [qualified_name(n.target) for n in group if not isinstance(n.target, str)]
         if any(name in self.allowed_single_node_partition_ops for name in names):
             return True
         calls = sum(name not in self.non_compute_ops for name in names)

@@ -103,7 +103,7 @@ class PassManager:
 
     def add_checks(self, check: Callable[[Module], Any]) -> None:
         """Call `check` of a module after passes."""
-        self.check = check  # type: ignore[method-assign]
+        self.check = check  # type: ignore[method-assign, assignment]
 
     def check(self, module: Module) -> None:
         """Nothing by default."""
