@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from .devices import current_cuda
@@ -36,12 +37,6 @@ def _rebuild_tensor_v2(
     return t.requires_grad_() if requires_grad else t
 
 
-def _rebuild_parameter(data: Tensor, requires_grad: bool, backward_hooks: Any) -> Any:
-    from .nn import Parameter
-
-    return Parameter(data, requires_grad)
-
-
 def _element_size(dtype: Any) -> int:
     return int(dtype.itemsize)
 
@@ -64,3 +59,10 @@ def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = Fal
             "Expected a torch.device with a specified index or an integer, but got: " + str(kind)
         )
     return current_cuda() if kind.index is None else kind.index
+
+
+def __getattr__(name: str) -> Any:
+    if name == "_rebuild_parameter":
+        home = importlib.import_module(f"{__package__}.nn.parameter")
+        return home._rebuild_parameter
+    raise AttributeError(f"torch._utils has no {name!r}")

@@ -20,7 +20,7 @@ PATHS: dict[str, dict[str, str]] = {
     "_inductor.config": {
         "_dynamo.inductor": "conv_1x1_as_mm coordinate_descent_check_all_directions "
         "coordinate_descent_tuning compile_threads cpp debug epilogue_fusion "
-        "force_fuse_int_mm_with_mul freezing fx_graph_cache fx_graph_remote_cache max_autotune "
+        "force_fuse_int_mm_with_mul freezing fx_graph_cache max_autotune "
         "max_autotune_gemm max_autotune_gemm_backends max_autotune_pointwise patch shape_padding "
         "triton use_mixed_mm"
     },

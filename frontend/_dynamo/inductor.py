@@ -17,7 +17,6 @@ max_autotune = max_autotune_gemm = max_autotune_pointwise = False
 max_autotune_gemm_backends = "ATEN,TRITON,CPP"
 coordinate_descent_tuning = coordinate_descent_check_all_directions = False
 epilogue_fusion = shape_padding = fx_graph_cache = True
-fx_graph_remote_cache = None
 freezing = force_fuse_int_mm_with_mul = use_mixed_mm = False
 conv_1x1_as_mm = False
 compile_threads = 1
@@ -35,7 +34,7 @@ def patch(changes: Any = None, **more: Any) -> Iterator[None]:
     for name in wanted:
         group, _, last = name.rpartition(".")
         places[name] = (getattr(config, group) if group else config), last
-    before = {name: getattr(*place) for name, place in places.items()}
+    before = {name: getattr(owner, last) for name, (owner, last) in places.items()}
     try:
         for name, (owner, last) in places.items():
             setattr(owner, last, wanted[name])

@@ -240,7 +240,8 @@ class SequentialLR(LRScheduler):
         i = sum(m <= self.last_epoch for m in self._milestones)
         scheduler = self._schedulers[i]
         if i and self._milestones[i - 1] == self.last_epoch:
-            scheduler.step(0)
+            own = type(scheduler).step is not LRScheduler.step
+            scheduler.step(0) if own else scheduler._go_on(0)  # without the warning of an epoch
         else:
             scheduler.step()
         self._last_lr = scheduler.get_last_lr()

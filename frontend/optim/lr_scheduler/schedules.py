@@ -74,6 +74,11 @@ class LRScheduler:
                 "https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate",
                 stacklevel=2,
             )
+        if epoch is not None:
+            _warn_of_epoch()
+        self._go_on(epoch)
+
+    def _go_on(self, epoch: int | None = None) -> None:
         self._step_count += 1
         self._get_lr_called_within_step = True  # subclasses warn if their get_lr is called alone
         try:
@@ -81,7 +86,6 @@ class LRScheduler:
                 self.last_epoch += 1
                 rates = self.get_lr()
             else:
-                _warn_of_epoch()
                 self.last_epoch = epoch
                 closed = getattr(self, "_get_closed_form_lr", None)
                 rates = self.get_lr() if closed is None else closed()
