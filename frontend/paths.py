@@ -95,6 +95,10 @@ PATHS: dict[str, dict[str, str]] = {
         "signal.windows": "bartlett blackman cosine exponential gaussian general_cosine "
         "general_hamming hamming hann kaiser nuttall"
     },
+    "utils.benchmark.utils": {},
+    "utils.benchmark.utils.common": {"utils.benchmark": "Measurement TaskSpec"},
+    "utils.benchmark.utils.compare": {"utils.benchmark": "Compare"},
+    "utils.benchmark.utils.timer": {"utils.benchmark": "Timer timer"},
     "utils.data._utils": {},
     "utils.data._utils.collate": {
         "utils.data.collate": "collate collate_tensor_fn default_collate default_collate_fn_map "

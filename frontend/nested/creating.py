@@ -140,9 +140,7 @@ def narrow(tensor: Any, dim: int, start: Any, length: Any, layout: Any = None) -
     tensor: dense. start, length: numbers, or int64 tensors with one for each.
     """
     if layout is not layouts.jagged:
-        raise RuntimeError(
-            f"narrow: expected layout=torch.jagged, got {layout}{at_user_line()}"
-        )
+        raise RuntimeError(f"narrow: expected layout=torch.jagged, got {layout}{at_user_line()}")
     if dim != 1:
         raise RuntimeError(f"jagged layout only supports dim=1{at_user_line()}")
     count, size = tensor.shape[0], tensor.shape[1]

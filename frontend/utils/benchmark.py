@@ -17,7 +17,7 @@ import numpy as np
 
 from tilewright.ir.location import at_user_line
 
-from .. import recording
+from .. import paths, recording
 from ..settings.threads import get_num_threads, set_num_threads
 
 __all__ = ["Compare", "Measurement", "TaskSpec", "Timer", "timer"]
@@ -52,6 +52,10 @@ class TaskSpec:
     description: str | None = None
     env: str | None = None
     num_threads: int = 1
+
+    def setup_str(self) -> str:
+        """The setup, unless it does nothing."""
+        return "" if self.setup == "pass" or not self.setup else f"setup: {self.setup.strip()}"
 
     @property
     def title(self) -> str:
@@ -92,6 +96,15 @@ class Measurement:
     @property
     def title(self) -> str:
         return self.task_spec.title
+
+    @property
+    def env(self) -> str:
+        return self.task_spec.env or ""
+
+    @property
+    def as_row_name(self) -> str:
+        """The name of its row in a table."""
+        return self.task_spec.sub_label or self.task_spec.stmt.split("\n")[0]
 
     @property
     def has_warnings(self) -> bool:
@@ -298,6 +311,8 @@ class Compare:
 
 
 def _row(m: Measurement) -> str:
-    spec = m.task_spec
-    name = spec.sub_label or spec.stmt.split("\n")[0]
-    return f"{name} ({spec.env})" if spec.env else name
+    return f"{m.as_row_name} ({m.env})" if m.env else m.as_row_name
+
+
+def __getattr__(name: str) -> object:
+    return paths.found(__name__, name)
