@@ -3,11 +3,12 @@
     t = benchmark.Timer("f(x)", globals={"f": f, "x": x}).blocked_autorange()
     print(t)
 
-A statement that computes is run to its end: pending work is finished before and after each timing.
+Each execution of a statement is computed to its end, the value that nobody keeps too.
 """
 
 from __future__ import annotations
 
+import textwrap
 import timeit as _timeit
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -139,7 +140,7 @@ class Measurement:
         threads = f"{spec.num_threads} thread{'s' if spec.num_threads > 1 else ''}"
         plural = "s" if count > 1 else ""
         runs = f"{self.number_per_run} run{'s' if self.number_per_run > 1 else ''}"
-        per = " per measurement" if count > 1 else ""
+        per = " per measurement" if count > 1 else " "
         lines.append(f"  {count} measurement{plural}, {runs}{per}, {threads}")
         return f"<{type(self).__module__}.Measurement object at {id(self):#x}>\n" + "\n".join(lines)
 
@@ -173,7 +174,8 @@ class Timer:
             stmt, setup, global_setup, label, sub_label, description, env, num_threads
         )
         names = {"torch": __import__(__name__.partition(".")[0]), **(globals or {})}
-        self._timer = _timeit.Timer(_dedented(stmt), _dedented(setup), timer, names)
+        names[_DONE] = _done
+        self._timer = _timeit.Timer(_complete(_dedented(stmt)), _dedented(setup), timer, names)
 
     def _seconds(self, number: int) -> float:
         before = get_num_threads()
@@ -229,9 +231,24 @@ class Timer:
         return found
 
 
-def _dedented(code: str) -> str:
-    import textwrap
+_DONE = "__computed__"
 
+
+def _done(value: Any = None) -> None:
+    """Have the statement's value computed, which its caller drops, and all that it has assigned."""
+    recording.flush()
+
+
+def _complete(stmt: str) -> str:
+    """The statement, and the computation of what it has recorded."""
+    try:
+        compile(stmt, "<stmt>", "eval")
+    except SyntaxError:
+        return f"{stmt}\n{_DONE}()"
+    return f"{_DONE}(({stmt}))"
+
+
+def _dedented(code: str) -> str:
     return textwrap.dedent(code).strip() or "pass"
 
 
@@ -283,7 +300,7 @@ class Compare:
                     for c in columns
                 ]
                 rows.append([f"      {name}", *(self._cell(ms, scale) for ms in found)])
-        widths = [max(len(r[0]) for r in rows)]
+        widths = [max(len(r[0]) for r in rows if len(r) > 1)]
         widths += [
             max(len(c), *(len(r[i + 1]) for r in rows if len(r) > 1)) for i, c in enumerate(columns)
         ]

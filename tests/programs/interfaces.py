@@ -358,6 +358,9 @@ def small_objects(torch, draw):
             torch.tensor([True, False]), "mask", None, "", torch.float32, check_other=False
         ),
         raised(functional._mha_shape_check, *[torch.ones(3)] * 3, None, None, 1),
+        raised(functional.cross_entropy, torch.ones(2, 3), torch.tensor([1])),
+        raised(functional.nll_loss, torch.ones(3), torch.tensor([1, 2])),
+        raised(functional.local_response_norm, torch.ones(2), 2),
     ]
     while True:
         x = draw(3)
