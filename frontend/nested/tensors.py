@@ -147,7 +147,7 @@ def of_lengths(lengths: Sequence[int] | np.ndarray, like: Any) -> Sequences:
 _by_lengths: weakref.WeakValueDictionary[Any, Sequences] = weakref.WeakValueDictionary()
 
 
-def strided_rows(lengths: Sequence[int], like: Any) -> Sequences:
+def strided_rows(lengths: Sequence[int] | np.ndarray, like: Any) -> Sequences:
     """Sequences of tensors of layout strided: the same ones for the same lengths on one device, so
     that such tensors can be combined."""
     key = tuple(int(n) for n in lengths), str(like.device)
