@@ -127,9 +127,10 @@ class profile(_blocks.profile):
 
     def step(self) -> None:
         """Tell that a step is over."""
-        if self.current_action is ProfilerAction.RECORD_AND_SAVE:
-            self._end_cycle()
+        ends = self.current_action is ProfilerAction.RECORD_AND_SAVE
         self.step_num += 1
+        if ends:
+            self._end_cycle()
 
     def _end_cycle(self) -> None:
         if self.on_trace_ready is not None:
