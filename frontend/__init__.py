@@ -110,6 +110,8 @@ chalf, cfloat, cdouble = complex32, complex64, complex128
 
 _LAZY = {
     "compile": "compiler",
+    "cond": "_higher_order_ops",
+    "while_loop": "_higher_order_ops",
     "Future": "futures",
     "ScriptModule": "jit",
     "ScriptFunction": "jit",

@@ -77,6 +77,8 @@ from . import utils as utils
 from . import version as version
 from . import xpu as xpu
 from ._C import TensorType as TensorType
+from ._higher_order_ops import cond as cond
+from ._higher_order_ops import while_loop as while_loop
 from ._tensor import Tensor as Tensor
 from .amp import GradScaler as GradScaler
 from .amp.autocast_mode import autocast as autocast

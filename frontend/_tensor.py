@@ -186,10 +186,15 @@ class Tensor(Methods, metaclass=_TensorMeta):
             _check_grad(self, value)
         self._grad = value
 
+    def _del_grad(self) -> None:
+        self._grad = None
+
     if TYPE_CHECKING:
         grad: Tensor | None
     else:
-        grad = property(attrgetter("_grad"), _set_grad, doc="The gradient of a leaf, or None.")
+        grad = property(
+            attrgetter("_grad"), _set_grad, _del_grad, doc="The gradient of a leaf, or None."
+        )
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Begin (or stop) to collect gradients in `.grad`."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from .exchange.printing import OPTIONS, text, values_text, with_suffixes
+from .exchange.printing import OPTIONS, set_printoptions, text, values_text, with_suffixes
 
 PRINT_OPTS = OPTIONS
 
@@ -27,3 +29,15 @@ def _str(self: Any, *, tensor_contents: str | None = None) -> str:
 
 
 _str_intern = _str
+
+
+@contextmanager
+def printoptions(**options: Any) -> Iterator[None]:
+    """The block in which tensors are printed with these options of set_printoptions."""
+    before = dict(vars(OPTIONS))
+    set_printoptions(**options)
+    try:
+        yield
+    finally:
+        vars(OPTIONS).clear()
+        vars(OPTIONS).update(before)

@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from .devices import current_cuda
 from .devices import device as Device
 
+if TYPE_CHECKING:
+    from ._tensor import Tensor
+
 __all__ = ["_element_size", "_get_device_index"]
+
+
+def _rebuild_tensor(storage: Any, storage_offset: int, size: Any, stride: Any) -> Tensor:
+    """A tensor over a storage (a TypedStorage, or an UntypedStorage of the default dtype)."""
+    from .functions import creation
+
+    dtype = getattr(storage, "dtype", None)
+    t: Any = creation.empty(0, dtype=dtype, device=storage.device)
+    return t.set_(storage, storage_offset, size, stride)  # type: ignore[no-any-return]
+
+
+def _rebuild_tensor_v2(
+    storage: Any,
+    storage_offset: int,
+    size: Any,
+    stride: Any,
+    requires_grad: bool,
+    backward_hooks: Any,
+    metadata: Any = None,
+) -> Tensor:
+    """A tensor over a storage. The hooks, which aren't saved, must be none."""
+    t = _rebuild_tensor(storage, storage_offset, size, stride)
+    return t.requires_grad_() if requires_grad else t
 
 
 def _element_size(dtype: Any) -> int:
@@ -32,3 +59,10 @@ def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = Fal
             "Expected a torch.device with a specified index or an integer, but got: " + str(kind)
         )
     return current_cuda() if kind.index is None else kind.index
+
+
+def __getattr__(name: str) -> Any:
+    if name == "_rebuild_parameter":
+        home = importlib.import_module(f"{__package__}.nn.parameter")
+        return home._rebuild_parameter
+    raise AttributeError(f"torch._utils has no {name!r}")

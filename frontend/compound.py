@@ -24,6 +24,7 @@ from .autograd.grad_fn import GradFn
 from .autograd.hooks import RemovableHandle
 from .functions import conversions, creation, shapes
 from .functions.call import DECLARED
+from .overriding import disabled
 from .recording import views
 from .recording.compounds import COMPOUND, is_compound, rule
 
@@ -40,6 +41,8 @@ class Compound(Tensor):
     """
 
     __slots__ = ("_elements", "_is_own_leaf", "_sizes")
+    # To PyTorch these are plain tensors, of another layout.
+    __torch_function__ = disabled  # type: ignore[assignment]
 
     _node = COMPOUND
     _elements: Any

@@ -112,8 +112,8 @@ _stack: list[str] = [os.environ.get("TW_DEVICE", "cpu")]
 
 
 def set_default_device(name: device | str | int | None) -> None:
-    """Set the device of tensors that are made without naming one."""
-    _stack[0] = resolve(name)
+    """Set the device of tensors that are made without naming one; None is the CPU."""
+    _stack[0] = "cpu" if name is None else resolve(name)
 
 
 def get_default_device() -> device:

@@ -152,8 +152,46 @@ def ask(func: Function, found: Sequence[Any], args: Sequence[Any], kwargs: dict[
     )
 
 
-def _dispatch(func: Function, own: Function, makes: bool) -> Function:
-    """The call of `func` with whoever has a say. own: what computes it."""
+AS_GIVEN = frozenset(
+    "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d avg_pool1d avg_pool2d avg_pool3d "
+    "bilinear celu_ channel_shuffle conv1d conv2d conv3d conv_tbc conv_transpose1d "
+    "conv_transpose2d conv_transpose3d cosine_similarity elu_ gelu hardshrink hardtanh_ "
+    "leaky_relu_ linear log_softmax logsigmoid native_channel_shuffle one_hot pairwise_distance "
+    "pdist pixel_shuffle pixel_unshuffle prelu relu_ rrelu_ scaled_dot_product_attention selu_ "
+    "sigmoid softmax softplus softshrink softsign tanh tanhshrink threshold_".split()
+)
+"""Functions of torch.nn.functional that PyTorch has from its compiled part, or from there too, and
+those that have options with us alone."""
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def _in_full(signature: inspect.Signature) -> Callable[[Sequence[Any], dict[str, Any]], Call]:
+    """The form in which PyTorch's functions in Python ask: all arguments with a default are
+    keywords, those that weren't given too."""
+    own = signature.parameters.values()
+    first = [p.name for p in own if p.default is p.empty]
+    others = {p.name: p.default for p in own if p.default is not p.empty}
+
+    def form(args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
+        try:
+            given = signature.bind(*args, **kwargs).arguments
+        except TypeError:  # the function itself refuses them
+            return tuple(args), kwargs
+        return tuple(given[name] for name in first), others | {
+            name: value for name, value in given.items() if name in others
+        }
+
+    return form
+
+
+def _as_given(args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
+    return tuple(args), kwargs
+
+
+def _dispatch(func: Function, own: Function, makes: bool, form: Any = _as_given) -> Function:
+    """The call of `func` with whoever has a say. own: what computes it. form: the form of the
+    arguments in the question."""
 
     spreads = func.__name__ in SPREADING
 
@@ -172,7 +210,7 @@ def _dispatch(func: Function, own: Function, makes: bool) -> Function:
             return own(*args, **kwargs)
         if spreads and len(args) == 2 and isinstance(args[1], (list, tuple)):
             args = (args[0], *args[1])
-        return ask(func, found, args, kwargs)
+        return ask(func, found, *form(args, kwargs))
 
     return dispatch
 
@@ -181,8 +219,11 @@ def _asking(*args: Any, _dispatch: Any, **kwargs: Any) -> Any:
     return _dispatch(args, kwargs)
 
 
-def _watch_function(function: FunctionType, func: Function, makes: bool = False) -> None:
-    """Make a function ask first. func: the one that is named in the question."""
+def _watch_function(
+    function: FunctionType, func: Function, makes: bool = False, whole: bool = False
+) -> None:
+    """Make a function ask first. func: the one that is named in the question. whole: whether the
+    question has all arguments."""
     signature = inspect.signature(function)
     own = FunctionType(
         function.__code__,
@@ -197,7 +238,8 @@ def _watch_function(function: FunctionType, func: Function, makes: bool = False)
         co_name=function.__name__, co_freevars=function.__code__.co_freevars
     )
     function.__code__, function.__defaults__ = code, None
-    function.__kwdefaults__ = {"_dispatch": _dispatch(func, own, makes)}
+    form = _in_full(signature) if whole else _as_given
+    function.__kwdefaults__ = {"_dispatch": _dispatch(func, own, makes, form)}
     _plain[function] = own
     function.__signature__ = signature  # type: ignore[attr-defined]
 
@@ -224,8 +266,11 @@ def watch() -> None:
     parameter = importlib.import_module(f"{_TOP}.nn").Parameter
     _PLAIN.update({tensor, parameter, top.dtype, top.device, top.Size})
     functions: dict[FunctionType, list[str]] = {}  # with the names that they have
+    homes: dict[FunctionType, set[str]] = {}
     for full, each in public_functions():
-        functions.setdefault(each, []).append(full.rpartition(".")[2])
+        home, _, name = full.rpartition(".")
+        functions.setdefault(each, []).append(name)
+        homes.setdefault(each, set()).add(home)
     for name, each in list(vars(tensor).items()):
         if isinstance(each, FunctionType) and _is_public(name) and name not in SILENT:
             functions.setdefault(each, []).append(name)
@@ -233,7 +278,8 @@ def watch() -> None:
     for each, names in functions.items():
         if each.__name__ not in names:
             each.__name__ = names[0]
-        _watch_function(each, operators.get(id(each), each), each.__name__ in MAKERS)
+        whole = "torch.nn.functional" in homes.get(each, ()) and AS_GIVEN.isdisjoint(names)
+        _watch_function(each, operators.get(id(each), each), each.__name__ in MAKERS, whole)
 
 
 def _is_public(name: str) -> bool:

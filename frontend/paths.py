@@ -16,6 +16,14 @@ _TOP = __package__
 
 # PyTorch's path: our module -> what of it is there. "" is torch itself.
 PATHS: dict[str, dict[str, str]] = {
+    "_inductor": {"_dynamo.inductor": "cudagraph_mark_step_begin"},
+    "_inductor.config": {
+        "_dynamo.inductor": "conv_1x1_as_mm coordinate_descent_check_all_directions "
+        "coordinate_descent_tuning compile_threads cpp debug epilogue_fusion "
+        "force_fuse_int_mm_with_mul freezing fx_graph_cache max_autotune "
+        "max_autotune_gemm max_autotune_gemm_backends max_autotune_pointwise patch shape_padding "
+        "triton use_mixed_mm"
+    },
     "_VF": {
         "": "broadcast_tensors block_diag cartesian_prod cdist chunk einsum gru gru_cell istft "
         "lstm lstm_cell meshgrid norm nuclear_norm frobenius_norm rnn_relu rnn_relu_cell rnn_tanh "
@@ -88,6 +96,11 @@ PATHS: dict[str, dict[str, str]] = {
     "nn.utils.stateless": {"func.modules": "functional_call"},
     "nn.utils.weight_norm": {"nn.utils.hooked_norms": "WeightNorm remove_weight_norm weight_norm"},
     "optim.adamw": {"optim.adam": "AdamW"},
+    "nn.quantized": {"ao.nn.quantized": "FXFloatFunctional FloatFunctional"},
+    "profiler.profiler": {
+        "profiler": "ProfilerAction _default_schedule_fn profile schedule supported_activities "
+        "tensorboard_trace_handler"
+    },
     "quantization": {
         "ao.quantization": "DeQuantStub FakeQuantizeBase MinMaxObserver "
         "MovingAverageMinMaxObserver ObserverBase PerChannelMinMaxObserver QConfig QuantStub "
@@ -99,6 +112,10 @@ PATHS: dict[str, dict[str, str]] = {
         "signal.windows": "bartlett blackman cosine exponential gaussian general_cosine "
         "general_hamming hamming hann kaiser nuttall"
     },
+    "utils.benchmark.utils": {},
+    "utils.benchmark.utils.common": {"utils.benchmark": "Measurement TaskSpec"},
+    "utils.benchmark.utils.compare": {"utils.benchmark": "Compare"},
+    "utils.benchmark.utils.timer": {"utils.benchmark": "Timer timer"},
     "utils.data._utils": {},
     "utils.data._utils.collate": {
         "utils.data.collate": "collate collate_tensor_fn default_collate default_collate_fn_map "

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from . import paths
 from .autograd import profiler as _blocks
 from .autograd.profiler import record_function
 
@@ -79,6 +80,11 @@ def schedule(
     return action
 
 
+def _default_schedule_fn(_: int) -> ProfilerAction:
+    """Record each step."""
+    return ProfilerAction.RECORD
+
+
 def tensorboard_trace_handler(
     dir_name: str, worker_name: str | None = None, use_gzip: bool = False
 ) -> Callable[[profile], None]:
@@ -121,9 +127,10 @@ class profile(_blocks.profile):
 
     def step(self) -> None:
         """Tell that a step is over."""
-        if self.current_action is ProfilerAction.RECORD_AND_SAVE:
-            self._end_cycle()
+        ends = self.current_action is ProfilerAction.RECORD_AND_SAVE
         self.step_num += 1
+        if ends:
+            self._end_cycle()
 
     def _end_cycle(self) -> None:
         if self.on_trace_ready is not None:
@@ -140,3 +147,7 @@ class profile(_blocks.profile):
         super().__exit__(*exc)
         if self.schedule is None and self.on_trace_ready is not None:
             self.on_trace_ready(self)
+
+
+def __getattr__(name: str) -> object:
+    return paths.found(__name__, name)

@@ -16,7 +16,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 
 from .functions.complexes import view_as_complex
-from .functions.creation import from_numpy
+from .functions.creation import as_tensor, from_numpy
 from .functions.elementwise import isclose
 from .functions.limits import finfo, iinfo
 from .functions.promotion import promote_types
@@ -24,7 +24,7 @@ from .functions.sampling import rand, randint
 from .recording import Handle
 from .recording.compounds import is_compound
 
-__all__ = ["assert_close", "make_tensor"]
+__all__ = ["assert_allclose", "assert_close", "make_tensor"]
 
 # Relative and absolute tolerance of a dtype; all others are compared exactly.
 _TOLERANCES = {
@@ -243,6 +243,44 @@ def _of_compounds(a: Any, b: Any, options: _Options) -> str | None:
 
 def _index(at: int, shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(int(i) for i in np.unravel_index(at, tuple(shape)))
+
+
+def assert_allclose(
+    actual: Any,
+    expected: Any,
+    rtol: float | None = None,
+    atol: float | None = None,
+    equal_nan: bool = True,
+    msg: str = "",
+) -> None:
+    """The older `assert_close`: dtypes and devices may differ, and it takes a float's tolerances of
+    both sides: 1e-5 and 1e-8 for float64, 1e-4 and 1e-5 for float32, 1e-3 and 1e-3 for float16."""
+    warnings.warn(
+        "`torch.testing.assert_allclose()` is deprecated since 1.12 and will be removed in a "
+        "future release. Please use `torch.testing.assert_close()` instead.",
+        FutureWarning,
+        stacklevel=2,
+    )
+    if not isinstance(actual, Handle):
+        actual = as_tensor(actual)
+    if not isinstance(expected, Handle):
+        expected = as_tensor(expected, dtype=actual.dtype)
+    if rtol is None and atol is None:
+        older = {dtypes.float16: (1e-3, 1e-3), dtypes.float32: (1e-4, 1e-5)}
+        older |= {dtypes.float64: (1e-5, 1e-8), dtypes.bfloat16: (1.6e-2, 1e-5)}
+        kinds = [older.get(t.dtype, (0.0, 0.0)) for t in (actual, expected)]
+        rtol, atol = (max(each) for each in zip(*kinds, strict=True))
+    assert_close(
+        actual,
+        expected,
+        rtol=rtol,
+        atol=atol,
+        equal_nan=equal_nan,
+        check_device=True,
+        check_dtype=False,
+        check_stride=False,
+        msg=msg or None,
+    )
 
 
 def make_tensor(

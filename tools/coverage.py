@@ -56,7 +56,7 @@ REASONS = {
     r"(import_ir_module\w*|parse_\w+|unify_type_list|merge_type_from_type_comment|AVG|SUM)": (
         "TorchScript's compiler: Python runs scripted programs"
     ),
-    r"(fft\.Tensor|.*\b(common|tf32|reproducibility)_notes|.*\bslice_inverse|Tensor\.index"
+    r"(fft\.Tensor|.*\b(common|tf32|reproducibility|sparse_support)_notes|.*\bslice_inverse|Tensor\.index"
     r"|(random\.)?thread_safe_generator|.*assert_int_or_pair|utils\.(cmake_prefix_path"
     r"|cpp_backtrace|debug_log|flop_counter)\b.*|optim\.Optimizer\.\w*|version\.rocm"
     r"|nn\.utils\.spectral_norm\.\w+Hook|hsmm|native_norm|choose_qparams_optimized|optim\.swap_in_optimizer_params_and_state|amp\..*(decorator|OptState.*)"
@@ -73,10 +73,14 @@ REASONS = {
     r"(.*\b)?(q_\w+|qint\w*|quint\w*|q(u?int)\w+|.*quant\w*|fbgemm\w*|int_repr)(\..*)?": (
         "quantization"
     ),
-    r"(.*\b)?(sparse\w*|\w+_sparse\w*|ccol_indices|crow_indices|col_indices|row_indices|coalesce"
-    r"|ccol_indices_copy|crow_indices_copy|col_indices_copy|row_indices_copy|indices_copy|values_copy"
-    r"|is_coalesced|to_dense|smm|sspaddmm|hspmm|dsmm|spmm|saddmm)(\..*)?": "sparse tensors",
-    r"(nested\b.*|(.*\b)?(\w+_)?nested_\w+)": "nested tensors",
+    r"(utils\.benchmark\b.*|sparse\.as_sparse_gradcheck)": "tools of PyTorch's developers",
+    r"(\w+_)?(indices|values)_copy": "copies of views that PyTorch generates for its dispatcher",
+    r".*[sS]emi_?[sS]tructured\b.*|.*SparseSemiStructured.*": (
+        "products with weights of which two in four are zero: there is no kernel for them"
+    ),
+    r"sparse\.solve": "systems with sparse matrices, for which PyTorch needs a library of CUDA",
+    r"cuda\.sparse\.\w+Tensor": "older names of sparse types on GPUs",
+    r"nested\b.*": "nested tensors",
     r"(cuda|xpu|mtia|mps|backends\.(cuda|mps|miopen|xnnpack|xeon|cudnn|kleidiai))\b.*": (
         "libraries and counters of devices"
     ),
@@ -93,7 +97,15 @@ REASONS = {
     r"(testing|package|monitor|utils\.viz|utils\.bottleneck|utils\.benchmark)\b.*": (
         "tools of PyTorch's developers"
     ),
-    r"(export|fx)\b.*": "the rest of torch.fx, and torch.export",
+    r"export\.pt2_archive\b.*": "files of PyTorch's exporter: programs have a format of their own",
+    r"export\.(unflatten\b.*|Unflattened\w+.*|FlatArgsAdapter.*|ModuleCallSignature\..*)": (
+        "trees of modules made of exported programs, whose graphs are flat here"
+    ),
+    r"export\b.*": "passes of PyTorch's exporter: programs here call public functions",
+    r"fx\.(traceback|annotate|config|tensor_type)\b.*": (
+        "notes of PyTorch's compiler on the nodes of graphs, and types for its checker"
+    ),
+    r"fx\b.*": "inside of torch.fx's tracer and writer of code",
 }
 OPEN = "not there yet"
 

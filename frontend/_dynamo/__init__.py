@@ -8,6 +8,7 @@ from ..compiler import disable, is_compiling, reset
 from ..nn.optimized import OptimizedModule
 from . import config as config
 from . import eval_frame as eval_frame
+from . import exc as exc
 
 __all__ = [
     "OptimizedModule",
@@ -17,6 +18,7 @@ __all__ = [
     "disable",
     "disallow_in_graph",
     "eval_frame",
+    "exc",
     "forbid_in_graph",
     "graph_break",
     "is_compiling",

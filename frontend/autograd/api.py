@@ -178,7 +178,7 @@ def grad(
             else []
         )
         nodes = {
-            id(t): call_hooks(t._hooks, node) if t._hooks and t.is_leaf else node
+            id(t): call_hooks(t._hooks, node, False) if t._hooks and t.is_leaf else node
             for t, node in found
         }
         result = [_result(t, nodes.get(id(t)), allow_unused, materialize_grads) for t in wanted]

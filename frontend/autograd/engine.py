@@ -7,6 +7,7 @@ once, with its whole gradient.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -114,10 +115,21 @@ def _unpacks(root: Node) -> bool:
     return any(recording.contexts[n.attrs[0]][0].saves for n in calls)
 
 
-def call_hooks(hooks: dict[int, Callable[[Any], Any]] | None, g: Node) -> Node:
-    """The gradient `g` of a tensor after its hooks have seen it."""
-    for key in sorted(hooks or (), key=lambda k: k == RETAINED):
-        replaced = hooks[key](rows.as_tensor(g))  # type: ignore[index]
+ACCUMULATING: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Hooks of AccumulateGrad nodes, which stand among those of the leaf. They come after the leaf's
+own, and see only the gradients that are added to the leaf's."""
+
+
+def call_hooks(
+    hooks: dict[int, Callable[[Any], Any]] | None, g: Node, accumulates: bool = True
+) -> Node:
+    """The gradient `g` of a tensor after its hooks have seen it. accumulates: whether it is added
+    to the leaf's."""
+    given = [(k == RETAINED, hook in ACCUMULATING, hook) for k, hook in (hooks or {}).items()]
+    for _, waits, hook in sorted(given, key=lambda each: each[:2]):
+        if waits and not accumulates:
+            continue
+        replaced = hook(rows.as_tensor(g))
         if replaced is not None:
             g = rows.as_node(replaced)
     return g

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
@@ -61,6 +61,9 @@ class FunctionCtx:
                 )
         return tuple([self._connected(i, t) for i, t in enumerate(self.saved)])
 
+    def save_for_forward(self, *tensors: Tensor | None) -> None:
+        """Keep nothing: a forward derivative reads what `backward` does."""
+
     def _connected(self, i: int, t: Any) -> Any:
         """The i-th saved tensor, so that it can be differentiated again: an output is the one that
         the caller of `apply` got, and an unpacked input has the history of the input."""
@@ -91,11 +94,34 @@ class FunctionCtx:
         self.materialize = value
 
 
+class VmapInfo(NamedTuple):
+    """What `Function.vmap` is told: how many examples there are, and the randomness of the vmap."""
+
+    batch_size: int
+    randomness: str
+
+
+mapping: list[Callable[[Any, Sequence[Any]], tuple[bool, Any]]] = []
+"""The calls of vmap that are under way, each as a function of a Function and its arguments for one
+example. It calls the Function's `vmap` on all examples. Returns (whether the result is
+differentiated inside of that call of vmap, the result for one example), with NotImplemented in
+place of a result if the arguments don't depend on the example."""
+
+
 class Function:
     """Subclass it with static methods forward(ctx, *args) and backward(ctx, *grads), call `apply`.
 
-    Alternatively forward(*args) with setup_context(ctx, inputs, output).
+    Alternatively forward(*args) with setup_context(ctx, inputs, output). Then a static method
+    vmap(info, in_dims, *args), if there is one, computes `forward` for all examples of a
+    `torch.vmap`; it returns (outputs, the dimensions of the examples in them). Without it vmap
+    goes through what `forward` computes, whatever `generate_vmap_rule` says.
     """
+
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info: VmapInfo, in_dims: tuple[int | None, ...], *args: Any) -> Any:
+        raise NotImplementedError("the vmap of this autograd.Function is not implemented")
 
     @staticmethod
     def forward(*args: Any, **options: Any) -> Any:
@@ -106,6 +132,13 @@ class Function:
     @staticmethod
     def setup_context(ctx: FunctionCtx, inputs: tuple[Any, ...], output: Any) -> None:
         raise NotImplementedError("setup_context is not implemented")
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        raise RuntimeError(
+            "Legacy autograd function with non-static forward method is deprecated. Please use "
+            "new-style autograd function with static forward method: call its `apply`"
+            + at_user_line()
+        )
 
     @staticmethod
     def backward(*args: Any, **options: Any) -> Any:
@@ -120,9 +153,15 @@ class Function:
         """Run `forward` without recording it, with `backward` as its derivative."""
         ctx = FunctionCtx()
         ctx.needs_input_grad = tuple(isinstance(a, Handle) and a.requires_grad for a in args)
+        if mapping and cls.vmap is not Function.vmap:
+            inside, output = mapping[-1](cls, args)
+            if output is not NotImplemented and not inside:
+                return output
+        else:
+            output = NotImplemented
         with recording.grad_mode(False):
             if cls.setup_context is not Function.setup_context:
-                output = cls.forward(*args)
+                output = cls.forward(*args) if output is NotImplemented else output
                 cls.setup_context(ctx, args, output)
             else:
                 output = cls.forward(ctx, *args)
@@ -256,31 +295,27 @@ def once_differentiable(backward: F) -> F:
         with recording.grad_mode(False):
             result = backward(ctx, *grads)
         sources = [g for g in grads if isinstance(g, Handle) and g.requires_grad]
-        sources += [t for t in ctx.saved if isinstance(t, Handle) and t.requires_grad]
         if not recorded or not sources:
             return result
         given = result if isinstance(result, tuple) else (result,)
-        nodes = [resolve(t) for t in sources]
-        out = tuple(wrap(_once(resolve(g), *nodes)) if isinstance(g, Handle) else g for g in given)
+        out = tuple(_Once.apply(g, *sources) if isinstance(g, Handle) else g for g in given)
         return out if isinstance(result, tuple) else out[0]
 
     return once  # type: ignore[return-value]
 
 
-def _once_vjp(g: Node, out: Node, *operands: Node) -> Any:
-    raise RuntimeError(
-        "trying to differentiate twice a function that was marked with @once_differentiable"
-    )
+class _Once(Function):
+    """The first input, whose derivative is an error."""
 
+    @staticmethod
+    def forward(ctx: FunctionCtx, value: Any, *sources: Any) -> Any:
+        return value.view_as(value)
 
-_once = Op(
-    "once",
-    Kind.MARKER,
-    infer=lambda value, *sources: (value.shape, value.dtype),
-    vjp=_once_vjp,
-)
-"""The first operand, whose derivative is an error."""
-ops.MARKERS[_once] = 0
+    @staticmethod
+    def backward(ctx: FunctionCtx, *grads: Any) -> Any:
+        raise RuntimeError(
+            "trying to differentiate twice a function that was marked with @once_differentiable"
+        )
 
 
 function_call = Op(

@@ -14,6 +14,7 @@ from .. import recording
 from ..recording import epoch, views
 from ..recording.histories import Ends, History
 from .calls import name_of, name_of_view
+from .engine import ACCUMULATING
 from .hooks import Handles, NodeHooks, RemovableHandle, add_hook, register, register_post_accumulate
 
 if TYPE_CHECKING:
@@ -136,6 +137,7 @@ class AccumulateGrad(GradFn):
             replaced = fn((grad,))
             return replaced[0] if isinstance(replaced, tuple) else replaced
 
+        ACCUMULATING.add(see)
         return register(self.variable, see)
 
     def register_hook(self, fn: Callable[..., Any]) -> RemovableHandle:
@@ -149,6 +151,7 @@ class AccumulateGrad(GradFn):
             fn((), tuple(latest))
 
         t = self.variable
+        ACCUMULATING.add(see)
         return Handles((register(t, see), register_post_accumulate(t, end)))
 
 

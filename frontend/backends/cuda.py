@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from tilewright.ir.location import at_user_line
 
@@ -81,3 +85,53 @@ def cudnn_sdp_enabled() -> bool:
 
 def enable_cudnn_sdp(enabled: bool) -> None:
     _sdp_enabled["cudnn"] = bool(enabled)
+
+
+@contextmanager
+def sdp_kernel(
+    enable_flash: bool = True,
+    enable_math: bool = True,
+    enable_mem_efficient: bool = True,
+    enable_cudnn: bool = True,
+) -> Iterator[None]:
+    """The older way to choose kernels of attention inside a block; they change no result."""
+    warnings.warn(
+        "`torch.backends.cuda.sdp_kernel()` is deprecated. In the future, this context manager "
+        "will be removed. Please see `torch.nn.attention.sdpa_kernel()` for the new context "
+        "manager, with updated signature.",
+        FutureWarning,
+        stacklevel=3,
+    )
+    before = dict(_sdp_enabled)
+    _sdp_enabled.update(
+        flash=enable_flash, math=enable_math, mem_efficient=enable_mem_efficient, cudnn=enable_cudnn
+    )
+    try:
+        yield
+    finally:
+        _sdp_enabled.update(before)
+
+
+class SDPAParams:
+    """A call of scaled_dot_product_attention, for the questions which kernel may compute it."""
+
+    def __init__(
+        self,
+        query: Any,
+        key: Any,
+        value: Any,
+        attn_mask: Any,
+        dropout: float,
+        is_causal: bool,
+        enable_gqa: bool = False,
+    ):
+        self.query, self.key, self.value, self.attn_mask = query, key, value, attn_mask
+        self.dropout, self.is_causal, self.enable_gqa = dropout, is_causal, enable_gqa
+
+
+def can_use_flash_attention(params: SDPAParams, debug: bool = False) -> bool:
+    """False: PyTorch's kernels aren't here; attention is computed by one of ours."""
+    return False
+
+
+can_use_efficient_attention = can_use_cudnn_attention = can_use_flash_attention

@@ -9,3 +9,12 @@ def is_available() -> bool:
 
 def is_built() -> bool:
     return False
+
+
+def is_macos_or_newer(major: int, minor: int) -> bool:
+    """Whether this is macOS of that version or a later one, with such a GPU."""
+    return False
+
+
+def is_macos13_or_newer(minor: int = 0) -> bool:
+    return False

@@ -82,6 +82,11 @@ class PowerTransform(Transform):
         return broadcast(tuple(shape), self.exponent.shape)
 
 
+def _clipped_sigmoid(x: Any) -> Any:
+    limits = finfo(x.dtype)
+    return sigmoid(x).clamp(min=limits.tiny, max=1.0 - limits.eps)
+
+
 class SigmoidTransform(Transform):
     """y = 1 / (1 + exp(-x)), inside of (0, 1) also after rounding."""
 
@@ -96,8 +101,7 @@ class SigmoidTransform(Transform):
     __hash__ = object.__hash__
 
     def _call(self, x: Any) -> Any:
-        limits = finfo(x.dtype)
-        return sigmoid(x).clamp(min=limits.tiny, max=1.0 - limits.eps)
+        return _clipped_sigmoid(x)
 
     def _inverse(self, y: Any) -> Any:
         limits = finfo(y.dtype)

@@ -133,12 +133,27 @@ def export(t: Any) -> np.ndarray:
     return strided(whole.reshape(-1).view(t.dtype.np)[offset:], sizes, strides)
 
 
+class _Capsule:
+    """A capsule of DLPack's older protocol, which is an argument itself, as NumPy takes it."""
+
+    def __init__(self, capsule: Any):
+        self._capsule = capsule
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0  # the host: `to_dlpack` gives no others
+
+
 def from_dlpack(source: Any) -> Any:
     """A tensor that shares the memory of another library's array or tensor."""
     from ..functions.creation import from_numpy
 
     if isinstance(source, recording.Handle):
         return source.detach()  # type: ignore[attr-defined]
+    if type(source).__name__ == "PyCapsule":
+        source = _Capsule(source)
     if not hasattr(source, "__dlpack__"):
         raise TypeError(
             f"from_dlpack: expected an object with __dlpack__, got {type(source).__name__}"

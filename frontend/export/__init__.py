@@ -12,6 +12,7 @@ from typing import Any
 
 from tilewright.ir.location import at_user_line
 
+from .._dynamo.exc import UserError, UserErrorType
 from ..jit import archive, loading
 from ..nn import Module
 from ..utils._pytree import register_dataclass as _register
@@ -64,19 +65,25 @@ def export(
 
     Raises GuardOnDataDependentSymNode where the program reads a value that depends on its inputs,
     and ConstraintViolationError if it isn't the same for all sizes (both in
-    torch.fx.experimental.symbolic_shapes).
+    torch.fx.experimental.symbolic_shapes). UserError, of torch._dynamo.exc, for dynamic_shapes that
+    don't have the form of the arguments.
     """
     if not isinstance(mod, Module):
         raise ValueError(f"Expected `mod` to be an instance of `torch.nn.Module`, got {type(mod)}.")
     if not isinstance(args, tuple):
-        raise TypeError(
+        raise UserError(
+            UserErrorType.INVALID_INPUT,
             f"Expecting `args` to be a tuple of example positional inputs, got {type(args)}"
-            f"{at_user_line()}"
+            f"{at_user_line()}",
         )
     example = Example(mod, args, kwargs or {})
     if isinstance(dynamic_shapes, AdditionalInputs):
         dynamic_shapes = dynamic_shapes.dynamic_shapes(mod, args, kwargs)
-    recorded, symbols = generic(example, example.symbols(dynamic_shapes))
+    try:
+        declared = example.symbols(dynamic_shapes)
+    except ValueError as error:  # they don't have the form of the arguments
+        raise UserError(UserErrorType.INVALID_INPUT, f"{error}{at_user_line()}") from None
+    recorded, symbols = generic(example, declared)
     return build(example, recorded, symbols)
 
 

@@ -165,6 +165,11 @@ class ExportedProgram:
     range_constraints: the ranges of sizes that may differ. `module()` gives a module to call.
     """
 
+    graph_signature: ExportGraphSignature
+    state_dict: dict[str, Any]
+    constants: dict[str, Any]
+    example_inputs: tuple[Any, Any] | None
+
     def __init__(
         self,
         graph: Graph,

@@ -7,12 +7,13 @@ the product of a vector with the Jacobian, which is linear in that vector.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
-from tilewright.ir.node import beneath
+from tilewright.ir.node import Node
 
 from .. import recording
 from ..autograd import api
@@ -73,6 +74,18 @@ def _close(x: Any) -> None:
     x._closed = True
 
 
+@contextmanager
+def complete(leaves: Sequence[Any]) -> Iterator[None]:
+    """Inside the block the derivatives by `leaves` count as complete."""
+    for x in leaves:
+        x._closed = True
+    try:
+        yield
+    finally:
+        for x in leaves:
+            x._closed = False
+
+
 def _is_open(target: Any) -> bool:
     """Whether a gradient that ends at `target` (a leaf, or a history of an earlier epoch) belongs
     to a derivative that isn't complete, or to the caller."""
@@ -81,19 +94,28 @@ def _is_open(target: Any) -> bool:
     return not getattr(target, "_closed", False)
 
 
-def _outside(x: Any) -> Any:
+def outside(x: Any) -> Any:
     """`x` without the part of its history that belongs to derivatives that are complete."""
     if not isinstance(x, Handle) or not x.requires_grad:
         return x
-    node = recording.resolve(x)
-    kept = recording.is_grad_enabled() and any(
-        n.op is ops.variable and _is_open(epoch.variables[n.attrs[0]]) for n in beneath((node,))
-    )
+    kept = recording.is_grad_enabled() and any(map(_is_open, _variables(recording.resolve(x))))
     return x if kept else x.detach()
 
 
+def _variables(node: Node) -> Iterator[Any]:
+    """The targets in which the gradients of `node` end: what is detached leads to none."""
+    seen, stack = {node}, [node]
+    while stack:
+        each = stack.pop()
+        if each.op is ops.variable:
+            yield epoch.variables[each.attrs[0]]
+        fresh = {n for n in each.operands if n.requires_grad} - seen
+        seen |= fresh
+        stack += fresh
+
+
 def _released(tree: Any) -> Any:
-    return tree_map(_outside, tree)
+    return tree_map(outside, tree)
 
 
 def _tensors(name: str, tree: Any) -> tuple[list[Any], Any]:
@@ -184,8 +206,8 @@ def grad_and_value(
                 )
             found = _pull((value,), inputs.tensors, (creation.ones_like(value.detach()),))
         inputs.done()
-        gradient = tree_unflatten([_outside(g) for g in found], inputs.form)
-        value = _outside(value)
+        gradient = tree_unflatten([outside(g) for g in found], inputs.form)
+        value = outside(value)
         return (gradient, (value, _released(aux))) if has_aux else (gradient, value)
 
     return wrapper
@@ -226,10 +248,10 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
                 f"outputs to the function. cotangents: {given}, primal output: {form}"
                 f"{at_user_line()}"
             )
-        found = [_outside(g) for g in _pull(outs, inputs.tensors, seeds)]
+        found = [outside(g) for g in _pull(outs, inputs.tensors, seeds)]
         return tree_unflatten(found, inputs.form)
 
-    result = tree_unflatten([_outside(o) for o in outs], form)
+    result = tree_unflatten([outside(o) for o in outs], form)
     return (result, pull, _released(aux)) if has_aux else (result, pull)
 
 
@@ -250,7 +272,7 @@ class _Pushforward:
             _close(seed)
 
     def push(self, tangents: Sequence[Any]) -> list[Any]:
-        return [_outside(t) for t in _pull(self.products, self.seeds, tangents)]
+        return [outside(t) for t in _pull(self.products, self.seeds, tangents)]
 
 
 def _same_form(name: str, primals: Any, tangents: Any) -> list[Any]:
@@ -292,7 +314,7 @@ def jvp(
     map_ = _Pushforward("jvp", func, primals, has_aux)
     map_.done()
     pushed = tree_unflatten(map_.push(vectors), map_.form)
-    outputs = tree_unflatten([_outside(o) for o in map_.outs], map_.form)
+    outputs = tree_unflatten([outside(o) for o in map_.outs], map_.form)
     return (outputs, pushed, _released(map_.aux)) if has_aux else (outputs, pushed)
 
 
@@ -305,7 +327,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
     def push(*tangents: Any) -> Any:
         return tree_unflatten(map_.push(_same_form("linearize", primals, tangents)), map_.form)
 
-    return tree_unflatten([_outside(o) for o in map_.outs], map_.form), push
+    return tree_unflatten([outside(o) for o in map_.outs], map_.form), push
 
 
 def _basis(x: Any) -> Any:
@@ -350,7 +372,7 @@ def jacrev(
                     ]
                 )
         inputs.done()
-        made = [tree_unflatten([_outside(r) for r in row], inputs.form) for row in rows]
+        made = [tree_unflatten([outside(r) for r in row], inputs.form) for row in rows]
         jacobian = tree_unflatten(made, form)
         return (jacobian, _released(aux)) if has_aux else jacobian
 
@@ -393,7 +415,7 @@ def jacfwd(
         map_.done()
         form = map_.inputs.form
         made = [
-            tree_unflatten([_outside(column[k]) for column in columns], form)[0]
+            tree_unflatten([outside(column[k]) for column in columns], form)[0]
             for k in range(len(map_.outs))
         ]
         jacobian = tree_unflatten(made, map_.form)

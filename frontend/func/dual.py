@@ -18,7 +18,7 @@ from tilewright.ir.location import at_user_line
 from ..autograd import api
 from ..functions import creation
 from ..recording import Handle, grad_mode
-from .derivatives import _leaf, _point
+from .derivatives import _leaf, _point, complete, outside
 
 __all__ = [
     "UnpackedDualTensor",
@@ -91,17 +91,15 @@ def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
         )
     with grad_mode(True):
         dual = _point(tensor) if tensor.requires_grad else _leaf(tensor)
+        given = _point(dual)  # the caller may write into it
     _levels[-1].append((dual, tensor, tangent))
-    return dual
+    return given
 
 
 def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:
     """The value of a tensor, and its tangent: None if it doesn't depend on a dual tensor."""
     if not _levels:
         return UnpackedDualTensor(tensor, None)
-    for dual, primal, tangent in _levels[-1]:
-        if tensor is dual:
-            return UnpackedDualTensor(primal, tangent)
     duals = [dual for dual, _, _ in _levels[-1]]
     if not isinstance(tensor, Handle) or not tensor.requires_grad or not duals:  # type: ignore[attr-defined]
         return UnpackedDualTensor(tensor, None)
@@ -116,5 +114,5 @@ def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:
         (pushed,) = api.grad(product, seed, create_graph=True, allow_unused=True)
     if pushed is None:  # a linear function of no variable
         pushed = creation.zeros_like(tensor)
-    traced = any(primal.requires_grad or t.requires_grad for _, primal, t in _levels[-1])
-    return UnpackedDualTensor(tensor, pushed if traced else pushed.detach())
+    with complete([*duals, seed]):
+        return UnpackedDualTensor(outside(tensor), outside(pushed))

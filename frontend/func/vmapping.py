@@ -8,7 +8,7 @@ example.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,6 +20,7 @@ from tilewright.ir.passes.batching import Batching
 from tilewright.runtime import debug
 
 from .. import recording
+from ..autograd.function import VmapInfo, mapping
 from ..functions.joining import cat
 from ..recording import Handle, epoch, flushing
 from ..utils._pytree import tree_flatten, tree_unflatten
@@ -229,7 +230,8 @@ def _call(
                 given[i] = recording.wrap(ops.example(_front(leaves[i], d), level))
         begun = {i: recording.resolve(given[i]) for i, d in enumerate(dims) if d is not None}
         args, options = tree_unflatten(given, form)
-        outputs = func(*args, **options)
+        with _functions_of_users(level, size, randomness):
+            outputs = func(*args, **options)
         if randomness == "error" and any(place >= first_draw for place in epoch.drawn):
             raise RuntimeError(
                 "vmap: called random operation while in randomness error mode. Please either use "
@@ -253,6 +255,42 @@ def _call(
         debug.say(f"vmap runs example by example: {', '.join(sorted(batch.slow))}")
     recording.settle()
     return tree_unflatten(made, outer)
+
+
+@contextmanager
+def _functions_of_users(level: int, size: int, randomness: str) -> Iterator[None]:
+    """The block in which a torch.autograd.Function with a `vmap` of its own computes all examples
+    by it."""
+
+    def call(cls: Any, args: Sequence[Any]) -> tuple[bool, Any]:
+        batch = Batching(level, size)
+        nodes = [recording.resolve(a) if isinstance(a, Handle) else None for a in args]
+        whole = [None if n is None else batch.of(n) for n in nodes]
+        if all(w is None for w in whole):
+            return False, NotImplemented
+        inside = any(
+            n is not None and n.requires_grad and not (w or n).requires_grad
+            for n, w in zip(nodes, whole, strict=True)
+        )
+        given = [a if w is None else recording.wrap(w) for a, w in zip(args, whole, strict=True)]
+        dims = tuple(None if w is None else 0 for w in whole)
+        with recording.grad_mode(recording.is_grad_enabled() and not inside):
+            outputs, where = cls.vmap(VmapInfo(size, randomness), dims, *given)
+        results, outer = tree_flatten(outputs)
+        places = _out_dims(cls.vmap, where, outputs)
+        return inside, tree_unflatten(
+            [
+                x if d is None else recording.wrap(ops.example(_front(x, d), level))
+                for x, d in zip(results, places, strict=True)
+            ],
+            outer,
+        )
+
+    mapping.append(call)
+    try:
+        yield
+    finally:
+        mapping.pop()
 
 
 def _result(func: Any, batch: Batching, value: Any, dim: Any) -> Any:

@@ -11,6 +11,7 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import Size
+from tilewright.runtime import devices
 
 from .. import recording
 from ..devices import resolve, set_default_device
@@ -98,6 +99,11 @@ class tensortype(type):
     is_cuda: bool
 
     def __call__(cls, *data: Any, **options: Any) -> Any:
+        if cls.is_cuda and not devices.cuda_count():
+            raise TypeError(
+                f"type torch.cuda.{cls.__name__} not available. There is no CUDA device"
+                + at_user_line()
+            )
         return constructed(cls.dtype, "cuda" if cls.is_cuda else "cpu", data, **options)
 
     def __instancecheck__(cls, instance: Any) -> bool:

@@ -72,6 +72,8 @@ class Graph:
     """A program as a list of calls. Its methods add nodes where `inserting_before` and
     `inserting_after` say, at the end otherwise."""
 
+    owning_module: Any
+
     def __init__(
         self, owning_module: Any = None, tracer_cls: Any = None, tracer_extras: Any = None
     ):

@@ -14,15 +14,16 @@ from .. import layouts
 from ..functions import creation
 from ..functions.joining import cat
 from ..recording import Handle
-from .tensors import Nested, nested, of_lengths, sequences
+from .tensors import Nested, nested, of_lengths, sequences, strided_rows
 
 
-def _need_jagged(name: str, layout: Any) -> None:
-    if layout is not layouts.jagged:
-        raise NotImplementedError(
-            f"{name}: nested tensors have layout=torch.jagged here; the strided layout is not "
-            f"implemented{at_user_line()}"
+def _is_strided(layout: Any) -> bool:
+    """Whether `layout` is PyTorch's older one, its default."""
+    if layout not in (None, layouts.strided, layouts.jagged):
+        raise RuntimeError(
+            f"Specified layout is unsupported for nested tensors: {layout}{at_user_line()}"
         )
+    return layout is not layouts.jagged
 
 
 def nested_tensor(
@@ -37,39 +38,42 @@ def nested_tensor(
     """A nested tensor with copies of the tensors (or lists) given: a leaf.
 
     They differ in the size of one dimension at most, which is the ragged one; the first if they
-    don't. layout: torch.jagged.
+    don't. layout: torch.strided (the default) or torch.jagged.
     """
-    _need_jagged("nested_tensor", layout)
+    strided = _is_strided(layout)
     parts = [
         t.detach() if isinstance(t, Handle) else creation.tensor(t, dtype=dtype)
         for t in tensor_list
     ]
-    made = _joined(parts, dtype, device, True)
+    made = _joined(parts, dtype, device, True, strided)
     made = made.pin_memory() if pin_memory else made
     return made.requires_grad_(requires_grad)
 
 
 def as_nested_tensor(ts: Any, dtype: Any = None, device: Any = None, layout: Any = None) -> Any:
     """A nested tensor of tensors in a list, or of the parts ts[i] of one tensor, differentiable."""
-    if isinstance(ts, Nested) and layout in (None, layouts.jagged):
+    if isinstance(ts, Nested) and layout in (None, ts.layout):
         return ts.to(device=device, dtype=dtype)
-    _need_jagged("as_nested_tensor", layout)
+    strided = _is_strided(layout)
+    if isinstance(ts, Nested):
+        return _joined(list(ts.unbind()), dtype, device, False, strided)
     if isinstance(ts, Handle):
         if ts.dim() < 2:
             raise RuntimeError(
                 f"as_nested_tensor: expected a tensor of 2 dimensions or more{at_user_line()}"
             )
         whole: Any = ts.to(device=device, dtype=dtype)
-        return nested(whole.flatten(0, 1), of_lengths([ts.shape[1]] * ts.shape[0], whole))
+        rows = strided_rows if strided else of_lengths
+        return nested(whole.flatten(0, 1), rows([ts.shape[1]] * ts.shape[0], whole))
     if not all(isinstance(t, Handle) for t in ts):
         raise TypeError(
             "as_nested_tensor(): Expected first argument to be a tensor, a list or a tuple of "
             f"tensors{at_user_line()}"
         )
-    return _joined(list(ts), dtype, device, False)
+    return _joined(list(ts), dtype, device, False, strided)
 
 
-def _joined(parts: list[Any], dtype: Any, device: Any, copies: bool) -> Nested:
+def _joined(parts: list[Any], dtype: Any, device: Any, copies: bool, strided: bool) -> Nested:
     if not parts:
         raise RuntimeError(
             f"Cannot construct a nested tensor from an empty tensor list{at_user_line()}"
@@ -94,7 +98,8 @@ def _joined(parts: list[Any], dtype: Any, device: Any, copies: bool) -> Nested:
     axis = ragged[0] if ragged else 0
     whole: Any = cat(parts, axis) if len(parts) > 1 or not copies else parts[0].clone()
     whole = whole.to(device=device, dtype=dtype)
-    return nested(whole, of_lengths([s[axis] for s in sizes], whole), axis + 1)
+    rows = strided_rows if strided else of_lengths
+    return nested(whole, rows([s[axis] for s in sizes], whole), axis + 1)
 
 
 def nested_tensor_from_jagged(
@@ -134,7 +139,8 @@ def narrow(tensor: Any, dim: int, start: Any, length: Any, layout: Any = None) -
 
     tensor: dense. start, length: numbers, or int64 tensors with one for each.
     """
-    _need_jagged("narrow", layout)
+    if layout is not layouts.jagged:
+        raise RuntimeError(f"narrow: expected layout=torch.jagged, got {layout}{at_user_line()}")
     if dim != 1:
         raise RuntimeError(f"jagged layout only supports dim=1{at_user_line()}")
     count, size = tensor.shape[0], tensor.shape[1]

@@ -1,10 +1,15 @@
-"""The class of nested tensors (layout jagged): sequences of different lengths as one tensor."""
+"""The class of nested tensors: sequences of different lengths as one tensor.
+
+Their layout is jagged. Those of layout strided, PyTorch's older one, are the same with other names:
+they are printed as lists, and combined where their lengths are equal.
+"""
 
 from __future__ import annotations
 
 import itertools
 import weakref
 from collections.abc import Sequence
+from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,10 +83,12 @@ def _sequence_of(offsets: Node, lengths: Node | None, total: int) -> Node:
 
 class Sequences:
     """Where the sequences of a ragged dimension are: sequence i has the rows offsets[i] …
-    offsets[i + 1], or the first lengths[i] of those from offsets[i] on."""
+    offsets[i + 1], or the first lengths[i] of those from offsets[i] on.
 
-    def __init__(self, offsets: Any, lengths: Any = None):
-        self.offsets, self.lengths = offsets, lengths
+    strided: whether their tensors say that they have PyTorch's older layout, `torch.strided`."""
+
+    def __init__(self, offsets: Any, lengths: Any = None, strided: bool = False):
+        self.offsets, self.lengths, self.strided = offsets, lengths, strided
         self.size = Ragged(next(_count))
         self.count = int(offsets.shape[0]) - 1
         self._numbers: dict[int, Any] = {}
@@ -137,6 +144,21 @@ def of_lengths(lengths: Sequence[int] | np.ndarray, like: Any) -> Sequences:
     return made
 
 
+_by_lengths: weakref.WeakValueDictionary[Any, Sequences] = weakref.WeakValueDictionary()
+
+
+def strided_rows(lengths: Sequence[int] | np.ndarray, like: Any) -> Sequences:
+    """Sequences of tensors of layout strided: the same ones for the same lengths on one device, so
+    that such tensors can be combined."""
+    key = tuple(int(n) for n in lengths), str(like.device)
+    found = _by_lengths.get(key)
+    if found is None:
+        packed = of_lengths(lengths, like)
+        found = _by_lengths[key] = Sequences(packed.offsets, strided=True)
+        found._known = packed._known
+    return found
+
+
 class Nested(Compound):
     """Sequences whose rows lie one after another in dimension `_ragged_idx - 1` of `_elements`.
 
@@ -151,7 +173,18 @@ class Nested(Compound):
 
     @property
     def layout(self) -> layouts.layout:
-        return layouts.jagged
+        return layouts.strided if self._rows.strided else layouts.jagged
+
+    def size(self, dim: int | None = None) -> Any:
+        """All sizes, or that of one dimension."""
+        if dim is None or not self._rows.strided or dim % self.dim() != self._ragged_idx:
+            return super().size(dim)
+        lengths = self._rows.on_host()[1]
+        if (lengths != lengths[:1]).any():
+            raise RuntimeError(
+                f"Given dimension {dim} is irregular and does not have a size.{at_user_line()}"
+            )
+        return int(lengths[0])
 
     def _like(self, elements: Tensor, sizes: Any = None) -> Self:
         return nested(elements, self._rows, self._ragged_idx)  # type: ignore[return-value]
@@ -163,6 +196,8 @@ class Nested(Compound):
         offsets, lengths = structure
         mine = self._rows
         kept = offsets is mine.offsets and lengths is mine.lengths
+        if mine.strided and not kept:
+            mine, kept = strided_rows(mine.on_host()[1], elements), True
         rows = mine if kept else sequences(offsets, lengths)
         return nested(elements, rows, self._ragged_idx)  # type: ignore[return-value]
 
@@ -171,17 +206,22 @@ class Nested(Compound):
         self._ragged_idx = other._ragged_idx
 
     def _pickled(self) -> tuple[Any, Any]:
-        return (*self._structure(), self._elements), self._ragged_idx
+        return (*self._structure(), self._elements), (self._ragged_idx, self._rows.strided)
 
     @classmethod
     def _unpickled(cls, parts: Any, rest: Any) -> Any:
-        *rows, elements = parts
-        return nested(elements, sequences(*rows), rest)
+        *structure, elements = parts
+        ragged, strided = rest if isinstance(rest, tuple) else (rest, False)
+        rows = sequences(*structure)
+        rows = strided_rows(rows.on_host()[1], elements) if strided else rows
+        return nested(elements, rows, ragged)
 
     # ---- what it is made of ------------------------------------------------------------------
 
     def values(self) -> Tensor:
-        """All rows, one after another, differentiable."""
+        """All rows, one after another, differentiable. Those of layout strided as one dimension."""
+        if self._rows.strided:
+            return self._elements.reshape(-1)  # type: ignore[no-any-return]
         return self._elements.view_as(self._elements)  # type: ignore[no-any-return]
 
     @property
@@ -256,6 +296,10 @@ class Nested(Compound):
         if self.requires_grad:
             call = self.grad_fn
             how = ", requires_grad=True" if call is None else f", grad_fn=<{call.name()}>"
+        if self._rows.strided:
+            parts = [t.detach().requires_grad_(self.requires_grad) for t in self.unbind()]
+            texts = [indent(repr(t), "  ", lambda line: True) for t in parts]
+            return "nested_tensor([\n" + ",\n".join(texts) + f"\n]{how})"
         gaps = self._rows.lengths is None
         return (
             f"NestedTensor(size={tuple(self._sizes)}, offsets={self._rows.offsets}{how}, "

@@ -5,11 +5,12 @@ from __future__ import annotations
 import operator
 import warnings
 from collections import OrderedDict
-from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from itertools import islice
 from typing import TYPE_CHECKING, Any, overload
 
 from .._tensor import Tensor
+from ..naming import typename
 from .module import Module
 from .parameter import Parameter
 
@@ -156,7 +157,8 @@ class Sequential(_Listed):
 
     __rmul__ = __mul__
 
-    def forward(self, input: Any) -> Any:
+    # Without annotations, which the code of a traced module would repeat.
+    def forward(self, input):  # type: ignore[no-untyped-def]
         for module in self._modules.values():
             input = module(input)
         return input
@@ -281,15 +283,22 @@ class ParameterList(Module):
         return self.extend(values)
 
     def extra_repr(self) -> str:
-        lines = []
-        for i, value in enumerate(self):
-            kind = "Parameter" if isinstance(value, Parameter) else "Object"
-            if isinstance(value, Tensor):
-                size = "x".join(map(str, value.shape))
-                lines.append(f"({i}): {kind} containing: [{value.type()} of size {size}]")
-            else:
-                lines.append(f"({i}): {kind} of type: {type(value).__name__}")
-        return "\n".join(lines)
+        return _lines(enumerate(self), lambda value: value.dtype)
+
+
+def _lines(entries: Iterable[tuple[Any, Any]], kind: Callable[[Any], Any]) -> str:
+    """The printed entries of a list or dict of parameters. kind: names the type of a tensor."""
+    lines = []
+    for key, value in entries:
+        if isinstance(value, Tensor):
+            name = "Parameter" if isinstance(value, Parameter) else "Tensor"
+            place = f" ({value.device})" if value.device.type == "cuda" else ""
+            size = "x".join(map(str, value.shape))
+            text = f"{name} containing: [{kind(value)} of size {size}{place}]"
+        else:
+            text = f"Object of type: {type(value).__name__}"
+        lines.append(f"  ({key}): {text}")
+    return "\n".join(lines)
 
 
 class ParameterDict(Module):
@@ -315,6 +324,9 @@ class ParameterDict(Module):
     def __delitem__(self, key: str) -> None:
         del self._keys[key]
         delattr(self, str(key))
+
+    def extra_repr(self) -> str:
+        return _lines(self.items(), typename)
 
     def __len__(self) -> int:
         return len(self._keys)

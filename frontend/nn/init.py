@@ -83,6 +83,10 @@ def normal_(
         return _normal(tensor, mean, std, generator=generator)
 
 
+# PyTorch's names for these, which packages call.
+_no_grad_uniform_, _no_grad_normal_ = uniform_, normal_
+
+
 def trunc_normal_(
     tensor: Tensor,
     mean: float = 0.0,
@@ -113,6 +117,9 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
     """One value everywhere."""
     with no_grad():
         return tensor.fill_(val)
+
+
+_no_grad_fill_ = constant_
 
 
 def ones_(tensor: Tensor) -> Tensor:

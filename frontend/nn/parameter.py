@@ -274,3 +274,8 @@ def _placed(device: DeviceLike | None, dtype: DType | None) -> tuple[Any, str]:
 def is_lazy(param: Any) -> bool:
     """Whether the shape of a parameter or buffer isn't known yet."""
     return isinstance(param, UninitializedTensorMixin)
+
+
+def _rebuild_parameter(data: Any, requires_grad: bool, backward_hooks: Any) -> Parameter:
+    """A parameter from the parts in PyTorch's pickles; the hooks, which aren't saved, are none."""
+    return Parameter(data, requires_grad)

@@ -54,9 +54,9 @@ class RAdam(Optimizer):
         check_betas(betas)
         check("weight_decay value", weight_decay)
         super().__init__(params, {
-            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "foreach": foreach,
-            "maximize": maximize, "capturable": capturable, "differentiable": differentiable,
-            "decoupled_weight_decay": decoupled_weight_decay,
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
+            "maximize": maximize, "foreach": foreach, "capturable": capturable,
+            "decoupled_weight_decay": decoupled_weight_decay, "differentiable": differentiable,
         })  # fmt: skip
 
     def _new_state(self, group: dict[str, Any], p: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from .exchanging import set_module, swap_tensors
 __all__ = ["checkpoint", "data", "dlpack", "hooks", "set_module", "swap_tensors"]
 
 if not TYPE_CHECKING:
-    _LATER = "collect_env model_zoo weak"
+    _LATER = "benchmark collect_env model_zoo weak"
 
     def __getattr__(name: str) -> object:
         if name in _LATER.split():

@@ -277,11 +277,13 @@ class TreeSpec:
     def __hash__(self) -> int:
         return hash((self.type, repr(self.context), tuple(self.children_specs)))
 
-    def __repr__(self) -> str:
+    def __repr__(self, indent: int = 0) -> str:
+        """One line for each child behind the first, indented by its depth."""
         if self.is_leaf():
             return "*"
-        name = self.type.__name__
-        return f"TreeSpec({name}, {self.context}, [{', '.join(map(repr, self.children_specs))}])"
+        inner = indent + 2
+        children = f",\n{' ' * inner}".join(c.__repr__(inner) for c in self.children_specs)
+        return f"TreeSpec({self.type.__name__}, {self.context}, [{children}])"
 
 
 PyTreeSpec = TreeSpec

@@ -41,6 +41,8 @@ def _check(name: str, x: Node, target: Node, weight: Sequence[Node], indices: bo
     axis = _class_axis(x)
     each = Size((*x.shape[:axis], *x.shape[axis + 1 :]))
     wanted = each if indices else x.shape
+    if indices and target.dtype is int64 and target.rank:
+        _check_batch(name, x, target)
     if target.shape != wanted or (indices and target.dtype is not int64):
         kind = "int64 class indices" if indices else "class probabilities"
         raise RuntimeError(
@@ -53,6 +55,20 @@ def _check(name: str, x: Node, target: Node, weight: Sequence[Node], indices: bo
             f"got shape {tuple(weight[0].shape)}{at_user_line()}"
         )
     return each
+
+
+def _check_batch(name: str, x: Node, target: Node) -> None:
+    """ValueError, as in PyTorch, for another number of targets than of scores."""
+    if x.rank > 1 and x.shape[0] != target.shape[0]:
+        raise ValueError(
+            f"{name}: Expected input batch_size ({x.shape[0]}) to match target batch_size "
+            f"({target.shape[0]}).{at_user_line()}"
+        )
+    if x.rank == 1 and target.shape[0] != 1:
+        raise ValueError(
+            f"{name}: For 1D input, 1D target must have size 1, but got target size: "
+            f"{target.shape[0]}{at_user_line()}"
+        )
 
 
 def _by_class(weight: Node, x: Node) -> Node:

@@ -217,6 +217,43 @@ def test_a_profile_has_the_named_blocks(tmp_path: Path) -> None:
     prof.export_chrome_trace(str(tmp_path / "trace.json"))
 
 
+def test_blocks_in_blocks_and_the_table(torch: Any) -> None:
+    """The table has PyTorch's columns; the time of an inner block is no time of the outer's own."""
+
+    def run(m: Any) -> tuple[Any, list[int]]:
+        ends: list[int] = []
+        steps = m.profiler.schedule(wait=0, warmup=1, active=1, repeat=1)
+        with m.profiler.profile(
+            activities=[m.profiler.ProfilerActivity.CPU],
+            schedule=steps,
+            on_trace_ready=lambda p: ends.append(p.step_num),
+        ) as prof:
+            for _ in range(3):
+                prof.step()
+        activities = [m.profiler.ProfilerActivity.CPU]
+        block = m.profiler.record_function
+        with m.profiler.profile(activities=activities) as prof, block("outer"):
+            for _ in range(2):
+                with block("inner"):
+                    m.ones(200, 200).cos().sum().item()
+        return prof, ends
+
+    (mine, steps), (theirs, wanted) = run(tw), run(torch)
+    assert steps == wanted
+    inner, outer = sorted(mine.key_averages(), key=lambda e: e.name)
+    assert (inner.count, outer.count) == (2, 1)
+    assert [e.name for e in mine.events()] == ["outer", "inner", "inner"]
+    assert mine.events()[0].cpu_children == mine.events()[1:]
+    assert inner.self_cpu_time_total == inner.cpu_time_total > 0
+    parts = inner.cpu_time_total + outer.self_cpu_time_total
+    assert outer.cpu_time_total == pytest.approx(parts) == pytest.approx(mine.self_cpu_time_total)
+    tables = [p.key_averages().table(sort_by="cpu_time_total").split("\n") for p in (mine, theirs)]
+    for ours, other in zip(*[t[:3] for t in tables], strict=True):
+        assert ours.split() == other.split() or set(ours) == set(other) == {"-", " "}
+    assert [t[-2].rpartition(":")[0] for t in tables] == ["Self CPU time total"] * 2
+    assert tables[0][3].split()[0] == "outer"
+
+
 def test_ops_are_found_by_namespace() -> None:
     @tw.library.custom_op("doors::twice", mutates_args=())
     def twice(x: tw.Tensor) -> tw.Tensor:

@@ -168,3 +168,23 @@ def test_handlers_and_their_errors(torch: Any) -> None:
 def test_wrappers_of_tensors_are_refused() -> None:
     with pytest.raises(NotImplementedError, match="__torch_dispatch__"):
         tilewright.Tensor._make_wrapper_subclass(tilewright.Tensor, (2,))
+
+
+def test_sparse_and_nested_tensors_are_plain() -> None:
+    """Their classes are ours: functions that ask subclasses give plain results for them."""
+
+    class Mine(tilewright.Tensor):
+        pass
+
+    mine = tilewright.ones(1).as_subclass(Mine)  # from now on functions ask
+    assert type(mine + 1) is Mine
+    sparse = tilewright.eye(3).to_sparse()
+    product = tilewright.sparse.mm(sparse, tilewright.ones(3, 2))
+    assert (
+        type(product) is tilewright.Tensor
+        and tilewright.nn.functional.linear(product, tilewright.ones(4, 2)).sum() == 24
+    )
+    assert type(sparse.to_dense()) is tilewright.Tensor and (sparse * 2).is_sparse
+    nested = tilewright.nested.nested_tensor([tilewright.ones(2, 3), tilewright.ones(1, 3)])
+    assert (nested * 2).is_nested and type(nested.unbind()[0]) is tilewright.Tensor
+    assert not tilewright.overrides.has_torch_function((sparse, nested))

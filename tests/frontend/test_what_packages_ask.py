@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import re
+import warnings
 
 import numpy as np
 import pytest
@@ -196,3 +198,70 @@ def test_names_of_the_compiled_part_that_packages_mention(torch) -> None:
         assert not isinstance(tw.ones(1), getattr(tw._C, name))
     assert tw._C._get_default_device() == torch._C._get_default_device()
     assert tw._C._get_accelerator().type == torch._C._get_accelerator().type
+
+
+def test_tensors_from_the_parts_in_pickles(torch) -> None:
+    """As packages that read PyTorch's pickles themselves build them."""
+
+    def run(m):
+        storage = m.arange(6.0).storage()
+        t = m._utils._rebuild_tensor_v2(storage, 1, (2, 2), (2, 1), True, {})
+        p = m._utils._rebuild_parameter(t.detach(), False, {})
+        return t.tolist(), t.requires_grad, t.stride(), type(p) is m.nn.Parameter, p.requires_grad
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # typed storages are deprecated
+        assert run(tw) == run(torch)
+
+
+@pytest.mark.parametrize("shift, dtype", [(5e-5, "float32"), (2e-4, "float32"), (1e-6, "float64")])
+def test_the_older_comparison(torch, shift: float, dtype: str) -> None:
+    def run(m):
+        x = m.ones(2, dtype=getattr(m, dtype))
+        try:
+            with pytest.warns(FutureWarning, match="assert_allclose"):
+                m.testing.assert_allclose(x + shift, x)
+        except AssertionError:
+            return False
+        return True
+
+    assert run(tw) == run(torch)
+
+
+def test_timers_tell_as_pytorchs(torch) -> None:
+    def run(m):
+        benchmark = importlib.import_module(f"{m.__name__}.utils.benchmark")
+        timers = [
+            benchmark.Timer(
+                "x + 1", globals={"x": m.ones(3)}, label="sum", sub_label=name, description="d"
+            )
+            for name in ("a", "bb")
+        ]
+        found = [t.timeit(20) for t in timers] + [timers[0].blocked_autorange(min_run_time=0.005)]
+        for each in found:
+            assert each.median > 0 and each.number_per_run * len(each.times) >= 20
+            assert each.iqr >= 0 and len(each.raw_times) == len(each.times)
+        texts = [re.sub(r"0x\w+|[\d.]+ [nmu]?s|^<.*\n", "", repr(m)) for m in found[:2]]
+        table = str(benchmark.Compare(found[:2]))
+        rows = [line.split("|")[0].rstrip() for line in table.split("\n") if "|" in line]
+        return texts, rows, table.split("\n")[-1][:9], [len(benchmark.Measurement.merge(found[:2]))]
+
+    ours, theirs = run(tw), run(torch)
+    assert ours[:2] == theirs[:2] and ours[3] == theirs[3]
+
+
+def test_switches_of_the_compiler_are_set_and_reset() -> None:
+    config = importlib.import_module("tilewright._inductor.config")
+    assert config is tw._inductor.config and not config.triton.cudagraphs
+    with config.patch({"max_autotune": True, "triton.cudagraphs": True}):
+        assert config.max_autotune and config.triton.cudagraphs
+    assert not config.max_autotune and not config.triton.cudagraphs
+    with tw._tensor_str.printoptions(precision=2):
+        assert str(tw.tensor([1.23456])) == "tensor([1.23])"
+    assert str(tw.tensor([1.23456])) == "tensor([1.2346])"
+    with (
+        pytest.warns(FutureWarning, match="sdpa_kernel"),
+        tw.backends.cuda.sdp_kernel(enable_flash=False),
+    ):
+        assert not tw.backends.cuda.flash_sdp_enabled()
+    assert tw.backends.cuda.flash_sdp_enabled()

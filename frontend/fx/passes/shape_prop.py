@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from tilewright.ir.dtype import DType
 
+from ...layouts import channels_last, channels_last_3d, contiguous_format
 from ...recording import Handle
 from ..interpreter import Interpreter
 from ..node import Node, map_aggregate
@@ -26,10 +27,27 @@ class TensorMetadata(NamedTuple):
 
 
 def _described(value: Any) -> Any:
-    if not isinstance(value, Handle):
-        return value
-    t: Any = value
-    return TensorMetadata(t.shape, t.dtype, t.requires_grad, t.stride(), None, False, {})
+    return _extract_tensor_metadata(value) if isinstance(value, Handle) else value
+
+
+def _extract_tensor_metadata(result: Any, include_contiguity: bool = True) -> TensorMetadata:
+    """What is known of a tensor. include_contiguity: whether its memory format is looked for."""
+    formats = (contiguous_format, channels_last, channels_last_3d) if include_contiguity else ()
+    ranks = {channels_last: 4, channels_last_3d: 5}
+    found = (
+        f
+        for f in formats
+        if result.dim() == ranks.get(f, result.dim()) and result.is_contiguous(memory_format=f)
+    )
+    return TensorMetadata(
+        result.shape,
+        result.dtype,
+        result.requires_grad,
+        result.stride(),
+        next(found, None),
+        result.is_quantized,
+        {},
+    )
 
 
 class ShapeProp(Interpreter):

@@ -57,7 +57,7 @@ def split_module(
         results = [own[n] for n in outputs]
         graph.output(results[0] if single else tuple(results))
         name = f"submod_{affix}{part}"
-        made[name] = GraphModule(root_m, graph, name)
+        made[name] = GraphModule(root_m, graph)
         call = outer.call_module(name, tuple(values[n] for n in inputs))
         for i, node in enumerate(outputs):
             values[node] = call if single else outer.call_function(operator.getitem, (call, i))

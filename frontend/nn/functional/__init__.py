@@ -42,6 +42,11 @@ from .activation import (
     threshold_,
 )
 from .attention import multi_head_attention_forward, scaled_dot_product_attention
+from .attention_checks import (
+    _canonical_mask,  # noqa: F401
+    _mha_shape_check,  # noqa: F401
+    _none_or_dtype,  # noqa: F401
+)
 from .bag import embedding_bag
 from .conv import (
     conv1d,

@@ -241,6 +241,11 @@ def local_response_norm(
     input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:
     """x / (k + alpha mean of x^2 over `size` neighbouring channels)^beta."""
+    if input.dim() < 3:
+        raise ValueError(
+            f"Expected 3D or higher dimensionality input (got {input.dim()} dimensions)"
+            + at_user_line()
+        )
     return record(_local_response_norm, input, int(size), float(alpha), float(beta), float(k))
 
 

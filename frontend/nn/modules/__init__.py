@@ -126,3 +126,13 @@ def __getattr__(name: str) -> object:
         f"tilewright.nn.modules has no {name!r}: it is not a name of PyTorch's, or not implemented "
         "yet"
     )
+
+
+def path_of(layer: type) -> str:
+    """The full name of a layer's class as PyTorch has it: torch.nn.modules.conv.Conv2d. A class
+    that isn't one of PyTorch's layers has its own."""
+    home = layer.__module__.removeprefix(f"{__package__.rpartition('.')[0]}.")
+    for path, homes in _PATHS.items():
+        if layer.__name__ in homes.get(home, "").split():
+            return f"torch.nn.modules.{path}.{layer.__name__}"
+    return f"{layer.__module__}.{layer.__qualname__}"

@@ -219,12 +219,14 @@ def remove_parametrizations(
             f"parametrized in terms of a sequence of tensors.{at_user_line()}"
         )
     original = chain._originals()[0]
+    plain = original
     if leave_parametrized:
         with recording.grad_mode(False):
             value = getattr(module, tensor_name).detach()
-        plain = Parameter(value, original.requires_grad)
-    else:
-        plain = original
+        if chain.is_tensor:
+            original.data = value  # the same object, which an optimizer may hold
+        else:
+            plain = Parameter(value, original.requires_grad)
     delattr(type(module), tensor_name)
     del module.parametrizations[tensor_name]
     if isinstance(original, Parameter):

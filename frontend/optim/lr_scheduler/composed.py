@@ -9,7 +9,7 @@ from typing import Any, SupportsFloat
 from tilewright.ir.location import at_user_line
 
 from ..optimizer import Optimizer
-from .schedules import LRScheduler
+from .schedules import LRScheduler, _warn_of_epoch
 
 
 class OneCycleLR(LRScheduler):
@@ -165,12 +165,14 @@ class ReduceLROnPlateau(LRScheduler):
         self._reset()
 
     def _reset(self) -> None:
-        self.best = math.inf if self.mode == "min" else -math.inf
+        self.best = self.mode_worse = math.inf if self.mode == "min" else -math.inf
         self.num_bad_epochs = 0
         self.cooldown_counter = 0
 
     def step(self, metrics: SupportsFloat, epoch: int | None = None) -> None:  # type: ignore[override]
         current = float(metrics)
+        if epoch is not None:
+            _warn_of_epoch()
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         if self.is_better(current, self.best):
             self.best, self.num_bad_epochs = current, 0
@@ -238,7 +240,8 @@ class SequentialLR(LRScheduler):
         i = sum(m <= self.last_epoch for m in self._milestones)
         scheduler = self._schedulers[i]
         if i and self._milestones[i - 1] == self.last_epoch:
-            scheduler.step(0)
+            own = type(scheduler).step is not LRScheduler.step
+            scheduler.step(0) if own else scheduler._go_on(0)  # without the warning of an epoch
         else:
             scheduler.step()
         self._last_lr = scheduler.get_last_lr()

@@ -37,7 +37,9 @@ class LRScheduler:
 
     def _initial_step(self) -> None:
         self._step_count = 0
+        self._is_initial = True
         self.step()
+        self._is_initial = False
 
     def _count_steps(self) -> None:
         """Count the optimizer's steps, for the warning about the order."""
@@ -67,18 +69,28 @@ class LRScheduler:
             warnings.warn(
                 "Detected call of `lr_scheduler.step()` before `optimizer.step()`. In PyTorch "
                 "1.1.0 and later, you should call them in the opposite order: `optimizer.step()` "
-                "before `lr_scheduler.step()`. Failure to do this will result in PyTorch skipping "
-                "the first value of the learning rate schedule.",
+                "before `lr_scheduler.step()`.  Failure to do this will result in PyTorch skipping "
+                "the first value of the learning rate schedule. See more details at "
+                "https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate",
                 stacklevel=2,
             )
+        if epoch is not None:
+            _warn_of_epoch()
+        self._go_on(epoch)
+
+    def _go_on(self, epoch: int | None = None) -> None:
         self._step_count += 1
-        if epoch is None:
-            self.last_epoch += 1
-            rates = self.get_lr()
-        else:
-            self.last_epoch = epoch
-            closed = getattr(self, "_get_closed_form_lr", None)
-            rates = self.get_lr() if closed is None else closed()
+        self._get_lr_called_within_step = True  # subclasses warn if their get_lr is called alone
+        try:
+            if epoch is None:
+                self.last_epoch += 1
+                rates = self.get_lr()
+            else:
+                self.last_epoch = epoch
+                closed = getattr(self, "_get_closed_form_lr", None)
+                rates = self.get_lr() if closed is None else closed()
+        finally:
+            self._get_lr_called_within_step = False
         self._set(rates)
 
     def _set(self, rates: Sequence[Any]) -> None:
@@ -97,7 +109,19 @@ class LRScheduler:
         self.__dict__.update(state_dict)
 
 
-_LRScheduler = LRScheduler
+class _LRScheduler(LRScheduler):
+    """The older name, which other people's schedulers inherit."""
+
+
+def _warn_of_epoch() -> None:
+    warnings.warn(
+        "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where "
+        "possible. Please use `scheduler.step()` to step the scheduler. During the deprecation, if "
+        "epoch is different from None, the closed form is used instead of the new chainable form, "
+        "where available.",
+        UserWarning,
+        stacklevel=3,
+    )
 
 
 class LambdaLR(LRScheduler):

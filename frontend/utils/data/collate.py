@@ -129,7 +129,7 @@ def _stacked(batch: Sequence[Any]) -> Any:
 
 def default_convert(data: Any) -> Any:
     """Convert arrays to tensors, also inside dicts and sequences; keep anything else as it is."""
-    if isinstance(data, np.ndarray) and data.dtype.kind not in "SaUO":
+    if isinstance(data, (np.ndarray, np.generic)) and data.dtype.kind not in "SaUO":
         return creation.as_tensor(data)
     if isinstance(data, Mapping):
         return {key: default_convert(value) for key, value in data.items()}

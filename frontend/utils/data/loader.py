@@ -14,7 +14,7 @@ from ...exchange import pinning
 from .collate import default_collate, default_convert
 from .dataset import IterableDataset
 from .fetch import Fetch, fetcher
-from .sampler import BatchSampler, RandomSampler, SequentialSampler
+from .sampler import BatchSampler, RandomSampler, SequentialSampler, draw_seed
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T", covariant=True)
+
+_FIXED = (
+    "batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"
+)  # fmt: skip
 
 
 class _DatasetKind:
@@ -169,11 +173,21 @@ class DataLoader(Generic[T]):
             collate_fn = default_collate if batched else default_convert
         self.collate_fn = collate_fn
         self._iterator = None  # PyTorch's loader keeps one, and packages look at it
+        self._is_made = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _FIXED and "_is_made" in self.__dict__:
+            raise ValueError(
+                f"{name} attribute should not be set after {type(self).__name__} is initialized"
+                + at_user_line()
+            )
+        super().__setattr__(name, value)
 
     def __iter__(self) -> Iterator[Any]:
         if self.num_workers:
             batches = self._started_workers().batches()
         else:
+            draw_seed(self.generator)
             batches = self._from_here(fetcher(*self._fetch_arguments()))
         return map(pinning.all_pinned, batches) if self.pin_memory else batches
 

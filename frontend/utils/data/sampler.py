@@ -61,9 +61,10 @@ class RandomSampler(Sampler[int]):
         self.replacement = replacement
         self._num_samples = num_samples
         self.generator = generator
-        if not isinstance(self.num_samples, int) or self.num_samples < (num_samples is not None):
+        if not isinstance(self.num_samples, int) or self.num_samples <= 0:
             raise ValueError(
-                f"num_samples should be a positive integer value, but got num_samples={num_samples}"
+                "num_samples should be a positive integer value, but got "
+                f"num_samples={self.num_samples}"
             )
 
     @property
@@ -86,6 +87,12 @@ class RandomSampler(Sampler[int]):
 
     def __len__(self) -> int:
         return self.num_samples
+
+
+def draw_seed(generator: Any) -> int:
+    """The seed of an epoch's workers. A loader without workers draws it too, so that the order of
+    its samples is that of a loader with workers."""
+    return int(sampling.randint(0, 1 << 31, (), generator=generator).item())
 
 
 def _generator() -> Any:

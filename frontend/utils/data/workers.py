@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from tilewright.ir.location import at_user_line
 
 from ... import recording
-from ...functions import sampling
 from ...recording.threads import gives_way
+from .sampler import draw_seed
 from .worker import Job, WorkerError, died, run
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Workers:
         self._end = weakref.finalize(self, _end, self._processes, self._pipes)
         context = loader.multiprocessing_context
         job = Job(loader._fetch_arguments(), loader.num_workers, loader.worker_init_fn)
-        seed = _draw_seed(loader)
+        seed = draw_seed(loader.generator)
         # A forked child would compute pending work again.
         recording.flush()
         forked = context.get_start_method() == "fork"
@@ -65,7 +65,7 @@ class Workers:
     def restart(self) -> None:
         """Begin another epoch in the same processes."""
         self.epoch += 1
-        seed = _draw_seed(self.loader)
+        seed = draw_seed(self.loader.generator)
         for worker, pipe in enumerate(self._pipes):
             self._send(worker, pipe, (self.epoch, seed + worker))
 
@@ -156,10 +156,6 @@ class Workers:
         pids = [self._processes[w].pid for w in workers]
         self.close()
         return died(pids)
-
-
-def _draw_seed(loader: Any) -> int:
-    return int(sampling.randint(0, 1 << 31, (), generator=loader.generator).item())
 
 
 def _end(processes: list[Any], pipes: list[Any]) -> None:

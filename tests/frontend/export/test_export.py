@@ -11,6 +11,7 @@ import pytest
 
 import tilewright as tw
 from tilewright import nn
+from tilewright._dynamo.exc import UserError
 from tilewright.export import Dim
 from tilewright.fx.experimental.symbolic_shapes import (
     ConstraintViolationError,
@@ -181,9 +182,9 @@ def test_what_is_refused() -> None:
         exported(lambda x: x * x.sum().item(), x)
     with pytest.raises(ValueError, match=r"instance of `torch.nn.Module`, got <class 'function'>"):
         tw.export.export(lambda x: x, (x,))  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="tuple of example positional inputs"):
+    with pytest.raises(UserError, match="tuple of example positional inputs"):
         tw.export.export(Function(lambda x: x), x)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="'q', which is no argument"):
+    with pytest.raises(UserError, match="'q', which is no argument"):
         exported(lambda x: x, x, dynamic_shapes={"q": None})
     program = exported(lambda x: x, x)
     with pytest.raises(RuntimeError, match="Unable to call ExportedProgram directly"):

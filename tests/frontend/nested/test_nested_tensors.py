@@ -202,8 +202,49 @@ def test_errors(torch: Any) -> None:
         with pytest.raises(theirs.type):
             call(tw, nested(tw, 2, 4))
             pytest.fail(f"case {i} should raise {theirs.value!r}")
-    with pytest.raises(NotImplementedError, match="strided layout is not implemented"):
-        tw.nested.nested_tensor([tw.ones(2)])
+    with pytest.raises(RuntimeError, match="one dimension only"):
+        tw.nested.nested_tensor([tw.ones(2, 3), tw.ones(3, 4)])
+
+
+def test_the_older_layout(torch: Any) -> None:
+    """Tensors of layout strided, PyTorch's default: lists that are combined by their lengths."""
+
+    def run(m: Any) -> list[Any]:
+        rng = np.random.default_rng(0)
+        a, b = (m.tensor(rng.standard_normal((n, 3))) for n in (2, 4))
+        whole = m.nested.nested_tensor([a, b])
+        other = m.nested.nested_tensor([b[:2], b])
+        layer = m.nn.Linear(3, 2, dtype=m.float64)
+        with m.no_grad():
+            layer.weight.copy_(m.tensor(rng.standard_normal((2, 3))))
+            layer.bias.zero_()
+        leaf = m.nested.nested_tensor([a, b], requires_grad=True)
+        (leaf * other).to_padded_tensor(0.0).sum().backward()
+        made = [
+            whole + other, whole * 2, layer(whole).detach(), m.nn.functional.softmax(whole, -1),
+            whole.transpose(1, 2), whole.clone(), whole.reshape(2, -1, 3), leaf.grad,
+        ]  # fmt: skip
+        shown = [str(whole), str(leaf), str(m.nested.nested_tensor([[1, 2], [3]]))]
+        facts = [
+            whole.layout, whole.size(0), whole.size(2), whole.dim(), whole.numel(),
+            m.nested.as_nested_tensor(m.ones(2, 2, 2)).layout,
+            m.nested.as_nested_tensor([a, b], layout=m.jagged).layout,
+        ]  # fmt: skip
+        values = [t.tolist() for each in made for t in each.unbind()]
+        values += [whole.values().tolist(), whole.to_padded_tensor(-1.0).tolist()]
+        with pytest.raises(RuntimeError, match="Given dimension 1 is irregular"):
+            whole.size(1)
+        with pytest.raises(RuntimeError):
+            whole + m.nested.nested_tensor([b, a])
+        return [values, shown, [str(f) for f in facts]]
+
+    (values, *rest), (wanted, *others) = run(tw), run(torch)
+    assert rest == others
+    for mine, theirs in zip(values, wanted, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-12)
+    whole = tw.nested.nested_tensor([tw.ones(2, 3), tw.ones(4, 3)])
+    for again in (copy.deepcopy(whole), pickle.loads(pickle.dumps(whole))):  # PyTorch refuses
+        assert str(again + whole) == str(whole * 2)
 
 
 def test_printed_text(torch: Any) -> None:

@@ -2,3 +2,6 @@
 inputs and results are quantized tensors, are not there."""
 
 from . import dynamic as dynamic
+from .functional_modules import FloatFunctional, FXFloatFunctional
+
+__all__ = ["FXFloatFunctional", "FloatFunctional", "dynamic"]
