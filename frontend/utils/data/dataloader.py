@@ -18,9 +18,3 @@ class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
 
 class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
     pass
-
-
-class _DatasetKind:
-    """The kinds of datasets: those with indices, and streams."""
-
-    Map, Iterable = 0, 1
