@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.ir import ops
-from tilewright.ir.node import Node, beneath, intern, reachable
+from tilewright.ir.node import Node, beneath, intern
 from tilewright.ir.op import Kind
 from tilewright.ir.passes import autodiff
 from tilewright.ir.passes.autodiff import pullback
+from tilewright.ir.rewrite import above
 from tilewright.ir.shape import Size
 
 
@@ -71,7 +72,7 @@ def _reads_below(root: Node) -> bool:
 def derive_all(
     seeds: dict[Node, Node], create_graph: bool, targets: Any = (), hooks: Any = None
 ) -> Derivation:
-    variables = [n for n in beneath(seeds) if n.op is ops.variable]
+    variables = [n for n in autodiff.differentiable(seeds) if n.op is ops.variable]
     grads = pullback(seeds, [*variables, *targets], create_graph=create_graph, hooks=hooks)
     return Derivation(dict(seeds), grads)
 
@@ -81,15 +82,30 @@ def values_read(
 ) -> tuple[Node, ...]:
     """The forward values that cotangents read. seeds: node -> its cotangent. held: other values
     that exist, such as those that a user-written derivative keeps."""
-    grads, known = tuple(grads), {*beneath((*seeds, *held)), *seeds.values()}
+    grads = tuple(grads)
+    known = _read_from(grads, seeds) if not held else None
+    if known is None:
+        known = {*beneath((*seeds, *held)), *seeds.values()}
     saved: dict[Node, None] = {}
-    for node in reachable(grads):
-        if node not in known:
-            saved.update((o, None) for o in node.operands if o in known)
+    for node in above(grads, known):
+        saved.update((o, None) for o in node.operands if o in known)
     saved.update((g, None) for g in grads if g in known)
     for seed in seeds.values():
         saved.pop(seed, None)
     return tuple(n for n in saved if not is_fixed(n))
+
+
+def _read_from(grads: tuple[Node, ...], seeds: dict[Node, Node]) -> set[Node] | None:
+    """The nodes that a gradient flows through, with their operands and the seeds, if cotangents
+    read nothing beneath these; None if they do. So what a pass costs doesn't depend on how much was
+    computed without gradients before."""
+    through = autodiff.differentiable(seeds)
+    near = {*through, *seeds.values()}
+    for node in through:
+        near.update(node.operands)
+    if any(n.op.kind is Kind.LEAF for n in above(grads, near)):
+        return None
+    return near
 
 
 def is_fixed(node: Node) -> bool:

@@ -15,12 +15,15 @@ from tilewright.ir.rewrite import above, substitute
 from . import epoch, flushing
 from .epoch import clock, handles, leaves
 
+FEW = 16
+"""The number of values that are kept in any case."""
+
 
 class _Known:
     """What was computed in the epoch of this number.
 
-    values: node -> its buffer, for tensors that live. places: node -> a tensor that has it among
-    `handles`, as far as these were looked at.
+    values: node -> its buffer, for tensors that live, and some that did. places: node -> a tensor
+    that has it among `handles`, as far as these were looked at.
     """
 
     number = -1
@@ -28,7 +31,7 @@ class _Known:
     def __init__(self) -> None:
         self.values: dict[Node, Any] = {}
         self.places: dict[Node, int] = {}
-        self.looked_at = 0
+        self.looked_at, self.most = 0, FEW
 
     def look(self) -> None:
         """Find the tensors that are new."""
@@ -40,6 +43,12 @@ class _Known:
             if node is not None and node.operands:
                 self.places[node] = place
         self.looked_at = len(handles)
+
+    def forget(self) -> None:
+        """Forget the values of tensors that are gone, when there are many values."""
+        if len(self.values) > self.most:
+            self.values = {n: b for n, b in self.values.items() if self.lives(n)}
+            self.most = FEW + 2 * len(self.values)
 
     def lives(self, node: Node) -> bool:
         """Whether a tensor that the program can reach holds `node`."""
@@ -79,7 +88,5 @@ def value_of(node: Node) -> Any:
             raise
         return flushing.values_of((node,))[0]
     values.update(zip(wanted, made))
-    # Only now, as what was read may depend on tensors that are gone by now.
-    for gone in [n for n in values if not _known.lives(n)]:
-        del values[gone]
+    _known.forget()  # only now, as what was read may depend on tensors that are gone
     return made[0]
