@@ -331,19 +331,6 @@ def graphs_of_calls_in_parts(torch, draw):
 
 
 @program
-def branches_and_loops_on_values(torch, draw):
-    def halve(i, x):
-        return i + 1, x / 2
-
-    while True:
-        x = draw(3, requires_grad=True)
-        y = torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
-        y.sum().backward()
-        i, z = torch.while_loop(lambda i, x: i < 3, halve, (torch.tensor(0), x.detach()))
-        yield y, x, i, z, raised(torch.cond, torch.ones(2) > 0, halve, halve, (x,))
-
-
-@program
 def small_objects(torch, draw):
     pytree, dlpack = of(torch, "utils._pytree"), of(torch, "utils.dlpack")
     torch.set_default_device("meta")

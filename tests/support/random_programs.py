@@ -41,6 +41,7 @@ APART = (
     "zeta",
     "igamma",
     "igammac",
+    "gcd",
     "logical_not",
     "complex",
     "conj",
