@@ -1,4 +1,4 @@
-"""torch.cond and while_loop. PyTorch's own aren't called here: they load its compiler, which changes
+"""torch.cond and while_loop. PyTorch's own aren't called here: they load its compiler, which sets
 defaults of the whole process (checks of distributions, how Python calls functions)."""
 
 from __future__ import annotations
