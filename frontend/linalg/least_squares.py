@@ -9,6 +9,7 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
+from tilewright.ir.shape import broadcast
 
 from .. import return_types
 from ..functions.arguments import into
@@ -64,13 +65,22 @@ def _lstsq(a: Node, b: Node, rcond: float, driver: str) -> tuple[Node, Node, Nod
         )
     _need_double(a)
     need_same_dtype(name, a, b, "input and other")
-    found, rank, s, info = by_host(ops.lstsq, a, right, rcond, driver)
+    own, batch = a.shape[:-2], broadcast(a.shape[:-2], right.shape[:-2])
+    wide = ops.expand(a, (*batch, *a.shape[-2:]))
+    right = ops.expand(right, (*batch, *right.shape[-2:]))
+    found, rank, s, info = by_host(ops.lstsq, wide, right, rcond, driver)
     none = ops.zeros_like(info)
     not_finite = ops.where(info < 0, none + 2, none)
     found = ops.kept(found, ops.succeeded(not_finite, 2, "linalg.svd"))
     lost = ops.where(info < 0, none, info)
     found = ops.kept(found, ops.succeeded(lost, min(a.shape[-2:]), name))
+    rank, s = _parts(rank, own), _parts(s, (*own, s.shape[-1]))  # of the matrices as they came
     return ops.squeeze(found, (found.rank - 1,)) if vector else found, rank, s
+
+
+def _parts(x: Node, shape: Sequence[int]) -> Node:
+    """The leading part of this shape."""
+    return ops.slice_(x, (0,) * x.rank, tuple(shape), (1,) * x.rank)
 
 
 def _count(s: Node, atol: Node, rtol: Node) -> Node:
