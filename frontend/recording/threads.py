@@ -123,9 +123,13 @@ def _take_from(before: int, me: int) -> None:
 
 
 def relax() -> None:
-    """Remove the guard if no other thread is left."""
+    """Remove the guard if no other thread that has recorded is left. One that never did, such as a
+    writer of logs, is met as in a process without a guard."""
     global guarded
-    if threading.active_count() == 1:
+    alive = sys._current_frames()
+    for each in [t for t in _modes if t not in alive]:
+        del _modes[each]  # its number may become that of another thread
+    if all(each == _owner for each in _modes):
         guarded = False
         set_mode(graph.grad_enabled(), clock.casts, clock.saving)
 

@@ -204,10 +204,24 @@ def test_batches_from_another_thread() -> None:
 
 
 def test_the_tables_are_asked_directly_again_when_threads_have_ended() -> None:
-    in_threads(lambda: tw.ones(2).sum().item())
-    tw.ones(2).sum().item()
-    if threading.active_count() == 1:
+    """Also beside a thread that never records, as one that writes logs: without this no compiled
+    call would be replayed any more."""
+    tw.ones(2).sum().item()  # threads of earlier tests are forgotten
+    done = threading.Event()
+    writer = threading.Thread(target=done.wait)
+    writer.start()
+    try:
+        in_threads(lambda: tw.ones(2).sum().item())
+        tw.ones(2).sum().item()
         assert epoch.clock.table is epoch.table(True) and not threads.guarded
+        double = tw.compile(lambda x: x * 2)
+        for _ in range(4):
+            assert double(tw.ones(2)).tolist() == [2, 2]
+        assert double.replays
+        in_threads(lambda: double(tw.ones(2)).tolist())
+    finally:
+        done.set()
+        writer.join()
 
 
 def test_fork(run_python: Any) -> None:
