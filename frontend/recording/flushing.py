@@ -58,10 +58,11 @@ def _calibrate() -> tuple[int, int]:
     return mapped, walked
 
 
-_SELDOM_USED: tuple[Any, ...] = (
+SELDOM_USED: list[Any] = [
     storages, windows, variables, scalars, drawn, counted, freed, contexts, mutated, hooked,
     fallible,
-)  # fmt: skip
+]  # fmt: skip
+"""What is cleared at the end of an epoch, if it isn't empty."""
 # The result of getrefcount for an object that only a list holds: by map(), and in a comprehension.
 BASE_COUNT, WALKED_COUNT = _calibrate()
 Update = Callable[[], Iterable[Handle]]
@@ -461,8 +462,8 @@ def _end_epoch() -> None:
         storage._views.clear()
     handles.clear()
     leaves.clear()
-    if any(_SELDOM_USED):
-        for each in _SELDOM_USED:
+    if any(SELDOM_USED):
+        for each in SELDOM_USED:
             if each:
                 each.clear()
     clock.number += 1

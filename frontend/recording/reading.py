@@ -13,31 +13,34 @@ from tilewright.ir.node import Node, grad_mode
 from tilewright.ir.rewrite import above, substitute
 
 from . import epoch, flushing
-from .epoch import clock, handles, leaves
+from .epoch import handles, leaves
 
 FEW = 16
 """The number of values that are kept in any case."""
 
 
 class _Known:
-    """What was computed in the epoch of this number.
+    """What was computed in this epoch.
 
     values: node -> its buffer, for tensors that live, and some that did. places: node -> a tensor
     that has it among `handles`, as far as these were looked at.
     """
-
-    number = -1
 
     def __init__(self) -> None:
         self.values: dict[Node, Any] = {}
         self.places: dict[Node, int] = {}
         self.looked_at, self.most = 0, FEW
 
+    def __len__(self) -> int:
+        return self.looked_at
+
+    def clear(self) -> None:
+        self.values.clear()
+        self.places.clear()
+        self.looked_at, self.most = 0, FEW
+
     def look(self) -> None:
         """Find the tensors that are new."""
-        if self.number != clock.number:
-            self.__init__()  # type: ignore[misc]
-            self.number = clock.number
         for place in range(self.looked_at, len(handles)):
             node = handles[place]._node
             if node is not None and node.operands:
@@ -60,6 +63,7 @@ class _Known:
 
 
 _known = _Known()
+flushing.SELDOM_USED.append(_known)
 
 
 def value_of(node: Node) -> Any:

@@ -112,6 +112,7 @@ def _take_from(before: int, me: int) -> None:
                 "pass with a hook that waits for this thread"
             )
         time.sleep(2e-5)
+    guarded = True  # again: the former owner may have found no other that recorded
     _modes[before] = graph.grad_enabled(), clock.casts, clock.saving
     mine = _modes.pop(me, (True, None, None))
     try:

@@ -17,8 +17,7 @@ from tilewright.ir.shape import Size
 
 from .. import layouts
 from ..functions import creation
-from ..recording import record, views
-from ..recording.compounds import rule
+from ..recording import record
 from . import structure
 from .tensors import (
     COO,
@@ -56,6 +55,9 @@ class Blocked(Lines):
 
     def dense_dim(self) -> int:
         return self._elements.dim() - 3
+
+    def _turned(self) -> Any:
+        return self._elements.transpose(1, 2)
 
     _dimV = dense_dim
 
@@ -172,19 +174,6 @@ def dense_to_blocked(
 
 
 # ---- calls -------------------------------------------------------------------------------------
-
-
-@rule(Blocked, views.PERMUTE, views.TRANSPOSE, views.T)
-def _transposed(t: Blocked, order: tuple[int, ...]) -> Blocked:
-    if order == tuple(range(t.dim())):
-        return t._like(t._elements)
-    if t.dim() != 2:
-        raise NotImplementedError(
-            f"transpose: tensors of layout {t.layout} with dense dimensions stay as they are"
-            f"{at_user_line()}"
-        )
-    elements = t._elements.transpose(1, 2)
-    return blocked(not t._by_rows, t._pointers, t._minor, elements, t._sizes[::-1])
 
 
 def sum_of_blocks(a: Blocked, b: Any, concatenated: Callable[[COO, COO], COO]) -> Blocked:

@@ -16,7 +16,7 @@ from ..functions.creation import beside
 from ..recording import Handle, views
 from ..recording.compounds import rule
 from . import structure
-from .tensors import COO, Compressed, Sparse, as_coo, compressed, coo, coo_at, rows_at
+from .tensors import COO, Lines, Sparse, as_coo, coo, coo_at, lines, rows_at
 
 
 @rule(COO, views.PERMUTE, views.TRANSPOSE, views.T)
@@ -41,8 +41,8 @@ def _permuted(t: COO, order: tuple[int, ...]) -> COO:
     return made
 
 
-@rule(Compressed, views.PERMUTE, views.TRANSPOSE, views.T)
-def _transposed(t: Compressed, order: tuple[int, ...]) -> Compressed:
+@rule(Lines, views.PERMUTE, views.TRANSPOSE, views.T)
+def _transposed(t: Lines, order: tuple[int, ...]) -> Any:
     if order == tuple(range(t.dim())):
         return t._like(t._elements)
     if t.dim() != 2:
@@ -50,7 +50,7 @@ def _transposed(t: Compressed, order: tuple[int, ...]) -> Compressed:
             f"transpose: tensors of layout {t.layout} with dense dimensions stay as they are"
             f"{at_user_line()}"
         )
-    return compressed(not t._by_rows, t._pointers, t._minor, t._elements, t._sizes[::-1])
+    return lines(type(t), not t._by_rows, t._pointers, t._minor, t._turned(), t._sizes[::-1])
 
 
 @rule(Sparse, views.SELECT, views.SLICE, views.UNBIND, views.SPLIT, views.SPLIT_WITH_SIZES)

@@ -311,6 +311,10 @@ class Lines(Sparse):
     _pointers: Any
     _minor: Any
 
+    def _turned(self) -> Any:
+        """The elements of the transposed matrix, in the same order."""
+        return self._elements
+
     def _placed(self, sizes: Any) -> COO:
         """The elements by coordinates of their rows and columns."""
         by = self._known.get("coordinates")

@@ -10,7 +10,7 @@ from ...graph_module import GraphModule
 from ...node import Node
 from ...targets import qualified_name
 from ..operator_support import OperatorSupportBase
-from ..utils.fuser_utils import fuse_by_partitions
+from ..utils.fuser_utils import fuse_by_partitions, is_one_call
 
 __all__ = ["CapabilityBasedPartitioner", "Partition"]
 
@@ -73,7 +73,7 @@ class CapabilityBasedPartitioner:
             own = {node}
             for other in list(groups):
                 reads = any(u in other for n in own for u in n.users)
-                if (reads or not self.skip_horizontal_fusion) and _fits(own | other, groups):
+                if (reads or not self.skip_horizontal_fusion) and is_one_call(own | other, groups):
                     own |= other
                     groups.remove(other)
             groups.insert(0, own)
@@ -101,19 +101,3 @@ class CapabilityBasedPartitioner:
 
     def partition_and_fuse(self, prefix: str = "fused_") -> GraphModule:
         return self.fuse_partitions(self.propose_partitions(), prefix)
-
-
-def _fits(group: set[Node], groups: list[set[Node]]) -> bool:
-    """Whether the nodes can be one call, beside the other groups, which are calls too."""
-    stack = [u for n in group for u in n.users if u not in group]
-    seen: set[Node] = set()
-    while stack:
-        node = stack.pop()
-        if node in group:
-            return False
-        if node in seen:
-            continue
-        whole = next((g for g in groups if node in g and not g & group), {node})
-        seen |= whole
-        stack += [u for n in whole for u in n.users]
-    return True

@@ -36,16 +36,22 @@ def topo_sort(nodes: Iterable[Node]) -> list[Node]:
 
 def validate_partition(partition: Sequence[Node]) -> bool:
     """Whether nothing outside depends on some of the nodes while others depend on it."""
-    own = set(partition)
-    stack = [u for n in own for u in n.users if u not in own]
+    return is_one_call(set(partition))
+
+
+def is_one_call(group: set[Node], others: Sequence[set[Node]] = ()) -> bool:
+    """Whether the nodes can be one call, beside other groups, which are calls too."""
+    stack = [u for n in group for u in n.users if u not in group]
     seen: set[Node] = set()
     while stack:
         node = stack.pop()
-        if node in own:
+        if node in group:
             return False
-        if node not in seen:
-            seen.add(node)
-            stack += node.users
+        if node in seen:
+            continue
+        whole = next((g for g in others if node in g and not g & group), {node})
+        seen |= whole
+        stack += [u for n in whole for u in n.users]
     return True
 
 
