@@ -15,10 +15,10 @@ _ROOTS: tuple[str, ...] = ()
 def _package_roots() -> tuple[str, ...]:
     global _ROOTS
     if not _ROOTS:
-        package = sys.modules[__name__.split(".")[0]]
-        roots = [os.path.dirname(os.path.abspath(package.__file__ or ""))]
-        names = [f"{package.__name__}.{layer}" for layer in ("ir", "codegen", "runtime")]
-        for name in (*names, *COMMAND_LINE):
+        package = __name__.split(".")[0]  # the module itself says "torch" where it stands for it
+        layers = (package, *(f"{package}.{layer}" for layer in ("ir", "codegen", "runtime")))
+        roots = []
+        for name in (*layers, *COMMAND_LINE):
             module = sys.modules.get(name)
             if module is not None and module.__file__:
                 roots.append(os.path.dirname(os.path.abspath(module.__file__)))

@@ -29,6 +29,10 @@ assert sys.modules["torch.nn"] is tilewright.nn is nn
 assert DataLoader is tilewright.utils.data.DataLoader and nn.__spec__.name == "tilewright.nn"
 assert torch.__version__ == version
 assert importlib.util.find_spec("torch.missing") is None
+try:
+    torch.ones(2) @ torch.ones(3)
+except RuntimeError as error:
+    assert str(error).endswith(f", at asks.py:{error.__traceback__.tb_lineno}"), error
 for name in ("torch.missing", "torch.recording", "torch.version.x"):
     try:
         __import__(name)
