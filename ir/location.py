@@ -37,9 +37,10 @@ class _Own(dict[str, bool]):
 _own = _Own()
 
 
-def user_location() -> tuple[str, int]:
-    """(file name, line) of the innermost frame outside of the package."""
-    frame = sys._getframe(1)
+def user_location(depth: int = 1) -> tuple[str, int]:
+    """(file name, line) of the innermost frame outside of the package, none of which is among the
+    first `depth`."""
+    frame = sys._getframe(depth)
     while _own[frame.f_code.co_filename] and (outer := frame.f_back) is not None:
         frame = outer
     return frame.f_code.co_filename, frame.f_lineno

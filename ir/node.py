@@ -38,20 +38,30 @@ class Type:
         self.stand_ins: dict[Hashable, Node] = {}  # of recipes
 
 
+OPAQUE: Any = object()
+
+
 class Instruction:
     """An op with attrs on operands of given types, recorded in a grad mode: all that equal
     computations have in common, and the table of their nodes.
 
     op, attrs, type: of the nodes. recorded: the grad mode and the device argument of `intern`.
+    alike: all that a function that builds nodes sees of a node: the type, or for a constant this
+        instruction; `OPAQUE` where nodes of one instruction differ in it.
     nodes: operands -> the node. memo: results of analyses that depend on nothing else, by name.
     """
 
-    __slots__ = ("attrs", "memo", "nodes", "op", "recorded", "type")
+    __slots__ = ("alike", "attrs", "memo", "nodes", "op", "recorded", "type")
 
     def __init__(
         self, op: Op, attrs: tuple[Any, ...], type: Type, recorded: tuple[bool, str | None]
     ):
         self.op, self.attrs, self.type, self.recorded = op, attrs, type, recorded
+        self.alike: Any = type
+        if op.shows == "attrs":
+            self.alike = self
+        elif op.shows == "operands" or type.is_integer:  # functions ask for the bounds of integers
+            self.alike = OPAQUE
         self.nodes: dict[tuple[Node, ...], Node] = {}
         self.memo: dict[Hashable, Any] = {}
 
@@ -177,6 +187,12 @@ def grad_mode(enabled: bool) -> Iterator[None]:
         yield
     finally:  # no call here: an interrupt may come at its beginning
         _MODE.grad = before
+
+
+def location(depth: int) -> tuple[str, int]:
+    """The location of a new node: the one that is set, or the user's line, which is outside of the
+    first `depth` frames."""
+    return _MODE.loc or user_location(depth + 1)
 
 
 def set_location(loc: tuple[str, int] | None) -> tuple[str, int] | None:

@@ -114,6 +114,8 @@ class Op:
         be overwritten before the backward pass then.
     pointwise: whether a composite computes each element from those of its operands at the same
         place, in the same way for every size.
+    shows: what a function that builds nodes may look at, of a node of this op: its "type" alone, or
+        "attrs" (the value of a constant), or "operands" (the half behind a `widened`).
     is_view: whether a node may have more elements than any memory holds, as an `expand` may.
     takes_float8, takes_complex, takes_complex_half: whether operands of these types are allowed.
     """
@@ -149,6 +151,7 @@ class Op:
     wide: bool = False
     spares_result: bool = False
     pointwise: bool = False
+    shows: str = "type"
     is_view: bool = field(init=False)
     takes_float8: bool = field(init=False)
     takes_complex: bool = field(init=False)
@@ -158,6 +161,8 @@ class Op:
         object.__setattr__(self, "is_view", self.kind in (Kind.MOVEMENT, Kind.MARKER))
         object.__setattr__(self, "takes_float8", self.float8 or self.kind in _MOVING)
         object.__setattr__(self, "takes_complex", self.complex or self.kind in _MOVING)
+        if self.kind is Kind.CONSTANT:
+            object.__setattr__(self, "shows", "attrs")
         half = self.complex_half or self.kind in _MOVING
         object.__setattr__(self, "takes_complex_half", half)
         if self.name in REGISTRY:

@@ -12,10 +12,8 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from .node import Instruction, Node
-from .op import Kind
 from .ops.check import bounds
 from .ops.generate import leaf
-from .ops.unary import widened
 from .rewrite import above
 
 Build = Callable[..., Any]
@@ -42,10 +40,10 @@ def by_recipe(
     """
     seen: list[Any] = [key]
     for place, each in enumerate(operands):
-        op = each.op
-        if op.kind is Kind.CONSTANT:
+        shows = each.op.shows
+        if shows == "attrs":
             seen += place, each
-        elif op is widened:  # it gives its half back (`as_dtype`): more is seen than its type
+        elif shows == "operands":  # a `widened` gives its half back (`as_dtype`)
             return build(*operands)
         elif each.type.is_integer:
             seen += place, bounds(each)
@@ -76,7 +74,7 @@ class Recipe:
     def __init__(self, build: Build, operands: Sequence[Node], out: Node | None = None):
         images: dict[Node, Node] = {}
         for number, each in enumerate(operands):
-            if each.op.kind is Kind.CONSTANT:
+            if each.op.shows == "attrs":
                 images[each] = each
             elif each not in images and each is not out:
                 images[each] = _stand_in(each, number)

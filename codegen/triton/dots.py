@@ -214,7 +214,9 @@ def _product(dot: Dot, acc: str, a: str, b: str, tf32: bool, native: bool) -> st
             else f"{acc} + {text}.to({tl_type(dot.dtype)})"
         )
     more = precision(dot, tf32)
-    if native and not dot.fast:
+    if not dot.dtype.is_floating_point:
+        more = f", out_dtype={tl_type(dot.dtype)}"  # before Triton 3.8 not that of the accumulator
+    elif native and not dot.fast:
         # Hopper's sums of float8 keep 14 bits, so the sums of each block are added in float32.
         more = ", max_num_imprecise_acc=BLOCK_K"
     return f"tl.dot({a}, {b}, {acc}{more})"

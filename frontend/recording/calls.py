@@ -15,14 +15,15 @@ offsets) is a leaf.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tilewright.ir import ops
 from tilewright.ir.dtype import HALVES, float32
 from tilewright.ir.location import at_user_line
-from tilewright.ir.node import Node
+from tilewright.ir import node as graph
+from tilewright.ir.node import OPAQUE, Instruction, Node
 from tilewright.ir.numeric.special import cast as cast_number
 from tilewright.ir.ops.composite import widen
 
@@ -31,7 +32,7 @@ from .builders import facts, name_of
 from .building import built
 from .compounds import COMPOUND
 from .epoch import Handle, clock, handles, mutated, resolve
-from .numbers import default_dtype, is_exact, number, scalar_dtype
+from .numbers import default_dtype, is_exact, number, scalar_dtype, varies
 from .wrapping import check_bytes, overfull, wrap, wrap_all
 from .writes import assign
 
@@ -109,7 +110,72 @@ def node_of(build: Callable[..., Any], *args: Any) -> Any:
     except TypeError:  # an unhashable argument, which is an error
         _refuse(build, args)
         raise
-    return _record(build, args) if result is None else result
+    return (similar(key) or _record(build, args)) if result is None else result
+
+
+class Single(NamedTuple):
+    """The one instruction that calls become, whatever their operands of the same types are.
+
+    first, end: where the operands stand in the key of a call. before, after: constants among the
+    instruction's operands around them. head, tail: what stands around them among the call's
+    arguments.
+    """
+
+    instruction: Instruction
+    first: int
+    end: int
+    before: tuple[Node, ...]
+    after: tuple[Node, ...]
+    head: tuple[Any, ...]
+    tail: tuple[Any, ...]
+
+
+def similar(key: tuple[Any, ...]) -> Any:
+    """The node of a call that the table doesn't have, if calls like it are known to become a single
+    instruction; else None."""
+    table = clock.table
+    known = table.get(tuple([k.instruction.alike if k.__class__ is Node else k for k in key]))
+    if not known:
+        return None
+    instruction, first, end, before, after, head, tail = known
+    operands = nodes = key[first:end]
+    if end - first > 1 and len({*nodes}) < end - first:  # a builder sees that two operands are one
+        return None
+    if before or after:
+        operands = (*before, *nodes, *after)
+    node = instruction.nodes.get(operands)
+    if node is None:
+        node = instruction.new(operands, graph.location(2))
+    table[key] = node
+    if node.requires_grad:
+        node.memo.setdefault("call", (key[0], [*head, *nodes, *tail]))
+    return node
+
+
+def _learn(key: tuple[Any, ...], args: Sequence[Any], node: Node) -> None:
+    """Let calls like that of `key` be known, if it became a single instruction on its operands in
+    their order, and isn't the first of its like. args: what the builder was called with."""
+    table = clock.table
+    alike = tuple([k.instruction.alike if k.__class__ is Node else k for k in key])
+    if table.get(alike) is None:
+        table[alike] = ()
+        return
+    nodes = tuple([k for k in key if k.__class__ is Node])
+    count = len(nodes)
+    first, place, start = (
+        next((i for i in range(len(row)) if tuple(row[i : i + count]) == nodes), -1)
+        for row in (key, args, node.operands)
+    )
+    before, after = node.operands[:start], node.operands[start + count :]
+    if (
+        min(first, place, start) >= 0
+        and len({*nodes}) == count
+        and OPAQUE not in alike
+        and all([n.op.shows == "attrs" for n in (*before, *after)])
+        and clock.casts is None
+    ):
+        head, tail = tuple(args[:place]), tuple(args[place + count :])
+        table[alike] = Single(node.instruction, first, first + count, before, after, head, tail)
 
 
 def _record(build: Callable[..., Any], args: Sequence[Any]) -> Any:
@@ -136,6 +202,7 @@ def _record(build: Callable[..., Any], args: Sequence[Any]) -> Any:
                 each.memo["among"] = len(result)
         else:
             result = _own(result, build, nodes)
+            _learn(key, nodes, result)
         clock.table[key] = result
         if clock.watching is not None:
             clock.watching.called(result, nodes)
@@ -214,7 +281,10 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
     node = resolve(t)
     key: Any = (build, value, kind, node) if swapped else (build, node, value, kind)
     exact = is_exact(value)
+    site = build, node, kind, swapped
     found = clock.table.get(key) if exact else None
+    if found is None and exact and not varies(site, value):
+        found = similar(key)
     if found is not None:
         return found
     if node is COMPOUND:
@@ -228,7 +298,7 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
     wide = dtype
     if dtype in HALVES and known is not None and known.widens:
         wide = dtype if float(cast_number(value, dtype.np)) == value else float32
-    other = number((build, node, kind, swapped), value, wide)
+    other = number(site, value, wide)
     nodes = (other, node) if swapped else (node, other)
     is_input = other.op is ops.scalar
     if is_input and wide is dtype:
@@ -245,6 +315,7 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
         clock.table[of_nodes] = result
     elif exact and not is_input:
         clock.table[key] = result
+        _learn(key, nodes, result)
     if clock.watching is not None:
         clock.watching.called(result, nodes)
     if clock.saving is not None:
@@ -257,7 +328,8 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
 
 def unary(build: Callable[..., Any], name: str, doc: str | None = None) -> Callable[..., Any]:
     def method(self: Tensor) -> Tensor:
-        node = clock.table.get((build, self._node))
+        key = build, self._node
+        node = clock.table.get(key) or similar(key)
         if node is None:
             node = _record(build, (self,))
             if node.__class__ is not Node:  # the result for a compound
@@ -289,7 +361,8 @@ def binary(
 
     def method(self: Tensor, other: Number | Tensor) -> Tensor:
         if isinstance(other, Handle):
-            node = clock.table.get((build, self._node, other._node))
+            key = build, self._node, other._node
+            node = clock.table.get(key) or similar(key)
             if node is None:
                 node = _record(build, (self, other))
                 if node.__class__ is not Node:  # the result for a compound

@@ -24,12 +24,18 @@ def number(
 ) -> Node:
     """The node of a Python number at `site`. It is a constant; after `patience` different values it
     becomes an input of the run, so that a changing learning rate doesn't compile anew."""
-    seen = epoch.sites.setdefault(site, set())
-    changing = type(value) is not bool and len(seen) >= patience and value not in seen
-    if changing and not epoch.clock.looking:  # an exported graph has no such inputs
+    if varies(site, value, patience) and not epoch.clock.looking:  # a graph has no such inputs
         return epoch.scalar(value, dtype, device)
-    seen.add(value)
     return ops.constant(value, dtype, device)
+
+
+def varies(site: Any, value: Any, patience: int = 3) -> bool:
+    """Whether `value` is one of too many different numbers at `site` to be a constant there."""
+    seen = epoch.sites.setdefault(site, set())
+    if len(seen) >= patience and value not in seen and type(value) is not bool:
+        return True
+    seen.add(value)
+    return False
 
 
 def scalar_dtype(

@@ -377,6 +377,7 @@ widened = Op(
     float8=True,
     complex=True,
     complex_half=True,
+    shows="operands",
 )
 """A half type read by a record: the same number in float32. It compiles to a cast, from which it
 differs in the backward pass. A user's cast gives a float32 tensor, whose cotangents are added in

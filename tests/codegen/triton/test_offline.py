@@ -212,9 +212,9 @@ def instructions(found: Compiled) -> list[str]:
     return [i for i in re.findall(r"/\*[0-9a-f]{4,}\*/\s+(.*?);", text) if i != "NOP"]
 
 
-# Instructions for an element, its load and store in bfloat16 included.
+# Instructions for an element, its load and store in bfloat16 included, by Triton 3.6 to 3.9.
 FEW = {"sigmoid": 16, "expm1": 22, "tanh": 26, "erf": 31, "log1p": 40}
-FEW |= {"rsqrt": 12, "atan": 27, "asin": 32, "acos": 34, "log10": 36, "cosh": 28, "sinh": 42}
+FEW |= {"rsqrt": 12, "atan": 28, "asin": 32, "acos": 34, "log10": 36, "cosh": 28, "sinh": 42}
 
 
 @pytest.mark.parametrize("name", FEW)
