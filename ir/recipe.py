@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from .node import Instruction, Node
+from .node import OPAQUE, Instruction, Node
 from .ops.check import bounds
 from .ops.generate import leaf
 from .rewrite import above
@@ -40,12 +40,14 @@ def by_recipe(
     """
     seen: list[Any] = [key]
     for place, each in enumerate(operands):
-        shows = each.op.shows
-        if shows == "attrs":
+        alike = each.instruction.alike
+        if alike is each.type:
+            continue
+        if alike is not OPAQUE:
             seen += place, each
-        elif shows == "operands":  # a `widened` gives its half back (`as_dtype`)
+        elif each.op.shows == "operands":  # a `widened` gives its half back (`as_dtype`)
             return build(*operands)
-        elif each.type.is_integer:
+        else:
             seen += place, bounds(each)
     if len({*operands}) < len(operands):
         seen += map(operands.index, operands)

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tilewright.ir import node as graph
 from tilewright.ir import ops
 from tilewright.ir.dtype import HALVES, float32
 from tilewright.ir.location import at_user_line
-from tilewright.ir import node as graph
 from tilewright.ir.node import OPAQUE, Instruction, Node
 from tilewright.ir.numeric.special import cast as cast_number
 from tilewright.ir.ops.composite import widen

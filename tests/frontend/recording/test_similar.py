@@ -1,0 +1,92 @@
+"""Calls that are known by the instruction that others like them became: interning shows that they
+become the node that their builder makes, as it is the same object."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from api_cases import every_case
+
+import tilewright as tw
+from tilewright.ir import ops
+from tilewright.recording import calls, numbers
+from tilewright.recording.building import built
+from tilewright.recording.epoch import clock
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """Compares each such node with what the builder makes; the nodes so far."""
+    found: list[Any] = []
+    known = calls.similar
+
+    def similar(key: Any) -> Any:
+        node = known(key)
+        if node is not None:
+            alike = [k.instruction.alike if k.__class__ is calls.Node else k for k in key]
+            _, first, end, _, _, head, tail = clock.table.get(tuple(alike))
+            args = [*head, *key[first:end], *tail]
+            assert calls._own(built(key[0], args), key[0], args) is node
+            if node.requires_grad:
+                build, before = node.memo["call"]
+                assert calls._own(built(build, before), build, before) is node
+            found.append(node)
+        return node
+
+    monkeypatch.setattr(calls, "similar", similar)
+    tw.flush() if hasattr(tw, "flush") else None
+    yield found
+
+
+CASES = list(every_case())
+
+
+@pytest.mark.parametrize("part", range(8))
+@pytest.mark.parametrize("grad", [False, True])
+def test_nodes_are_those_of_the_builders(grad: bool, part: int, compared: list[Any]) -> None:
+    tw.manual_seed(0)
+    for _, call, shapes in CASES[part::8]:
+        for _ in range(4):
+            tensors = [(tw.rand(*s) + 0.25).detach().requires_grad_(grad) for s in shapes]
+            with contextlib.suppress(IndexError, RuntimeError, TypeError, ValueError):  # some raise
+                call(tw, *tensors)
+    assert len(compared) > 20
+
+
+def test_a_chain_is_known(compared: list[Any]) -> None:
+    x, c = tw.rand(7), tw.rand(7)
+    for _ in range(10):
+        x = 2 - x * c / 3
+    assert len(compared) == 3 * 8
+
+
+def test_operands_that_are_one_are_told_apart(compared: list[Any]) -> None:
+    x, c = tw.rand(5), tw.rand(5)
+    for _ in range(4):
+        x = x * c
+    before = len(compared)
+    y = x * x
+    assert before and len(compared) == before
+    assert tw.allclose(y, x.square())
+
+
+def test_integers_are_not_known_by_their_type(compared: list[Any]) -> None:
+    """Functions ask for their bounds."""
+    table = tw.rand(4, 3)
+    for top in (1, 2, 3, 3):
+        rows = tw.arange(top + 1)
+        assert tw.equal(table[rows + 0], table[: top + 1])
+    assert not [n for n in compared if any(o.type.is_integer for o in n.operands)]
+
+
+def test_a_number_that_keeps_changing_becomes_an_input() -> None:
+    """Also where the number was a constant at another place."""
+    inputs = []
+    for x in (tw.rand(6), tw.rand(6)):
+        for step in range(1, 9):
+            inputs.append((x * (step / 16))._node.operands[1].op is ops.scalar)
+    assert inputs[3:8] == inputs[11:] == [True] * 5
+    assert numbers.varies(("site",), 1.5) is False
