@@ -14,6 +14,7 @@ from ..kernel.analysis import Analysis
 from ..kernel.index import Axis, Check, Index
 from ..kernel.structure import SMALL
 from .arguments import Arguments
+from .arms import arms_of
 from .code import Code, Level
 from .form import Form
 from .machine import Machine
@@ -74,6 +75,8 @@ class Body:
         self.kept: dict[int, Callable[[Value], Ref]] = {}  # the way to read it again
         self.padded: set[Buffer] = set()  # with room for lanes that don't exist, at each place
         self.row_level = 0  # values that depend on a reduction stand here or deeper
+        self.arms = arms_of(kernel, self.analysis)
+        self.nested = 0  # the arms of a `where` that are open branches
         self.masks = 0
 
     # Arguments.

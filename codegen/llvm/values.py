@@ -20,6 +20,7 @@ from ..kernel import (
     data_values,
 )
 from . import arithmetic, convert, memory, philox
+from .arms import NESTED, Arm, Arms, on_demand
 from .body import Body, Mask
 from .code import Level
 from .positions import level_of_index, position
@@ -39,10 +40,26 @@ def evaluate(body: Body, root: Value, mask: Mask | None = None) -> Ref:
             continue
         stack.append((value, True))
         if id(value) not in body.kept:
-            stack.extend((v, False) for v in reversed(tuple(operands(value))))
+            stack.extend((v, False) for v in reversed(tuple(_before(body, value))))
     found = known(body, root, mask)
     assert found is not None
     return found
+
+
+def _before(body: Body, value: Value) -> Iterator[Value]:
+    """The operands of a value; of an arm that is a branch, what it starts from."""
+    arms = _arms(body, value)
+    if arms is None:
+        yield from operands(value)
+        return
+    assert isinstance(value, Apply)
+    yield value.args[0]
+    for root, arm in zip(value.args[1:], arms):
+        yield from (root,) if arm is None else arm.given
+
+
+def _arms(body: Body, value: Value) -> Arms | None:
+    return body.arms.get(id(value)) if body.nested < NESTED else None
 
 
 def known(body: Body, value: Value, mask: Mask | None) -> Ref | None:
@@ -86,7 +103,30 @@ def _compute(body: Body, value: Value, mask: Mask | None, at: Level) -> Ref:
     raise AssertionError(f"{type(value).__name__} is computed by the loops of its stage")
 
 
+def _choice(body: Body, value: Apply, arms: Arms, mask: Mask | None, at: Level) -> Ref:
+    """A `where` that computes an arm if a lane takes it."""
+    code = body.code
+    condition = evaluate(body, value.args[0], mask)
+
+    def arm(root: Value, own: Arm | None, second: bool) -> Ref:
+        if own is None:
+            return evaluate(body, root, mask)
+        wanted = condition
+        if second:
+            wanted = code.binary("xor", condition, constant(True, "i1", condition.lanes), at)
+        body.nested += 1
+        found = on_demand(code, wanted, lambda: evaluate(body, root, mask), at)
+        body.nested -= 1
+        return found
+
+    first, second = value.args[1:]
+    return code.select(condition, arm(first, arms[0], False), arm(second, arms[1], True), at)
+
+
 def _apply(body: Body, value: Apply, mask: Mask | None, at: Level) -> Ref:
+    arms = _arms(body, value)
+    if arms is not None:
+        return _choice(body, value, arms, mask, at)
     args = [evaluate(body, a, mask) for a in value.args]
     source = value.args[0].dtype
     if value.op is cast:
