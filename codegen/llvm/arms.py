@@ -70,8 +70,11 @@ def _arm(choice: Apply, root: Value, uses: dict[int, int], analysis: Analysis) -
     return Arm(frozenset(own), tuple(given.values())) if cost >= DEAR else None
 
 
-def on_demand(code: Code, wanted: Ref, make: Callable[[], Ref], at: Level) -> Ref:
-    """What `make` adds to `at`, if any lane of `wanted` is set; else a value that no lane takes."""
+def on_demand(
+    code: Code, wanted: Ref, make: Callable[[], Ref], at: Level, otherwise: Ref | None = None
+) -> Ref:
+    """What `make` adds to `at`, if any lane of `wanted` is set; else `otherwise`, by default a
+    value that no lane takes."""
     if wanted.lanes > 1:
         bits = code.let(f"bitcast {wanted.typed} to i{wanted.lanes}", f"i{wanted.lanes}", at=at)
         wanted = code.let(f"icmp ne {bits.typed}, 0", "i1", at=at)
@@ -84,5 +87,6 @@ def on_demand(code: Code, wanted: Ref, make: Callable[[], Ref], at: Level) -> Re
     end, at.known = at.label, known
     code.add(f"br label %{after}", at)
     at.block(after)
-    text = f"phi {found.full_type} [ zeroinitializer, %{before} ], [ {found.text}, %{end} ]"
+    other = "zeroinitializer" if otherwise is None else otherwise.text
+    text = f"phi {found.full_type} [ {other}, %{before} ], [ {found.text}, %{end} ]"
     return code.let(text, found.type, found.lanes, at)

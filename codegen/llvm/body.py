@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
-from ..kernel import Buffer, Kernel, Scalar, Value
+from ..kernel import Buffer, Condition, Kernel, Scalar, Value
 from ..kernel.analysis import Analysis
 from ..kernel.index import Axis, Check, Index
 from ..kernel.structure import SMALL
@@ -23,11 +23,13 @@ from .types import Ref, computed, constant
 
 @dataclass(frozen=True)
 class Mask:
-    """The places where guards let a value be computed. number: tells masks apart."""
+    """The places where guards let a value be computed. number: tells masks apart. held: the level
+    whose next lines run only where they do."""
 
     ref: Ref
     level: int
     number: int
+    held: Level | None = None
 
 
 @dataclass(eq=False)
@@ -78,6 +80,7 @@ class Body:
         self.arms = arms_of(kernel, self.analysis)
         self.nested = 0  # the arms of a `where` that are open branches
         self.masks = 0
+        self.settled: dict[Condition, tuple[Ref, int]] = {}  # those that all lanes share, by depth
 
     # Arguments.
 

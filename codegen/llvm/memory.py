@@ -42,6 +42,8 @@ def load(body: Body, value: Load, mask: Mask | None) -> Ref:
 def _load(body: Body, value: Load, mask: Mask | None, at: Level) -> Ref:
     if not body.in_lanes(body.analysis.axes(value)):
         return _scalar(body, value.buffer, value.offset, mask, at)
+    if mask is not None and mask.held is at and not body.analysis.index_reads(value.offset):
+        mask = None
     stride = stride_of(body, value.offset)
     beside = body.analysis.beside(value) if stride == 2 else None
     if beside is not None and not body.analysis.index_reads(value.offset):

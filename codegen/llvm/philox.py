@@ -15,10 +15,10 @@ def word(body: Body, seed: Ref, offset: Ref, index: Ref, at: Level) -> Ref:
     code, lanes = body.code, max(r.lanes for r in (seed, offset, index))
     seed, offset, index = (code.spread(r, lanes, at) for r in (seed, offset, index))
     most = body.machine.vector_bytes // 4  # the state of more lanes doesn't fit the registers
-    parts = [
-        _word(code, *(_lanes(code, r, i, most, at) for r in (seed, offset, index)), at)
-        for i in range(0, lanes, most)
-    ]
+    parts = []
+    for first in range(0, lanes, most):
+        own = [_lanes(code, r, first, most, at) for r in (seed, offset, index)]
+        parts.append(_word(code, own[0], own[1], own[2], at))
     while len(parts) > 1:
         parts = [_joined(code, a, b, at) for a, b in zip(parts[::2], parts[1::2])]
     return parts[0]

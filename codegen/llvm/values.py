@@ -152,18 +152,31 @@ def _guard(body: Body, value: Guard, mask: Mask | None, at: Level) -> Ref:
         return evaluate(body, value.inside, mask)
     outside = evaluate(body, value.outside, mask)
     code = body.code
+    branches = holds.lanes == 1 and (mask is None or mask.held is at)
     key = ("mask", value.conditions, mask.number if mask else 0)
 
     def make() -> Mask:
         ref = holds if mask is None else code.binary("and", mask.ref, holds, level)
         body.masks += 1
-        return Mask(ref, level.depth, body.masks)
+        return Mask(ref, level.depth, body.masks, at if branches else None)
 
-    depth = max(level_of_index(body, c.index, mask).depth for c in value.conditions)
+    depth = max(_level_of(body, c, mask).depth for c in value.conditions)
     level = code.levels[max(depth, mask.level if mask else 0)]
     within = code.once(key, level, make)
-    inside = evaluate(body, value.inside, within)
-    return code.select(holds, inside, outside, at)
+    if not branches:
+        return code.select(holds, evaluate(body, value.inside, within), outside, at)
+    lanes = body.lanes if body.in_lanes(body.analysis.axes(value)) else 1
+
+    def inside() -> Ref:
+        return code.spread(evaluate(body, value.inside, within), lanes, at)
+
+    return on_demand(code, holds, inside, at, code.spread(outside, lanes, at))
+
+
+def _level_of(body: Body, condition: Condition, mask: Mask | None) -> Level:
+    if condition in body.settled:
+        return body.code.levels[body.settled[condition][1]]
+    return level_of_index(body, condition.index, mask)
 
 
 def _conditions(body: Body, conditions: Sequence[Condition], mask: Mask | None) -> Ref | None:
@@ -175,16 +188,24 @@ def _conditions(body: Body, conditions: Sequence[Condition], mask: Mask | None) 
         low, high = condition.index.bounds()
         if condition.low <= low and high < condition.high:
             continue
-        kind = "i32" if max(-low, high) < 1 << 30 else "i64"
-        place = position(body, condition.index, mask, kind)
-        level = level_of_index(body, condition.index, mask)
+        level = _level_of(body, condition, mask)
         depth = max(depth, level.depth)
-        start = _bound(body, condition.low, ("low", condition), kind)
-        count = _bound(body, condition.high - condition.low, ("span", condition), kind)
-        moved = place if start.text == "0" else code.binary("sub", place, start, level)
-        part = code.compare("icmp ult", moved, count, level)
+        if condition in body.settled:
+            part = body.settled[condition][0]
+        else:
+            kind = "i32" if max(-low, high) < 1 << 30 else "i64"
+            place = position(body, condition.index, mask, kind)
+            part = within_bounds(body, condition, place, level)
         total = part if total is None else code.binary("and", total, part, code.levels[depth])
     return total
+
+
+def within_bounds(body: Body, condition: Condition, place: Ref, at: Level) -> Ref:
+    """Whether a condition holds where its index is `place`."""
+    start = _bound(body, condition.low, ("low", condition), place.type)
+    count = _bound(body, condition.high - condition.low, ("span", condition), place.type)
+    moved = place if start.text == "0" else body.code.binary("sub", place, start, at)
+    return body.code.compare("icmp ult", moved, count, at)
 
 
 def _bound(body: Body, value: int, key: Hashable, kind: str) -> Ref:
