@@ -12,6 +12,7 @@ from .form import STRIDES
 from .pieces import write_pieces
 from .stages import bind_vector
 from .types import Ref, constant
+from .updates import update
 from .values import evaluate, load_ahead
 
 
@@ -119,7 +120,7 @@ def write_point(body: Body) -> None:
         memory.store(body, plain)
     for store, value in values:
         if store.mode is not None:
-            memory.update(body, store, value)
+            update(body, store, value)
 
 
 def open_rows(body: Body, chunk: Ref):  # type: ignore[no-untyped-def]
