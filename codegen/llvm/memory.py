@@ -322,6 +322,11 @@ def gather(body: Body, buffer: Buffer, offset: Index, mask: Mask | None, at: Lev
     return code.let(text, kind, lanes, at)
 
 
+def _place_type(buffer: Buffer) -> str:
+    """The type that places in a buffer are computed with: lanes of 64 bits take twice as long."""
+    return "i32" if buffer.size < 1 << 31 else "i64"
+
+
 def _scattered(body: Body, buffer: Buffer, offset: Index, mask: Mask | None, at: Level) -> Ref:
     """An address for each lane; lanes that don't exist get an address that may be read."""
     code, kind, lanes = body.code, stored(buffer.dtype), body.lanes
@@ -343,8 +348,8 @@ def _scattered(body: Body, buffer: Buffer, offset: Index, mask: Mask | None, at:
         base = code.let(f"getelementptr {kind}, ptr {base.text}, i64 {first.text}", "ptr", at=at)
         offsets = lane_steps(body, factor, "i64")
     else:
-        offsets = code.spread(position(body, offset, mask), lanes, at)
-    offsets = code.select(live, offsets, constant(0, "i64", lanes), at)
+        offsets = code.spread(position(body, offset, mask, _place_type(buffer)), lanes, at)
+    offsets = code.select(live, offsets, constant(0, offsets.type, lanes), at)
     text = f"getelementptr {kind}, ptr {base.text}, {offsets.typed}"
     return code.let(text, "ptr", lanes, at)
 
