@@ -208,6 +208,10 @@ FITS: dict[str, tuple[str, Function, Number, Number, int]] = {
         beyond_squared(lambda z: z * airy_wave(z)[1], ZETA_DOWN, mp.mpf(5) / 72), -1, 1, 26,
     ),
     "ERFCX": ("(1 + 2 x) erfcx(x) in t = (x - 2) / (x + 2), x >= 0", scaled_erfcx, -1, 1, 28),
+    "ERFCX_SHORT": (
+        "(1 + 2 x) erfcx(x) in t = (x - 2) / (x + 2), x >= 0, for float32",
+        scaled_erfcx, -1, 1, 15,
+    ),
     "QUANTILE": (
         "ndtri(1/2 + y) / y in y^2, |y| <= 0.37",
         of_square(ratio(lambda y: mp.sqrt(2) * mp.erfinv(2 * y)), mp.sqrt(2 * pi)),

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
-from ..kernel import Buffer, Kernel, Scalar, Value
+from ..kernel import Buffer, Condition, Kernel, Scalar, Value
 from ..kernel.analysis import Analysis
 from ..kernel.index import Axis, Check, Index
 from ..kernel.structure import SMALL
 from .arguments import Arguments
+from .arms import arms_of
 from .code import Code, Level
 from .form import Form
 from .machine import Machine
@@ -22,11 +23,13 @@ from .types import Ref, computed, constant
 
 @dataclass(frozen=True)
 class Mask:
-    """The places where guards let a value be computed. number: tells masks apart."""
+    """The places where guards let a value be computed. number: tells masks apart. held: the level
+    whose next lines run only where they do."""
 
     ref: Ref
     level: int
     number: int
+    held: Level | None = None
 
 
 @dataclass(eq=False)
@@ -74,7 +77,10 @@ class Body:
         self.kept: dict[int, Callable[[Value], Ref]] = {}  # the way to read it again
         self.padded: set[Buffer] = set()  # with room for lanes that don't exist, at each place
         self.row_level = 0  # values that depend on a reduction stand here or deeper
+        self.arms = arms_of(kernel, self.analysis)
+        self.nested = 0  # the arms of a `where` that are open branches
         self.masks = 0
+        self.settled: dict[Condition, tuple[Ref, int]] = {}  # those that all lanes share, by depth
 
     # Arguments.
 

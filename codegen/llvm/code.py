@@ -44,6 +44,7 @@ class Loop:
     stop: Ref
     step: int | Ref
     carried: list[tuple[Ref, Ref]]  # (phi, initial value)
+    own: list[tuple[Ref, Ref, Ref]] = field(default_factory=list)  # (phi, initial value, successor)
 
 
 class Code:
@@ -52,6 +53,7 @@ class Code:
     def __init__(self, name: str, parameters: str, internal: bool = False):
         self.name, self.parameters, self.internal = name, parameters, internal
         self.levels = [Level(0, "entry")]
+        self.loops: list[Loop] = []
         self.declared: dict[str, None] = {}
         self.functions: dict[str, str] = {}
         self._count = 0
@@ -187,12 +189,22 @@ class Code:
         level = Level(len(self.levels), body)
         self.levels.append(level)
         done = self.fresh_label("done")
-        return Loop(level, head, body, done, variable, start, stop, step, carried)
+        loop = Loop(level, head, body, done, variable, start, stop, step, carried)
+        self.loops.append(loop)
+        return loop
+
+    def carry(self, initial: Ref, following: Callable[[Ref], tuple[T, Ref]]) -> T:
+        """Makes a value that the innermost loop carries for what is inside of it alone. `following`
+        takes it and gives (what this returns, its successor)."""
+        held = Ref(self.fresh("held"), initial.type, initial.lanes)
+        found, then = following(held)
+        self.loops[-1].own.append((held, initial, then))
+        return found
 
     def close_loop(self, loop: Loop, following: Sequence[Ref] = ()) -> list[Ref]:
         """Ends a loop; returns the carried values as they are after it."""
         level = self.levels.pop()
-        assert level is loop.level, "loops are closed from the inside out"
+        assert self.loops.pop() is loop, "loops are closed from the inside out"
         outer = self.level
         after = self.fresh("next")
         step = loop.step.text if isinstance(loop.step, Ref) else loop.step
@@ -202,7 +214,8 @@ class Code:
             f"{loop.variable.text} = phi i64 [ {loop.start.text}, %{outer.label} ], "
             f"[ {after}, %{level.label} ]"
         ]
-        for (phi, first), then in zip(loop.carried, following, strict=True):
+        carried = [(*c, then) for c, then in zip(loop.carried, following, strict=True)]
+        for phi, first, then in (*carried, *loop.own):
             phis.append(
                 f"{phi.text} = phi {phi.full_type} [ {first.text}, %{outer.label} ], "
                 f"[ {then.text}, %{level.label} ]"

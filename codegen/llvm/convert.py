@@ -15,6 +15,7 @@ from tilewright.ir.dtype import (
 )
 
 from . import float8
+from .arms import on_demand
 from .body import Body
 from .code import Code, Level
 from .types import Ref, computed, constant, stored
@@ -95,6 +96,8 @@ def cast(body: Body, ref: Ref, source: DType, target: DType, at: Level) -> Ref:
         return code.compare("icmp ne", ref, constant(0, ref.type, ref.lanes), at)
     signed = source.category == SIGNED
     if target.category == FLOAT:
+        if signed and ref.type == "i64":
+            return _from_int64(body, ref, kind, at)
         return code.convert("sitofp" if signed else "uitofp", ref, kind, at)
     bits, wanted = int(ref.type[1:]), int(kind[1:])
     if wanted > bits:
@@ -114,10 +117,41 @@ def _from_float(body: Body, ref: Ref, target: DType, kind: str, at: Level) -> Re
         return _to_uint64(body, ref, at)
     # Through 32 bits if they hold every value, else 64; the upper bits are cut off.
     through = "i64" if kind in ("i64",) or (kind == "i32" and target.category != SIGNED) else "i32"
-    whole = code.convert("fptosi", ref, through, at)
-    # A result out of range is any number, but not undefined.
-    whole = code.let(f"freeze {whole.typed}", through, ref.lanes, at)
+    whole = _to_int64(body, ref, at) if through == "i64" else _whole(code, ref, through, at)
     return whole if kind == through else code.convert("trunc", whole, kind, at)
+
+
+def _whole(code: Code, ref: Ref, kind: str, at: Level) -> Ref:
+    """A float without its fraction. A result out of range is any number, but not undefined."""
+    found = code.convert("fptosi", ref, kind, at)
+    return code.let(f"freeze {found.typed}", kind, ref.lanes, at)
+
+
+def _converts_lanes(body: Body, ref: Ref) -> bool:
+    """Whether lanes of 64 bits are converted as one vector (or there is one)."""
+    return ref.lanes == 1 or body.machine.vector_bytes >= 64
+
+
+def _to_int64(body: Body, ref: Ref, at: Level) -> Ref:
+    """A float as int64: by way of int32 where that holds all lanes, which is one instruction."""
+    code = body.code
+    if _converts_lanes(body, ref):
+        return _whole(code, ref, "i64", at)
+    size = code.intrinsic("fabs", [ref], at)
+    far = code.compare("fcmp uge", size, constant(2.0**31, ref.type, ref.lanes), at)
+    near = code.convert("sext", _whole(code, ref, "i32", at), "i64", at)
+    return on_demand(code, far, lambda: _whole(code, ref, "i64", at), at, near)
+
+
+def _from_int64(body: Body, ref: Ref, kind: str, at: Level) -> Ref:
+    """An int64 as a float: by way of int32 where that holds all lanes."""
+    code = body.code
+    if _converts_lanes(body, ref):
+        return code.convert("sitofp", ref, kind, at)
+    short = code.convert("trunc", ref, "i32", at)
+    far = code.compare("icmp ne", code.convert("sext", short, "i64", at), ref, at)
+    near = code.convert("sitofp", short, kind, at)
+    return on_demand(code, far, lambda: code.convert("sitofp", ref, kind, at), at, near)
 
 
 def _to_uint64(body: Body, ref: Ref, at: Level) -> Ref:
@@ -126,8 +160,7 @@ def _to_uint64(body: Body, ref: Ref, at: Level) -> Ref:
     limit = constant(2.0**63, ref.type, ref.lanes)
     large = code.compare("fcmp oge", ref, limit, at)
     less = code.binary("fsub", ref, limit, at)
-    low = code.let(f"freeze {code.convert('fptosi', ref, 'i64', at).typed}", "i64", ref.lanes, at)
-    high = code.let(f"freeze {code.convert('fptosi', less, 'i64', at).typed}", "i64", ref.lanes, at)
+    low, high = (_whole(code, x, "i64", at) for x in (ref, less))
     high = code.binary("xor", high, constant(-(1 << 63), "i64", ref.lanes), at)
     return code.select(large, high, low, at)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ..kernel import ALONG, Apply, Dot, Kernel, Load, RandomBits, Reduce
 from ..kernel.analysis import Analysis
 from ..kernel.index import Axis, Data, Index, walk
+from .cuts import lanes_for
 from .machine import Machine
 from .schedule import DEFAULT, Schedule
 
@@ -29,7 +30,8 @@ class Form:
 
     outer: the other parallel axes. rows: the points of these in a chunk. block: the positions of
     the vector axis in a chunk, if it is parallel. peeled: whether whole vectors have a loop of
-    their own, without masks; that is worth the text only where little is computed.
+    their own, without masks; that is worth the text only where little is computed. cut: whether
+    the vector axis is computed in the pieces between the changes of guards (pieces.py).
     """
 
     vector: Axis | None
@@ -38,6 +40,7 @@ class Form:
     rows: int
     block: int
     peeled: bool
+    cut: bool = False
 
     def chunks(self, kernel: Kernel) -> int:
         rows = math.prod(a.extent for a in self.outer)
@@ -70,16 +73,22 @@ def form_of(
         # A step reads one element of a line, and the next rows read the line again: keep few lines.
         lanes = machine.vector_bytes // 4
         return Form(vector, lanes, outer, ROWS_ACROSS, lanes, False)
+    cut = None
+    if peeled and vector in kernel.parallel and not kernel.reduction and not kernel.is_update:
+        assert vector is not None
+        cut = lanes_for(kernel, vector, lanes, machine.vector_bytes // 4)
+        lanes = cut or lanes
     points = max(int((schedule.work or CHUNK) // max(work * max(row, 1), 1)), 1)
     if vector is None or vector not in kernel.parallel:
         return Form(vector, lanes, outer, points, 1, peeled)
     if points >= 2 * vector.extent:
         extent = max(vector.extent, 1)
-        return Form(vector, lanes, outer, max(points // extent, 1), extent, peeled)
+        rows = max(points // extent, 1)
+        return Form(vector, lanes, outer, rows, extent, peeled, cut is not None)
     pieces = max(round(vector.extent / points), 1)
     block = -(-vector.extent // pieces)
     block = max(-(-block // lanes) * lanes, lanes)
-    return Form(vector, lanes, outer, 1, block, peeled)
+    return Form(vector, lanes, outer, 1, block, peeled, cut is not None)
 
 
 def _crosses(kernel: Kernel, vector: Axis) -> bool:

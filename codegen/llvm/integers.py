@@ -7,6 +7,7 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import BOOL
 
 from ..kernel.index import Check
+from .arms import on_demand
 from .checks import fail
 from .machine import CannotLower
 from .routine import Context
@@ -69,6 +70,50 @@ def divisor(c: Context) -> Ref:
         c.code.declare(f"declare {full} @llvm.{name}.{suffix(kind, lanes)}({operands})")
     if lanes > 1:
         c.code.declare(f"declare i1 @llvm.vector.reduce.or.v{lanes}i1(<{lanes} x i1>)")
+    found = c.code.let(f"call {full} @{symbol}({a.typed}, {b.typed})", kind, lanes, c.at)
+    if not c.signed:
+        return found
+    # The least integer has no magnitude. Beside it PyTorch's result has the sign that Euclid's
+    # algorithm leaves.
+    least = c.like(-(1 << (int(kind[1:]) - 1)))
+    odd = c.binary("or", *(c.compare("icmp eq", x, least) for x in (a, b)))
+
+    def signed() -> Ref:
+        return c.select(odd, _euclid(c, a, b), found)
+
+    return on_demand(c.code, odd, signed, c.at, found)
+
+
+def _euclid(c: Context, a: Ref, b: Ref) -> Ref:
+    kind, lanes = a.type, a.lanes
+    full, mask, name = vector(kind, lanes), vector("i1", lanes), suffix(kind, lanes)
+    none, one = constant(0, kind, lanes).text, constant(1, kind, lanes).text
+    some = "  %more = or i1 %left, false"
+    if lanes > 1:
+        some = f"  %more = call i1 @llvm.vector.reduce.or.v{lanes}i1({mask} %left)"
+    symbol = f"tw_euclid_{name}"
+    c.code.define(
+        symbol,
+        lambda: (
+            f"""define internal {full} @{symbol}({full} %a, {full} %b) noinline #0 {{
+entry:
+  br label %loop
+loop:
+  %x = phi {full} [ %a, %entry ], [ %next, %loop ]
+  %y = phi {full} [ %b, %entry ], [ %below, %loop ]
+  %done = icmp eq {full} %y, {none}
+  %by = select {mask} %done, {full} {one}, {full} %y
+  %rest = srem {full} %x, %by
+  %next = select {mask} %done, {full} %x, {full} %y
+  %below = select {mask} %done, {full} {none}, {full} %rest
+  %left = icmp ne {full} %below, {none}
+{some}
+  br i1 %more, label %loop, label %end
+end:
+  ret {full} %next
+}}"""
+        ),
+    )
     return c.code.let(f"call {full} @{symbol}({a.typed}, {b.typed})", kind, lanes, c.at)
 
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from ..kernel import UPDATES, Buffer, Load, Store
+from ..kernel import Buffer, Load, Store
 from ..kernel.index import Data, Index, walk
 from .body import Body, Mask
 from .code import Level
 from .convert import from_memory, to_memory
-from .folds import combine
 from .form import STRIDES
 from .positions import lane_steps, level_of_index, position, split, uniform
 from .types import Ref, constant, stored, suffix, vector
@@ -41,7 +40,9 @@ def load(body: Body, value: Load, mask: Mask | None) -> Ref:
 
 def _load(body: Body, value: Load, mask: Mask | None, at: Level) -> Ref:
     if not body.in_lanes(body.analysis.axes(value)):
-        return _scalar(body, value.buffer, value.offset, mask, at)
+        return scalar(body, value.buffer, value.offset, mask, at)
+    if mask is not None and mask.held is at and not body.analysis.index_reads(value.offset):
+        mask = None
     stride = stride_of(body, value.offset)
     beside = body.analysis.beside(value) if stride == 2 else None
     if beside is not None and not body.analysis.index_reads(value.offset):
@@ -49,10 +50,10 @@ def _load(body: Body, value: Load, mask: Mask | None, at: Level) -> Ref:
     if stride in STRIDES and stride != 1 and not body.analysis.index_reads(value.offset):
         return _strided(body, value, stride, mask, at)
     if stride != 1:
-        return _gather(body, value.buffer, value.offset, mask, at)
-    (address,) = _addresses(body, [(value.buffer, value.offset)], mask, at)
+        return gather(body, value.buffer, value.offset, mask, at)
+    (address,) = addresses_of(body, [(value.buffer, value.offset)], mask, at)
     if mask is None:
-        return _neighbours(body, [(address, value.buffer)], at)[0]
+        return neighbours(body, [(address, value.buffer)], at)[0]
     if mask.ref.lanes == 1:
         return _if_all(body, mask.ref, [(address, value.buffer)], at)
     return masked_load(body, address, value.buffer, body.and_lanes(mask, at), at)
@@ -61,8 +62,8 @@ def _load(body: Body, value: Load, mask: Mask | None, at: Level) -> Ref:
 def load_together(body: Body, values: Sequence[Load], at: Level) -> list[Ref]:
     """The elements of several loads of neighbours, none of them guarded."""
     places = [(v.buffer, v.offset) for v in values]
-    addresses = _addresses(body, places, None, at)
-    raw = _neighbours(body, [(a, v.buffer) for a, v in zip(addresses, values)], at)
+    addresses = addresses_of(body, places, None, at)
+    raw = neighbours(body, [(a, v.buffer) for a, v in zip(addresses, values)], at)
     return [from_memory(body, r, v.buffer.dtype, at) for r, v in zip(raw, values)]
 
 
@@ -86,7 +87,7 @@ def fetch_next_row(body: Body, values: Sequence[Load]) -> None:
         step = value.offset.coefficient(outer[-1])
         if step == 0 or not is_plain(body, value):
             continue
-        (address,) = _addresses(body, [(value.buffer, value.offset)], None, at)
+        (address,) = addresses_of(body, [(value.buffer, value.offset)], None, at)
         kind = stored(value.buffer.dtype)
         row = body.size(step, ("coefficient", value.offset, outer[-1]))
         for line in range(0, body.lanes * value.buffer.dtype.itemsize, LINE):
@@ -97,7 +98,7 @@ def fetch_next_row(body: Body, values: Sequence[Load]) -> None:
             code.add(f"call void @llvm.prefetch.p0(ptr {place.text}, i32 0, i32 3, i32 1)", at)
 
 
-def _addresses(
+def addresses_of(
     body: Body, places: Sequence[tuple[Buffer, Index]], mask: Mask | None, at: Level
 ) -> list[Ref]:
     """The addresses that lane 0 reads or writes."""
@@ -155,12 +156,12 @@ def _two_ways(
     return out
 
 
-def _neighbours(body: Body, places: Sequence[tuple[Ref, Buffer]], at: Level) -> list[Ref]:
+def neighbours(body: Body, places: Sequence[tuple[Ref, Buffer]], at: Level) -> list[Ref]:
     def part() -> list[Ref]:
         lanes = body.lane_mask(at)
         return [masked_load(body, a, b, lanes, at) for a, b in places]
 
-    return _two_ways(body, at, lambda: [_vector_load(body, a, b, at) for a, b in places], part)
+    return _two_ways(body, at, lambda: [vector_load(body, a, b, at) for a, b in places], part)
 
 
 def _if_all(body: Body, condition: Ref, places: Sequence[tuple[Ref, Buffer]], at: Level) -> Ref:
@@ -172,7 +173,7 @@ def _if_all(body: Body, condition: Ref, places: Sequence[tuple[Ref, Buffer]], at
     code.add(f"br i1 {condition.text}, label %{labels[0]}, label %{labels[1]}", at)
     at.block(labels[0])
     at.known = dict(known)
-    (found,) = _neighbours(body, places, at)
+    (found,) = neighbours(body, places, at)
     end, at.known = at.label, known
     code.add(f"br label %{labels[1]}", at)
     at.block(labels[1])
@@ -191,7 +192,7 @@ def existing(body: Body, values: Sequence[tuple[Ref, Ref]]) -> list[Ref]:
     return _two_ways(body, at, lambda: [a for a, _ in values], part)
 
 
-def _vector_load(body: Body, address: Ref, buffer: Buffer, at: Level) -> Ref:
+def vector_load(body: Body, address: Ref, buffer: Buffer, at: Level) -> Ref:
     kind = stored(buffer.dtype)
     full = vector(kind, body.lanes)
     text = f"load {full}, ptr {address.text}, align {buffer.dtype.itemsize}"
@@ -212,7 +213,7 @@ def masked_load(body: Body, address: Ref, buffer: Buffer, mask: Ref, at: Level) 
     return code.let(text, kind, lanes, at)
 
 
-def _scalar(body: Body, buffer: Buffer, offset: Index, mask: Mask | None, at: Level) -> Ref:
+def scalar(body: Body, buffer: Buffer, offset: Index, mask: Mask | None, at: Level) -> Ref:
     code, kind = body.code, stored(buffer.dtype)
     where = uniform(body, offset, mask)
     if mask is not None:
@@ -242,7 +243,7 @@ def _strided(body: Body, value: Load, stride: int, mask: Mask | None, at: Level)
         assert found is not None
         return [found]
 
-    part = lambda: [_gather(body, buffer, value.offset, mask, at)]  # noqa: E731
+    part = lambda: [gather(body, buffer, value.offset, mask, at)]  # noqa: E731
     return _two_ways(body, at, whole, part, _every(body, mask, at))[0]
 
 
@@ -272,7 +273,7 @@ def _address(body: Body, buffer: Buffer, place: Ref, at: Level) -> Ref:
 
 def _piece(body: Body, buffer: Buffer, start: Ref, begin: int, at: Level) -> Ref:
     place = body.code.binary("add", start, constant(begin, "i64"), at)
-    return _vector_load(body, _address(body, buffer, place, at), buffer, at)
+    return vector_load(body, _address(body, buffer, place, at), buffer, at)
 
 
 def _alternating(body: Body, first: Load, second: Load, mask: Mask | None, at: Level) -> list[Ref]:
@@ -290,7 +291,7 @@ def _alternating(body: Body, first: Load, second: Load, mask: Mask | None, at: L
         return both
 
     def part() -> list[Ref]:
-        return [_gather(body, buffer, each.offset, mask, at) for each in (first, second)]
+        return [gather(body, buffer, each.offset, mask, at) for each in (first, second)]
 
     key = ("alternating", id(first), mask.number if mask else 0)
     both = lambda: _two_ways(body, at, whole, part, _every(body, mask, at))  # noqa: E731
@@ -308,7 +309,7 @@ def pieces(lanes: int, stride: int) -> Iterator[tuple[int, dict[int, int]]]:
         yield begin, {i: i * stride - begin for i in range(lanes) if i * stride // lanes == k}
 
 
-def _gather(body: Body, buffer: Buffer, offset: Index, mask: Mask | None, at: Level) -> Ref:
+def gather(body: Body, buffer: Buffer, offset: Index, mask: Mask | None, at: Level) -> Ref:
     code, kind, lanes = body.code, stored(buffer.dtype), body.lanes
     addresses = _scattered(body, buffer, offset, mask, at)
     full, pointers = vector(kind, lanes), f"<{lanes} x ptr>"
@@ -319,6 +320,11 @@ def _gather(body: Body, buffer: Buffer, offset: Index, mask: Mask | None, at: Le
         f"<{lanes} x i1> splat (i1 true), {full} zeroinitializer)"
     )
     return code.let(text, kind, lanes, at)
+
+
+def _place_type(buffer: Buffer) -> str:
+    """The type that places in a buffer are computed with: lanes of 64 bits take twice as long."""
+    return "i32" if buffer.size < 1 << 31 else "i64"
 
 
 def _scattered(body: Body, buffer: Buffer, offset: Index, mask: Mask | None, at: Level) -> Ref:
@@ -342,8 +348,8 @@ def _scattered(body: Body, buffer: Buffer, offset: Index, mask: Mask | None, at:
         base = code.let(f"getelementptr {kind}, ptr {base.text}, i64 {first.text}", "ptr", at=at)
         offsets = lane_steps(body, factor, "i64")
     else:
-        offsets = code.spread(position(body, offset, mask), lanes, at)
-    offsets = code.select(live, offsets, constant(0, "i64", lanes), at)
+        offsets = code.spread(position(body, offset, mask, _place_type(buffer)), lanes, at)
+    offsets = code.select(live, offsets, constant(0, offsets.type, lanes), at)
     text = f"getelementptr {kind}, ptr {base.text}, {offsets.typed}"
     return code.let(text, "ptr", lanes, at)
 
@@ -373,13 +379,13 @@ def store(body: Body, stores: Sequence[tuple[Store, Ref]]) -> None:
         if stride_of(body, each.offset) != 1:
             _scatter(body, buffer, each.offset, raw, at)
             continue
-        (address,) = _addresses(body, [(buffer, each.offset)], None, at)
+        (address,) = addresses_of(body, [(buffer, each.offset)], None, at)
         neighbours.append((address, buffer, raw))
     if neighbours:
         _two_ways(
             body,
             at,
-            lambda: _vector_stores(body, neighbours, at),
+            lambda: vector_stores(body, neighbours, at),
             lambda: _masked_stores(body, neighbours, at),
         )
 
@@ -437,7 +443,7 @@ def _store_scalar(body: Body, buffer: Buffer, offset: Index, raw: Ref, at: Level
 Neighbours = list[tuple[Ref, Buffer, Ref]]
 
 
-def _vector_stores(body: Body, each: Neighbours, at: Level) -> list[Ref]:
+def vector_stores(body: Body, each: Neighbours, at: Level) -> list[Ref]:
     for address, buffer, raw in each:
         align = buffer.dtype.itemsize
         body.code.add(f"store {raw.typed}, ptr {address.text}, align {align}", at)
@@ -495,35 +501,3 @@ def _masked_scatter(body: Body, buffer: Buffer, addresses: Ref, raw: Ref, at: Le
         at,
     )
     return []
-
-
-def _update_padded(body: Body, each: Store, value: Ref) -> None:
-    """Updates whole vectors. After a masked store, the next load would wait for the cache."""
-    at, buffer = body.code.level, each.buffer
-    (address,) = _addresses(body, [(buffer, each.offset)], None, at)
-    old = from_memory(body, _vector_load(body, address, buffer, at), buffer.dtype, at)
-    assert each.mode is not None
-    new = combine(body, UPDATES[each.mode], buffer.dtype, old, value, at)
-    _vector_stores(body, [(address, buffer, to_memory(body, new, buffer.dtype, at))], at)
-
-
-def update(body: Body, each: Store, value: Ref) -> None:
-    """Combines a value into memory. No two lanes have the same element."""
-    at, buffer = body.code.level, each.buffer
-    if buffer in body.padded:
-        _update_padded(body, each, value)
-        return
-    lanes_differ = body.in_lanes(body.analysis.index_axes(each.offset))
-    assert each.mode is not None
-    if each.mode != "set":
-        if lanes_differ:
-            if stride_of(body, each.offset) == 1:
-                (address,) = _addresses(body, [(buffer, each.offset)], None, at)
-                (old,) = _neighbours(body, [(address, buffer)], at)
-            else:
-                old = _gather(body, buffer, each.offset, None, at)
-        else:
-            old = _scalar(body, buffer, each.offset, None, at)
-        old = from_memory(body, old, buffer.dtype, at)
-        value = combine(body, UPDATES[each.mode], buffer.dtype, old, value, at)
-    store(body, [(each, value)])

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from ..kernel import Load
 from . import memory, stages
 from .body import Body
 from .form import STRIDES
+from .pieces import write_pieces
 from .stages import bind_vector
 from .types import Ref, constant
+from .updates import update
 from .values import evaluate, load_ahead
 
 
@@ -41,11 +44,15 @@ def write(
         point(body)
     else:
         assert first is not None and last is not None
-        if form.peeled:
+        if form.cut:
+            along, single = partial(_along_lanes, body, point), partial(_one_by_one, body, point)
+            write_pieces(body, along, single, first, last)
+        elif form.peeled:
             middle = stages.whole_end(body, first, last)
             _along_lanes(body, point, first, middle, whole=True)
             first = middle
-        _along_lanes(body, point, first, last, overlapping, overlapping)
+        if not form.cut:
+            _along_lanes(body, point, first, last, overlapping, overlapping)
     if loop is not None:
         code.close_loop(loop, following())
 
@@ -87,6 +94,19 @@ def _along_lanes(
     code.close_loop(loop)
 
 
+def _one_by_one(body: Body, point: Callable[[Body], None], first: Ref, last: Ref) -> None:
+    """A loop along the axis of the lanes that computes one element a step."""
+    code, axis = body.code, body.form.vector
+    assert axis is not None
+    loop = code.open_loop(first, last, 1, stem=axis.name)
+    body.bind(axis, loop.variable)
+    body.lanes, lanes = 1, body.lanes
+    point(body)
+    body.lanes = lanes
+    body.folded.clear()
+    code.close_loop(loop)
+
+
 def write_point(body: Body) -> None:
     """Computes all values of one point of the parallel axes, or of a point for each lane."""
     body.row_level = body.code.level.depth
@@ -100,7 +120,7 @@ def write_point(body: Body) -> None:
         memory.store(body, plain)
     for store, value in values:
         if store.mode is not None:
-            memory.update(body, store, value)
+            update(body, store, value)
 
 
 def open_rows(body: Body, chunk: Ref):  # type: ignore[no-untyped-def]

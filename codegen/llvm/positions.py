@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from tilewright.ir.dtype import SIGNED, DType
+from tilewright.ir.dtype import SIGNED, DType, int32
+from tilewright.ir.ops.unary import cast
 
+from ..kernel import Apply, Value
 from ..kernel.index import Atom, Axis, Data, FloorDiv, Index, Mod, walk
 from .body import Body, Mask
 from .checks import fail
@@ -110,7 +112,8 @@ def _atom_lanes(
 ) -> Ref:
     code = body.code
     if isinstance(atom, Data):
-        return code.convert("trunc", data(body, atom, mask), kind, at)
+        found = data(body, atom, mask)
+        return code.convert("trunc" if found.type == "i64" else "sext", found, kind, at)
     assert body.vector is not None
     _, high = atom.index.bounds()
     divisor = body.size(atom.divisor, ("divisor", atom))
@@ -194,19 +197,31 @@ def _times(body: Body, a: Ref, b: Ref, at: Level) -> Ref:
 
 
 def data(body: Body, atom: Data, mask: Mask | None) -> Ref:
-    """A position that is data, checked; out of range it counts as 0."""
-    value = _extended(body, body.evaluate(body, atom.value, mask), atom.value.dtype)
+    """A position that is data, checked; out of range it counts as 0. int64, or int32 in lanes that
+    were of that type."""
+    value = body.evaluate(body, _short(atom), mask)
+    if value.lanes == 1 or value.type != "i32":
+        value = _extended(body, body.evaluate(body, atom.value, mask), atom.value.dtype)
     level = level_of_index(body, Index(((atom, 1),)), mask)
     code = body.code
 
     def make() -> Ref:
         size = body.size(atom.size, ("data size", atom))
+        size = size if value.type == "i64" else _narrow_at(body, size, "i32")
         fits = code.compare("icmp ult", value, size, level)
         bad = code.binary("xor", fits, constant(True, "i1", fits.lanes), level)
-        fail(body, bad, value, atom.check, mask, level)
-        return code.select(fits, value, constant(0, "i64", value.lanes), level)
+        fail(body, bad, code.convert("sext", value, "i64", level), atom.check, mask, level)
+        return code.select(fits, value, constant(0, value.type, value.lanes), level)
 
     return code.once(("data", atom, mask.number if mask else 0), level, make)
+
+
+def _short(atom: Data) -> Value:
+    """A position before it was made int64, if it was int32."""
+    value = atom.value
+    if isinstance(value, Apply) and value.op is cast and value.args[0].dtype is int32:
+        return value.args[0] if atom.size < 1 << 31 else value
+    return value
 
 
 def _extended(body: Body, ref: Ref, dtype: DType) -> Ref:

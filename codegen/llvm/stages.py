@@ -20,6 +20,7 @@ from .convert import cast
 from .form import HEAVY
 from .positions import position
 from .types import Ref, computed, constant
+from .updates import update
 from .values import evaluate, load_ahead, operands
 
 SCRATCH = 1 << 17  # the most bytes of a row that a chunk keeps
@@ -278,7 +279,7 @@ def run(body: Body, stage: Stage) -> None:
             memory.store(body, plain)
         for store, ref in values:
             if store.mode is not None:
-                memory.update(body, store, ref)
+                update(body, store, ref)
         return folded + out
 
     every = accumulators + scans

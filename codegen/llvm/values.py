@@ -20,6 +20,7 @@ from ..kernel import (
     data_values,
 )
 from . import arithmetic, convert, memory, philox
+from .arms import NESTED, Arm, Arms, on_demand
 from .body import Body, Mask
 from .code import Level
 from .positions import level_of_index, position
@@ -39,10 +40,26 @@ def evaluate(body: Body, root: Value, mask: Mask | None = None) -> Ref:
             continue
         stack.append((value, True))
         if id(value) not in body.kept:
-            stack.extend((v, False) for v in reversed(tuple(operands(value))))
+            stack.extend((v, False) for v in reversed(tuple(_before(body, value))))
     found = known(body, root, mask)
     assert found is not None
     return found
+
+
+def _before(body: Body, value: Value) -> Iterator[Value]:
+    """The operands of a value; of an arm that is a branch, what it starts from."""
+    arms = _arms(body, value)
+    if arms is None:
+        yield from operands(value)
+        return
+    assert isinstance(value, Apply)
+    yield value.args[0]
+    for root, arm in zip(value.args[1:], arms):
+        yield from (root,) if arm is None else arm.given
+
+
+def _arms(body: Body, value: Value) -> Arms | None:
+    return body.arms.get(id(value)) if body.nested < NESTED else None
 
 
 def known(body: Body, value: Value, mask: Mask | None) -> Ref | None:
@@ -86,7 +103,30 @@ def _compute(body: Body, value: Value, mask: Mask | None, at: Level) -> Ref:
     raise AssertionError(f"{type(value).__name__} is computed by the loops of its stage")
 
 
+def _choice(body: Body, value: Apply, arms: Arms, mask: Mask | None, at: Level) -> Ref:
+    """A `where` that computes an arm if a lane takes it."""
+    code = body.code
+    condition = evaluate(body, value.args[0], mask)
+
+    def arm(root: Value, own: Arm | None, second: bool) -> Ref:
+        if own is None:
+            return evaluate(body, root, mask)
+        wanted = condition
+        if second:
+            wanted = code.binary("xor", condition, constant(True, "i1", condition.lanes), at)
+        body.nested += 1
+        found = on_demand(code, wanted, lambda: evaluate(body, root, mask), at)
+        body.nested -= 1
+        return found
+
+    first, second = value.args[1:]
+    return code.select(condition, arm(first, arms[0], False), arm(second, arms[1], True), at)
+
+
 def _apply(body: Body, value: Apply, mask: Mask | None, at: Level) -> Ref:
+    arms = _arms(body, value)
+    if arms is not None:
+        return _choice(body, value, arms, mask, at)
     args = [evaluate(body, a, mask) for a in value.args]
     source = value.args[0].dtype
     if value.op is cast:
@@ -112,18 +152,31 @@ def _guard(body: Body, value: Guard, mask: Mask | None, at: Level) -> Ref:
         return evaluate(body, value.inside, mask)
     outside = evaluate(body, value.outside, mask)
     code = body.code
+    branches = holds.lanes == 1 and (mask is None or mask.held is at)
     key = ("mask", value.conditions, mask.number if mask else 0)
 
     def make() -> Mask:
         ref = holds if mask is None else code.binary("and", mask.ref, holds, level)
         body.masks += 1
-        return Mask(ref, level.depth, body.masks)
+        return Mask(ref, level.depth, body.masks, at if branches else None)
 
-    depth = max(level_of_index(body, c.index, mask).depth for c in value.conditions)
+    depth = max(_level_of(body, c, mask).depth for c in value.conditions)
     level = code.levels[max(depth, mask.level if mask else 0)]
     within = code.once(key, level, make)
-    inside = evaluate(body, value.inside, within)
-    return code.select(holds, inside, outside, at)
+    if not branches:
+        return code.select(holds, evaluate(body, value.inside, within), outside, at)
+    lanes = body.lanes if body.in_lanes(body.analysis.axes(value)) else 1
+
+    def inside() -> Ref:
+        return code.spread(evaluate(body, value.inside, within), lanes, at)
+
+    return on_demand(code, holds, inside, at, code.spread(outside, lanes, at))
+
+
+def _level_of(body: Body, condition: Condition, mask: Mask | None) -> Level:
+    if condition in body.settled:
+        return body.code.levels[body.settled[condition][1]]
+    return level_of_index(body, condition.index, mask)
 
 
 def _conditions(body: Body, conditions: Sequence[Condition], mask: Mask | None) -> Ref | None:
@@ -135,16 +188,24 @@ def _conditions(body: Body, conditions: Sequence[Condition], mask: Mask | None) 
         low, high = condition.index.bounds()
         if condition.low <= low and high < condition.high:
             continue
-        kind = "i32" if max(-low, high) < 1 << 30 else "i64"
-        place = position(body, condition.index, mask, kind)
-        level = level_of_index(body, condition.index, mask)
+        level = _level_of(body, condition, mask)
         depth = max(depth, level.depth)
-        start = _bound(body, condition.low, ("low", condition), kind)
-        count = _bound(body, condition.high - condition.low, ("span", condition), kind)
-        moved = place if start.text == "0" else code.binary("sub", place, start, level)
-        part = code.compare("icmp ult", moved, count, level)
+        if condition in body.settled:
+            part = body.settled[condition][0]
+        else:
+            kind = "i32" if max(-low, high) < 1 << 30 else "i64"
+            place = position(body, condition.index, mask, kind)
+            part = within_bounds(body, condition, place, level)
         total = part if total is None else code.binary("and", total, part, code.levels[depth])
     return total
+
+
+def within_bounds(body: Body, condition: Condition, place: Ref, at: Level) -> Ref:
+    """Whether a condition holds where its index is `place`."""
+    start = _bound(body, condition.low, ("low", condition), place.type)
+    count = _bound(body, condition.high - condition.low, ("span", condition), place.type)
+    moved = place if start.text == "0" else body.code.binary("sub", place, start, at)
+    return body.code.compare("icmp ult", moved, count, at)
 
 
 def _bound(body: Body, value: int, key: Hashable, kind: str) -> Ref:

@@ -371,8 +371,6 @@ def tw_gcd(a, b):
         a = tl.where(done, a, b)
         b = tl.where(done, 0, rest).to(b.dtype)
         more = tw_any(b != 0)
-    if a.dtype.is_int_signed():
-        a = tl.abs(a)  # the least integer has no magnitude, and its remainders are negative
     return a
 
 

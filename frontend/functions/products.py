@@ -10,13 +10,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import bool_, int64
+from tilewright.ir.dtype import bool_, float32, float64, int64
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import broadcast
 
 from ..recording import Handle, lowered, record
-from ..recording.builders import LOWER, LOWER_BEFORE, WIDEST
+from ..recording.builders import FLOAT32, LOWER, LOWER_BEFORE, WIDEST, builder
 from . import shapes
 from .arguments import as_handle, into
 from .call import public
@@ -478,9 +478,32 @@ def cross(
     return into(out, a.roll(-1, axis) * b.roll(-2, axis) - a.roll(-2, axis) * b.roll(-1, axis))
 
 
+_MODES = (
+    "use_mm_for_euclid_dist_if_necessary",
+    "use_mm_for_euclid_dist",
+    "donot_use_mm_for_euclid_dist",
+)
+_FEW = 25  # up to so many rows PyTorch subtracts by default
+
+
+@builder("cdist", gradient="EuclideanDistBackward0", casts={"cuda": FLOAT32})
+def _euclidean(a: Node, b: Node) -> Node:
+    """The distances of rows from their products: |a|^2 + |b|^2 - 2 a b. Rows that are equal, or so
+    near that this is not positive, have the distance and the slope 0."""
+    first, second = (ops.sum(x * x, (x.rank - 1,)) for x in (a, b))
+    squares = first + ops.transpose(second) - _matmul(a, ops.transpose(b)) * 2.0
+    none = squares <= 0
+    roots = ops.sqrt(ops.where(none, ops.full_like(squares, 1), squares))
+    return ops.where(none, ops.full_like(squares, 0), roots)
+
+
 @public("cdist", method=False)
-def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = None) -> Tensor:
-    """The p-distance of every row of `x1` to every row of `x2`."""
+def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = _MODES[0]) -> Tensor:
+    """The p-distance of every row of `x1` to every row of `x2`.
+
+    compute_mode: whether Euclidean distances come from a product of matrices, which is faster and
+    cancels digits of small distances; by default they do from 26 rows on.
+    """
     if x1.shape[-1] != x2.shape[-1]:
         raise RuntimeError(
             f"X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: "
@@ -488,6 +511,12 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = Non
         )
     if not (x1.dtype.is_floating_point and x2.dtype.is_floating_point):
         raise RuntimeError(f"cdist only supports floating-point dtypes{at_user_line()}")
+    if compute_mode not in _MODES:
+        raise ValueError(f"{compute_mode} is not a valid value for compute_mode{at_user_line()}")
+    many = max(x1.shape[-2], x2.shape[-2]) > _FEW
+    chosen = compute_mode == _MODES[1] or (compute_mode == _MODES[0] and many)
+    if p == 2 and chosen and x1.dtype in (float32, float64):
+        return record(_euclidean, x1, x2)  # type: ignore[return-value]
     return (x1.unsqueeze(-2) - x2.unsqueeze(-3)).norm(p, -1)
 
 

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir import ops
+from tilewright.ir.dtype import int64
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from ..functions import products
 from ..functions.call import public
 from ..functions.creation import beside
+from ..functions.promotion import to
 from ..nn.functional.linear import _linear as affine
 from ..recording import Handle, record
 from ..recording.builders import LOWER, builder
@@ -38,8 +40,9 @@ from .tensors import (
 
 @builder("mm", gradient="SparseAddmmBackward0", casts=LOWER)
 def _times(values: Node, dense: Node, at: Node, count: int) -> Node:
-    """The sparse matrix [count, k] with elements `values` [nnz] at positions at[2, nnz], times
-    dense[k, m]."""
+    """The sparse matrix [count, k] with elements `values` [nnz] at positions at[2, nnz], int32 or
+    int64, times dense[k, m]."""
+    at = to(at, int64)
     rows, columns = (ops.reshape(ops.slice_axis(at, 0, i, i + 1), values.shape) for i in (0, 1))
     if values.dtype is not dense.dtype:
         raise RuntimeError(
@@ -76,7 +79,7 @@ def times_dense(sparse: Any, dense: Any) -> Any:
     _need_inner(sparse, dense)
     if isinstance(sparse, Blocked):
         return blocks.times_dense(sparse, dense)
-    return record(_times, by._elements, dense, by._at, int(sparse.shape[0]))
+    return record(_times, by._elements, dense, by._near(), int(sparse.shape[0]))
 
 
 def dense_times(dense: Any, sparse: Any) -> Any:

@@ -150,6 +150,11 @@ class COO(Sparse):
     def _positions(self) -> np.ndarray:
         return self._on_host("at", self._at)
 
+    def _near(self) -> Any:
+        """The positions, in int32 if these are known: products read no more than them."""
+        version, near = self._known.get("near", (None, None))
+        return near if version == self._at._version else self._at
+
     def _coordinates(self) -> COO:
         return self
 
@@ -325,8 +330,13 @@ class Lines(Sparse):
             at = at if self._by_rows else at[::-1]
             made = coo(creation.beside(at, self._elements), self._elements, sizes)
             made._is_merged = structure.is_merged(at, made._sparse_sizes())
-            by = self._known["coordinates"] = versions, made._at, made._is_merged
-        return coo(by[1], self._elements, sizes, by[2])
+            near = made._at
+            if max(at.shape[1], *made._sparse_sizes()) < 1 << 31:
+                near = creation.beside(at.astype(np.int32), self._elements)
+            by = self._known["coordinates"] = versions, made._at, made._is_merged, near
+        found = coo(by[1], self._elements, sizes, by[2])
+        found._known["near"] = found._at._version, by[3]
+        return found
 
     def _like(self, elements: Tensor, sizes: Any = None) -> Self:
         sizes = self._sizes if sizes is None else sizes

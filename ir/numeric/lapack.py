@@ -202,13 +202,16 @@ def solve(a: Any, b: Any) -> tuple[Any, Any]:
 
 def solve_triangular(a: Any, b: Any, upper: bool, unit: bool) -> Any:
     """The x of a @ x = b, for a[..., n, n] of which one triangle is read, and b[..., n, k]. LAPACK
-    reads the transposes of all, xᵀ aᵀ = bᵀ, with the other triangle."""
+    reads the transposes of all, xᵀ aᵀ = bᵀ, with the other triangle. A single column has a
+    routine of its own, which doesn't pack the matrix."""
     n, k = b.shape[-2:]
     out = np.array(_flat(b), order="C")
     side, diagonal = "L" if upper else "U", "U" if unit else "N"
     one = _Shared(np.ones(1, a.dtype))
-    if k:
-        rows = np.ascontiguousarray(_flat(a))
+    rows = np.ascontiguousarray(_flat(a))
+    if k == 1 and n >= SMALL:
+        _each("trsv", a.dtype, side, "T", diagonal, n, rows, n, out, 1)
+    elif k:
         _each("trsm", a.dtype, "R", side, "N", diagonal, k, n, one, rows, n, out, k)
     return out.reshape(b.shape)
 

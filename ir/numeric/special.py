@@ -34,6 +34,7 @@ __all__ = [
     "erfinv",
     "floor_divide",
     "fmod",
+    "gcd",
     "hermite_h",
     "hermite_he",
     "igamma",
@@ -162,6 +163,25 @@ def _complex_pow(a: Any, b: Any) -> Any:
 def _no_zero(b: Any) -> None:
     if b.dtype.kind in "iu" and (b == 0).any():
         raise RuntimeError("ZeroDivisionError: integer division by zero")
+
+
+def gcd(a: Any, b: Any) -> Any:
+    """The greatest common divisor, with the sign that Euclid's algorithm leaves where the least
+    integer, which has no magnitude, is one of the two."""
+    found = np.gcd(a, b)
+    if found.dtype.kind != "i":
+        return found
+    least = np.iinfo(found.dtype).min
+    odd = (np.asarray(a) == least) | (np.asarray(b) == least)
+    if not odd.any():
+        return found
+    with np.errstate(over="ignore"):
+        x, y = (np.abs(np.broadcast_to(v, odd.shape)[odd]) for v in (a, b))
+    while y.any():
+        x, y = np.where(y == 0, x, y), np.where(y == 0, 0, np.fmod(x, np.where(y == 0, 1, y)))
+    found = np.array(found)
+    found[odd] = x
+    return found
 
 
 def floor_divide(a: Any, b: Any) -> Any:

@@ -36,12 +36,19 @@ def in_float64(f: Formula) -> Formula:
     return lambda x: as_dtype(f(as_dtype(x, float64)), x.dtype)
 
 
-def wide(name: str, f: Formula, slope: Callable[[Node, Node], Node] | None = None) -> Op:
-    """The record of `f`. `slope(out, x)` is its derivative; by default that of the formula."""
+def wide(
+    name: str,
+    f: Formula,
+    slope: Callable[[Node, Node], Node] | None = None,
+    narrow: Formula | None = None,
+) -> Op:
+    """The record of `f`. `slope(out, x)` is its derivative; by default that of the formula.
+    `narrow` is the formula where a result of float32 is rounded from float64."""
+    exact, short = in_float64(f), in_float64(narrow or f)
     return composite(
         name,
         like_first(name),
-        in_float64(f),
+        lambda x: exact(x) if x.dtype is float64 else short(x),
         vjp=None if slope is None else lambda g, out, x: (g * slope(out, x),),
         cost=80,
     )

@@ -276,8 +276,9 @@ bitwise_xor = _of_integers(
     "bitwise_xor", "{0} ^ {1}", "{0} ^ {1}", commutative=True, onnx="BitwiseXor"
 )
 gcd = _of_integers(
-    "gcd", "np.gcd({0}, {1})", "tw_gcd({0}, {1})", bools=False, commutative=True, cost=60
+    "gcd", "special.gcd({0}, {1})", "tw_gcd({0}, {1})", bools=False, commutative=True, cost=60
 )
-"""The greatest common divisor of the magnitudes of integers; gcd(0, n) is n."""
+"""The greatest common divisor of the magnitudes of integers; gcd(0, n) is n. Beside the least
+integer, which has no magnitude, it has the sign that Euclid's algorithm leaves."""
 shift_left = _of_integers("shift_left", "{0} << {1}", "tw_shift_left({0}, {1})")
 shift_right = _of_integers("shift_right", "{0} >> {1}", "tw_shift_right({0}, {1})")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from ..dtype import float64
 from ..node import Node
@@ -26,15 +27,20 @@ def _gauss(x: Node, factor: float) -> Node:
     return exp(head * head * factor) * polynomial(rest, (1 / 6, 1 / 2, 1, 1))
 
 
-def _erfcx_right(size: Node) -> Node:
-    return polynomial(1 - 4 / (size + 2), expansions.ERFCX) / (size * 2 + 1)
+# By whether a result of float32 is rounded from them. Squares of float32 numbers are exact.
+_ERFCX = expansions.ERFCX, expansions.ERFCX_SHORT
+_GAUSS = _gauss, lambda x, factor: exp(x * x * factor)
 
 
-def _erfcx(x: Node) -> Node:
+def _erfcx_right(size: Node, coefficients: Sequence[float]) -> Node:
+    return polynomial(1 - 4 / (size + 2), coefficients) / (size * 2 + 1)
+
+
+def _erfcx(x: Node, short: bool = False) -> Node:
     # Below zero, erfcx(x) = 2 exp(x^2) - erfcx(-x).
     size = abs(x)
-    right = _erfcx_right(size)
-    return where(x < 0, _gauss(minimum(size, full_like(size, 30)), 1) * 2 - right, right)
+    right = _erfcx_right(size, _ERFCX[short])
+    return where(x < 0, _GAUSS[short](minimum(size, full_like(size, 30)), 1) * 2 - right, right)
 
 
 def _erfcx_slope(out: Node, x: Node) -> Node:
@@ -43,40 +49,47 @@ def _erfcx_slope(out: Node, x: Node) -> Node:
     return as_dtype(far * erfcx(far) * 2 - 2 / math.sqrt(math.pi), x.dtype)
 
 
-erfcx = wide("erfcx", _erfcx, _erfcx_slope)
+erfcx = wide("erfcx", _erfcx, _erfcx_slope, partial(_erfcx, short=True))
 """exp(x^2) erfc(x). 4 ulp."""
 
 
-def _tail(size: Node) -> Node:
+def _tail(size: Node, short: bool) -> Node:
     """ndtr(-size) for size >= 0: erfc is exp times erfcx, which rounding hardly moves."""
     most = minimum(size, full_like(size, 50))
     near = most * math.sqrt(0.5)
     # erfcx as in `_erfcx_right`, with one quotient for two.
     first, second = near + 2, near * 2 + 1
     both = 1 / (first * second)
-    scaled = polynomial(1 - 4 * (both * second), expansions.ERFCX) * (both * first)
-    return scaled * _gauss(most, -0.5) * 0.5
+    scaled = polynomial(1 - 4 * (both * second), _ERFCX[short]) * (both * first)
+    return scaled * _GAUSS[short](most, -0.5) * 0.5
 
 
-def _ndtr(x: Node) -> Node:
-    tail = _tail(abs(x))
+def _ndtr(x: Node, short: bool = False) -> Node:
+    tail = _tail(abs(x), short)
     return where(x < 0, tail, 1 - tail)
 
 
-ndtr = wide("ndtr", _ndtr, lambda out, x: exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi)))
+ndtr = wide(
+    "ndtr",
+    _ndtr,
+    lambda out, x: exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi)),
+    partial(_ndtr, short=True),
+)
 """The normal distribution function. 5 ulp."""
 
 
-def _log_ndtr(x: Node) -> Node:
+def _log_ndtr(x: Node, short: bool = False) -> Node:
     size = abs(x)
-    below = log(_erfcx_right(size * math.sqrt(0.5)) * 0.5) - x * x * 0.5
-    return where(x < -1, below, log1p(where(x < 0, _tail(size) - 1, -_tail(size))))
+    below = log(_erfcx_right(size * math.sqrt(0.5), _ERFCX[short]) * 0.5) - x * x * 0.5
+    tail = _tail(size, short)
+    return where(x < -1, below, log1p(where(x < 0, tail - 1, -tail)))
 
 
 log_ndtr = wide(
     "log_ndtr",
     _log_ndtr,
     lambda out, x: math.sqrt(2 / math.pi) / erfcx(x * -math.sqrt(0.5)),
+    partial(_log_ndtr, short=True),
 )
 """The logarithm of the normal distribution function. 4 ulp."""
 

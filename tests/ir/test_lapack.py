@@ -57,6 +57,21 @@ def test_factors(dtype: str, shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("columns", [1, 3])
+@pytest.mark.parametrize("size", [5, 40])
+@pytest.mark.parametrize("upper", [False, True])
+def test_triangular_matrices(dtype: str, columns: int, size: int, upper: bool) -> None:
+    a, b = drawn(dtype, 3, size, size), drawn(dtype, 3, size, columns)
+    for unit in (False, True):
+        if unit:
+            a = a / size  # which keeps the solutions small
+        triangle = np.triu(a) if upper else np.tril(a)
+        if unit:
+            triangle[..., range(size), range(size)] = 1
+        same(triangle @ lapack.solve_triangular(a, b, upper, unit), b)
+
+
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
 def test_square_matrices(dtype: str) -> None:
     a = drawn(dtype, 3, 40, 40)
     b = a[..., :3]

@@ -259,11 +259,16 @@ def _pad_axis(x: Node, axis: int, before: int, after: int, mode: str) -> Node:
             f"Padding size should be less than the corresponding input dimension, but got: padding "
             f"({before}, {after}) at dimension {axis} of input {list(x.shape)}{at_user_line()}"
         )
-    if mode == "reflect":
+    if mode == "reflect" and axis < x.rank - 1:
         # Reads at places: parts of several axes, joined, would nest in one kernel.
         place = ops.abs(ops.iota(before + size + after) - before)
         return ops.gather(x, (size - 1) - ops.abs((size - 1) - place), axis)
-    if mode == "circular":
+    if mode == "reflect":
+        left, right = (
+            ops.flip(part(start, start + count), (axis,))
+            for start, count in ((1, before), (size - 1 - after, after))
+        )
+    elif mode == "circular":
         left, right = part(size - before, size), part(0, after)
     elif mode == "replicate":
         shape = list(x.shape)

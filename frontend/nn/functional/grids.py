@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import accumulator, int64
+from tilewright.ir.dtype import accumulator, int32, int64
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
@@ -165,7 +165,9 @@ def grid_sample_of(x: Node, grid: Node, mode: str, padding: str, aligned: bool) 
         taps = at.shape[-1]
         along = (rows, *out, *(taps if i == axis else 1 for i in range(dims)))
         within = ops.bitwise_and(at >= 0, at <= size - 1)
-        at = ops.reshape(to(ops.clamp(at, 0, size - 1), int64), along)
+        # By way of int32, which lanes of a processor make of floats in one instruction.
+        at = ops.cast(ops.cast(ops.clamp(at, 0, size - 1), int32), int64)
+        at = ops.reshape(at, along)
         places.append(at)
         if padding == "zeros":
             within = ops.reshape(within, along)

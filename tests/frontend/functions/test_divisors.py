@@ -39,7 +39,17 @@ def test_longest_way_of_euclid() -> None:
     pairs = [(7540113804746346429, 4660046610375530309), (2**62, 2**61), (2**62, 3), (1, 2**62)]
     a, b = np.array(pairs).T
     assert tw.gcd(tw.tensor(a), tw.tensor(b)).tolist() == [1, 2**61, 1, 1]
-    assert tw.gcd(tw.tensor(-(2**63)), tw.tensor([6, 3 * 2**40])).tolist() == [2, 2**40]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64"])
+def test_the_least_integer_has_no_magnitude(dtype: str) -> None:
+    """The sign is that which Euclid's algorithm leaves. (PyTorch's lcm of it traps.)"""
+    limits = np.iinfo(dtype)
+    some = [limits.min, limits.min + 1, -7, -6, -4, -1, 0, 1, 2, 3, 4, 6, 8, 96, limits.max]
+    a, b = np.meshgrid(np.array(some, dtype), np.array(some, dtype))
+    theirs = torch.gcd(torch.tensor(a), torch.tensor(b)).numpy()
+    assert (theirs < -1).any()
+    np.testing.assert_array_equal(tw.gcd(tw.tensor(a), tw.tensor(b)).numpy(), theirs)
 
 
 def test_numbers_of_one_element_and_broadcasts() -> None:
