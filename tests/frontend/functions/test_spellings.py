@@ -28,7 +28,10 @@ nanmean(a, axis=1)|logcumsumexp(a, axis=1)|cummax(a, axis=1).values|mode(a, axis
 aminmax(a, dim=1).max|renorm(a, p=2, axis=0, maxnorm=1)|take_along_dim(a, i, axis=0)
 zeros(2, dtype=int)|ones(2, dtype=float)|arange(3, dtype=float)|sum(a, dtype=int)
 full((2,), 1, dtype=bool)|ones(2).to(int)|ones(2).to("cpu", float)|ones(2).to(dtype=bool)
-iinfo(int).max
+iinfo(int).max|fft.fft(a, axis=0)|fft.irfft(a, axis=1, n=4)|fft.rfftn(a, axis=(1, 0))
+fft.fft2(x=a)|fft.fftshift(a, axis=0)|fft.ifftshift(a=a)|linalg.norm(a, axis=0, keepdims=True)
+linalg.vector_norm(a, axis=1, keepdims=True)|linalg.matrix_norm(a, axis=(0, 1), keepdims=True)
+linalg.cross(a, a + 1, axis=0)|linalg.vecdot(a, a, axis=0)|roll(a, 1, None)
 """.strip()
     .replace("\n", "|")
     .split("|")
