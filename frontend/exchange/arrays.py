@@ -198,8 +198,8 @@ def asarray(
 ) -> Tensor:
     """`obj` as a tensor that shares its memory where it can.
 
-    Tensors, NumPy arrays, what has `__dlpack__` and buffers share; the bytes of a buffer are read as
-    `dtype`. Another dtype or device asks for a copy. Numbers and sequences are always copied.
+    Tensors, NumPy arrays, what has `__dlpack__` and buffers share; the bytes of a buffer are read
+    as `dtype`. Another dtype or device asks for a copy. Numbers and sequences are always copied.
 
     copy: True for memory of its own; with False, ValueError where the memory can't be shared.
     requires_grad: None keeps that of `obj`. Where it differs, a leaf is changed itself, as in
