@@ -47,12 +47,11 @@ from . import autograd, backends
 from ._tensor import Tensor as Tensor
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .devices import device, get_default_device, set_default_device
-from .exchange.arrays import from_dlpack
+from .exchange.arrays import asarray, from_dlpack
 from .exchange.printing import set_printoptions
 from .functions.creation import (
     arange,
     as_tensor,
-    asarray,
     empty,
     empty_like,
     eye,

@@ -112,6 +112,7 @@ from .cuda import Stream as Stream
 from .devices import device as device
 from .devices import get_default_device as get_default_device
 from .devices import set_default_device as set_default_device
+from .exchange.arrays import asarray as asarray
 from .exchange.arrays import from_dlpack as from_dlpack
 from .exchange.printing import set_printoptions as set_printoptions
 from .exchange.storages import from_file as from_file
@@ -174,7 +175,6 @@ from .functions.copies import as_strided_scatter as as_strided_scatter
 from .functions.copies import narrow_copy as narrow_copy
 from .functions.creation import arange as arange
 from .functions.creation import as_tensor as as_tensor
-from .functions.creation import asarray as asarray
 from .functions.creation import empty as empty
 from .functions.creation import empty_like as empty_like
 from .functions.creation import eye as eye

@@ -20,6 +20,7 @@ from .functions.arguments import into
 from .functions.creation import arange
 from .functions.joining import roll
 from .functions.promotion import floating
+from .functions.spellings import by_numpys_names
 from .recording import default_dtype, named_dtype, record
 from .recording.builders import builder
 
@@ -170,7 +171,7 @@ def _transform(
     for function, ending in ((one, ""), (two, "2"), (any_number, "n")):
         function.__name__ = function.__qualname__ = f"{name}{ending}"
         function.__doc__ = doc
-    return one, two, any_number
+    return by_numpys_names(one), by_numpys_names(two), by_numpys_names(any_number)
 
 
 fft, fft2, fftn = _transform("fft", _c2c, False, "The discrete Fourier transform.")
@@ -216,11 +217,13 @@ def _shifted(input: Any, dim: Any, sign: int) -> Any:
     return roll(input, by, dims) if dims else input.clone()
 
 
+@by_numpys_names
 def fftshift(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """The zero frequency moved to the centre."""
     return _shifted(input, dim, 1)
 
 
+@by_numpys_names
 def ifftshift(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """The inverse of `fftshift`."""
     return _shifted(input, dim, -1)

@@ -296,9 +296,10 @@ def public_functions() -> Iterator[tuple[str, FunctionType]]:
     top = importlib.import_module(_TOP)
     later = [getattr(top, name) for name in top.__all__]  # those of modules that load later
     ours = {
-        id(function)
+        name + suffix
         for op in declared.values()
-        for function in (op.function, op.in_place_function)
+        for name in (op.name, *op.aliases)
+        for suffix, function in (("", op.function), ("_", op.in_place_function))
         if function is not None
     }
     for path, home in SPACES.items():
@@ -307,7 +308,7 @@ def public_functions() -> Iterator[tuple[str, FunctionType]]:
             each = getattr(module, name, None)
             if not isinstance(each, FunctionType) or name.startswith("_") or name in SILENT:
                 continue
-            at_root = path == "torch" and id(each) not in ours
+            at_root = path == "torch" and name not in ours
             if at_root and name not in MAKERS and not name.endswith(("_like", "_")):
                 continue
             yield f"{path}.{name}", each

@@ -6,8 +6,10 @@ The modules declare them as any other op, and a test compares.
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, NamedTuple
 
 from ._tensor import Tensor
@@ -119,6 +121,34 @@ def _late_method(name: str, module: str) -> Callable[..., Any]:
     return method
 
 
+def called(function: Any, name: str) -> Any:
+    """A function under a name of its own, as each alias has one in PyTorch.
+
+    The first name is given to the function itself, and every other one to a copy.
+    """
+    if not isinstance(function, FunctionType):
+        return function
+    if function not in _NAMED:
+        _NAMED.add(function)
+        function.__name__ = name
+    if function.__name__ == name:
+        return function
+    own = FunctionType(
+        function.__code__, function.__globals__, name, function.__defaults__, function.__closure__
+    )
+    functools.update_wrapper(own, function, ("__doc__", "__annotations__"))
+    own.__kwdefaults__ = function.__kwdefaults__
+    own.__qualname__ = name
+    own.__module__ = __package__  # pickle finds it as torch.x
+    COPIES[own] = function
+    return own
+
+
+_NAMED: set[FunctionType] = set()
+COPIES: dict[FunctionType, FunctionType] = {}
+"""The functions of aliases, and those that they are copies of."""
+
+
 def _publish() -> dict[str, Any]:
     """Give Tensor its methods; returns the functions of torch by name."""
     functions: dict[str, Any] = {}
@@ -127,9 +157,9 @@ def _publish() -> dict[str, Any]:
         for name in (op.name, *op.aliases):
             for suffix, function, method in forms:
                 if function is not None:
-                    functions[name + suffix] = function
+                    functions[name + suffix] = called(function, name + suffix)
                 if method is not None:
-                    setattr(Tensor, name + suffix, method)
+                    setattr(Tensor, name + suffix, called(method, name + suffix))
         for operator, method in (op.operators or {}).items():
             setattr(Tensor, operator, method)
     setattr(Tensor, "__hash__", object.__hash__)  # noqa: B010  (`__eq__` took it away)

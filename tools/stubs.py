@@ -195,6 +195,7 @@ def names_stub() -> str:
             imports.append(f"from .{module} import {name} as {name}\n")
     imports += _imported_by(tilewright.__file__)
     for name, function in sorted(_functions().items()):
+        function = publish.COPIES.get(function, function)
         home = _homes().get(id(function))
         if home is not None:
             imports.append(_passed_on(*home, name))

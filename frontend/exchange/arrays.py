@@ -5,20 +5,25 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from sys import getrefcount
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.ir.dtype import is_added
+from tilewright.ir.dtype import DType, is_added
 from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import contiguous_strides
 from tilewright.runtime import devices
 
+from .. import devices as device_module
 from .. import recording
 from ..functions import shapes
 from ..recording import views
 from ..recording.epoch import Failed, SharedMemory, clock
 from ..recording.reading import value_of
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+    from ..types import DeviceLike
 
 
 def array_of(t: Any) -> np.ndarray:
@@ -146,12 +151,29 @@ class _Capsule:
         return 1, 0  # the host: `to_dlpack` gives no others
 
 
-def from_dlpack(source: Any) -> Any:
-    """A tensor that shares the memory of another library's array or tensor."""
+def from_dlpack(
+    ext_tensor: Any, *, device: DeviceLike | None = None, copy: bool | None = None
+) -> Tensor:
+    """A tensor that shares the memory of another library's array or tensor.
+
+    copy: True for memory of its own; with False, another `device` raises BufferError.
+    """
+    t = _of_dlpack(ext_tensor)
+    if device is not None and device_module.resolve(device) != t._typed()[2]:
+        if copy is False:
+            raise BufferError(
+                f"from_dlpack: an array on {t.device} can't be shared with {device}; leave "
+                f"copy=False out{at_user_line()}"
+            )
+        return t.to(device)
+    return t.clone() if copy else t
+
+
+def _of_dlpack(source: Any) -> Tensor:
     from ..functions.creation import from_numpy
 
     if isinstance(source, recording.Handle):
-        return source.detach()  # type: ignore[attr-defined]
+        return source.detach()  # type: ignore[attr-defined, no-any-return]
     if type(source).__name__ == "PyCapsule":
         source = _Capsule(source)
     if not hasattr(source, "__dlpack__"):
@@ -164,6 +186,66 @@ def from_dlpack(source: Any) -> Any:
         window = _Window(array)
         array = np.asarray(window)
     return from_numpy(array)
+
+
+def asarray(
+    obj: Any,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike | None = None,
+    copy: bool | None = None,
+    requires_grad: bool | None = None,
+) -> Tensor:
+    """`obj` as a tensor that shares its memory where it can.
+
+    Tensors, NumPy arrays, what has `__dlpack__` and buffers share; the bytes of a buffer are read
+    as `dtype`. Another dtype or device asks for a copy. Numbers and sequences are always copied.
+
+    copy: True for memory of its own; with False, ValueError where the memory can't be shared.
+    requires_grad: None keeps that of `obj`. Where it differs, a leaf is changed itself, as in
+        PyTorch, and any other tensor is cut from its history.
+    """
+    from ..functions import creation
+
+    dtype = None if dtype is None else recording.named_dtype(dtype)
+    if (shared := _sharing(obj, dtype)) is None:
+        if copy is False:
+            kind = "a NumPy scalar" if isinstance(obj, np.generic) else "an arbitrary sequence"
+            raise (RuntimeError if isinstance(obj, np.generic) else ValueError)(
+                f"can't alias {kind} into a tensor: leave copy=False out{at_user_line()}"
+            )
+        return creation.tensor(obj, dtype=dtype, device=device, requires_grad=bool(requires_grad))
+    t = shared.to(device=device or shared.device, dtype=dtype or shared.dtype)
+    if copy is False and t is not shared:
+        raise ValueError(
+            f"can't alias a tensor of {shared.dtype} on {shared.device} as {t.dtype} on "
+            f"{t.device}: leave copy=False out{at_user_line()}"
+        )
+    if copy and t is shared:
+        t = t.clone()
+    wanted = shared.requires_grad if requires_grad is None else requires_grad
+    if wanted == t.requires_grad:
+        return t
+    return t.requires_grad_(wanted) if t.is_leaf else t.detach()
+
+
+def _sharing(obj: Any, dtype: DType | None) -> Tensor | None:
+    """A tensor over the memory of `obj`, None if it has none to share."""
+    from ..functions import creation
+
+    if isinstance(obj, recording.Handle):
+        return obj  # type: ignore[return-value]
+    if isinstance(obj, np.generic):
+        return None
+    if isinstance(obj, np.ndarray):
+        return creation.from_numpy(obj)
+    if type(obj).__name__ == "PyCapsule" or hasattr(obj, "__dlpack__"):
+        return _of_dlpack(obj)
+    try:
+        memoryview(obj)
+    except TypeError:
+        return None
+    return creation.frombuffer(obj, dtype=dtype or recording.default_dtype())
 
 
 def to_dlpack(t: Any, **options: Any) -> Any:

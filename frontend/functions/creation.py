@@ -80,7 +80,9 @@ def tensor(
             dtype = _dtype_of(data, array)
         if not isinstance(data, (np.ndarray, np.generic)):
             _check_range(array, dtype)
-    if array.dtype != dtype.np:
+    if dtype is dtypes.uint64 and array.dtype.kind == "f" and isinstance(data, (list, tuple)):
+        array = _wide_integers(data)
+    elif array.dtype != dtype.np:
         array = cast(array, dtype.np)
     else:
         array = copy_of(array)
@@ -145,6 +147,13 @@ def _check_range(array: np.ndarray, dtype: DType) -> None:
         )
 
 
+def _wide_integers(data: Sequence[Any]) -> np.ndarray:
+    """Nested numbers as uint64. NumPy makes floats of integers from both sides of 2**63."""
+    numbers = np.asarray(_untensor(data), object)
+    exact = [int(each) % 2**64 for each in numbers.flat]
+    return np.array(exact, np.uint64).reshape(numbers.shape)
+
+
 def _holds_tensor(data: Any) -> bool:
     while isinstance(data, (list, tuple)) and data:
         data = data[0]
@@ -201,9 +210,6 @@ def as_tensor(data: Any, dtype: DType | None = None, device: DeviceLike | None =
     return tensor(data, dtype=dtype, device=device)
 
 
-asarray = as_tensor
-
-
 def from_numpy(array: np.ndarray) -> Tensor:
     """A tensor that shares the memory of `array`: each sees what the other writes."""
     if not isinstance(array, np.ndarray):
@@ -225,6 +231,8 @@ def from_numpy(array: np.ndarray) -> Tensor:
 
 def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0) -> Tensor:
     """A 1-d tensor over the memory of a buffer object."""
+    if not memoryview(buffer).nbytes or not count:
+        raise ValueError(f"frombuffer: expected at least one element{at_user_line()}")
     return from_numpy(
         np.frombuffer(buffer, dtype=recording.named_dtype(dtype).np, count=count, offset=offset)
     )

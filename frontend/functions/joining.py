@@ -198,10 +198,12 @@ def _roll(x: Node, shifts: tuple[int, ...], dims: tuple[int, ...]) -> Node:
 
 
 @public("roll", _roll)
-def roll(input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] = ()) -> Tensor:
+def roll(
+    input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = ()
+) -> Tensor:
     """Elements shifted along `dims`, wrapping around."""
     shifts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
-    dims = (dims,) if isinstance(dims, int) else tuple(dims)
+    dims = (dims,) if isinstance(dims, int) else tuple(dims or ())
     return record(_roll, input, shifts, dims)
 
 

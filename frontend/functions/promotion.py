@@ -43,10 +43,9 @@ def promote_types(type1: DType, type2: DType) -> DType:
     return dtypes.promote(recording.named_dtype(type1), recording.named_dtype(type2))
 
 
-def can_cast(source: DType, target: DType) -> bool:
-    """Whether a result of dtype `source` may be written to a tensor of dtype `target`."""
-    source, target = recording.named_dtype(source), recording.named_dtype(target)
-    return _rank(source) <= _rank(target)
+def can_cast(from_: DType, to: DType) -> bool:
+    """Whether a result of dtype `from_` may be written to a tensor of dtype `to`."""
+    return _rank(recording.named_dtype(from_)) <= _rank(recording.named_dtype(to))
 
 
 def promoted(*nodes: Node) -> tuple[Node, ...]:

@@ -14,6 +14,7 @@ from . import elementwise, shapes
 from .arguments import as_handle
 from .call import public
 from .promotion import can_cast, promote_types, result_dtype
+from .spellings import also_named
 
 if TYPE_CHECKING:
     from tilewright.ir.dtype import DType
@@ -44,11 +45,12 @@ def numel(input: Tensor) -> int:
 
 
 @public("result_type", method=False)
-def result_type(a: Number | Tensor, b: Number | Tensor) -> DType:
+@also_named(scalar="other", scalar1="tensor", scalar2="other")
+def result_type(tensor: Number | Tensor, other: Number | Tensor) -> DType:
     """The dtype of an operation on the two."""
-    like = a if isinstance(a, Handle) else b
+    like = next((each for each in (tensor, other) if isinstance(each, Handle)), None)
     return result_dtype(
-        recording.resolve(as_handle(a, like)), recording.resolve(as_handle(b, like))
+        recording.resolve(as_handle(tensor, like)), recording.resolve(as_handle(other, like))
     )
 
 

@@ -11,7 +11,7 @@ from tilewright.ir.shape import normalize_axis
 
 from ..functions import reduction
 from ..functions.arguments import into
-from ..functions.spellings import also_named
+from ..functions.spellings import also_named, by_numpys_names
 from .decompositions import svdvals
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .._tensor import Tensor
 
 
+@by_numpys_names
 @also_named(input="x")
 def vector_norm(
     x: Tensor,
@@ -48,6 +49,7 @@ def vector_norm(
     return into(out, reduction.norm(x, float(ord), dims, keepdim))
 
 
+@by_numpys_names
 @also_named(input="A")
 def matrix_norm(
     A: Tensor,
@@ -98,6 +100,7 @@ def matrix_norm(
     return into(out, found if keepdim else found.squeeze((row, column)))
 
 
+@by_numpys_names
 @also_named(input="A")
 def norm(
     A: Tensor,

@@ -13,7 +13,7 @@ from tilewright.ir.node import Node
 from ..functions import products
 from ..functions.arguments import into
 from ..functions.creation import arange
-from ..functions.spellings import also_named
+from ..functions.spellings import also_named, by_numpys_names
 from ..recording import record
 from ..recording.builders import builder
 from .calling import by_host, need_float, need_square
@@ -88,6 +88,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     return wide.unsqueeze(-1) ** arange(count, device=x.device)
 
 
+@by_numpys_names
 def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
     """The cross product of vectors of 3 elements along `dim`, with broadcasting."""
     if input.dim() != other.dim():

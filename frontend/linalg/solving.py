@@ -12,7 +12,7 @@ from tilewright.ir.shape import broadcast
 
 from .. import return_types
 from ..functions.arguments import into
-from ..functions.spellings import also_named
+from ..functions.spellings import also_named, by_numpys_names
 from ..recording import record, record_fallible
 from ..recording.builders import FLOAT32, builder
 from .calling import (
@@ -346,6 +346,7 @@ def _vecdot(x: Node, y: Node, dim: int) -> Node:
     return ops.squeeze(ops.sum(product, (axis,)), (axis,)) if product.rank else product
 
 
+@by_numpys_names
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
     """The sums of x conj … y along `dim`, of one batch of vectors with another."""
     return into(out, record(_vecdot, x, y, int(dim)))

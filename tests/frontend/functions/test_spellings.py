@@ -3,6 +3,7 @@ numbers between tensors."""
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from typing import Any
 
@@ -28,7 +29,10 @@ nanmean(a, axis=1)|logcumsumexp(a, axis=1)|cummax(a, axis=1).values|mode(a, axis
 aminmax(a, dim=1).max|renorm(a, p=2, axis=0, maxnorm=1)|take_along_dim(a, i, axis=0)
 zeros(2, dtype=int)|ones(2, dtype=float)|arange(3, dtype=float)|sum(a, dtype=int)
 full((2,), 1, dtype=bool)|ones(2).to(int)|ones(2).to("cpu", float)|ones(2).to(dtype=bool)
-iinfo(int).max
+iinfo(int).max|fft.fft(a, axis=0)|fft.irfft(a, axis=1, n=4)|fft.rfftn(a, axis=(1, 0))
+fft.fft2(x=a)|fft.fftshift(a, axis=0)|fft.ifftshift(a=a)|linalg.norm(a, axis=0, keepdims=True)
+linalg.vector_norm(a, axis=1, keepdims=True)|linalg.matrix_norm(a, axis=(0, 1), keepdims=True)
+linalg.cross(a, a + 1, axis=0)|linalg.vecdot(a, a, axis=0)|roll(a, 1, None)
 """.strip()
     .replace("\n", "|")
     .split("|")
@@ -88,3 +92,21 @@ def test_unknown_names_are_errors() -> None:
     ):
         with pytest.raises(TypeError):
             call()
+
+
+def test_every_alias_has_its_own_name(torch: Any) -> None:
+    for T in (tilewright, torch):
+        assert T.clip.__name__ == "clip" and T.clamp.__name__ == "clamp" and T.clip is not T.clamp
+        assert T.Tensor.multiply_.__name__ == "multiply_" and T.Tensor.mul_.__name__ == "mul_"
+    assert pickle.loads(pickle.dumps(tilewright.absolute))(tilewright.tensor([-1])).item() == 1
+
+
+def test_result_types_of_numbers_and_their_names(torch: Any) -> None:
+    def found(T: Any) -> list[str]:
+        t = T.tensor([1])
+        types = [T.result_type(1, 2.0), T.result_type(True, True), T.result_type(1j, 1)]
+        types += [T.result_type(scalar1=1, scalar2=2), T.result_type(scalar=1.0, tensor=t)]
+        types += [T.result_type(tensor=t, other=True)]
+        return [str(t) for t in types] + [str(T.can_cast(from_=T.int8, to=T.bool))]
+
+    assert found(tilewright) == found(torch)
