@@ -43,7 +43,9 @@ def _simple(name: str, build: Callable[..., Node], doc: str) -> Activation:
 
 
 relu = _simple("relu", ops.relu, "max(x, 0).")
-relu6 = _simple("relu6", ops.relu6, "x limited to [0, 6].")
+relu6 = _simple(
+    "relu6", builder("relu6", gradient="HardtanhBackward0")(ops.relu6), "x limited to [0, 6]."
+)
 silu = _simple("silu", _silu, "x sigmoid(x).")
 mish = _simple("mish", ops.mish, "x tanh(softplus(x)).")
 selu = public("selu", method=False)(_simple("selu", ops.selu, "1.0507 elu(x, 1.6733)."))
@@ -53,9 +55,12 @@ softsign = _simple("softsign", ops.softsign, "x / (1 + |x|).")
 tanhshrink = _simple("tanhshrink", ops.tanhshrink, "x - tanh(x).")
 
 
+_log_sigmoid = builder("log_sigmoid")(ops.logsigmoid)
+
+
 def logsigmoid(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """log(sigmoid(x))."""
-    return into(out, record(ops.logsigmoid, input))
+    return into(out, record(_log_sigmoid, input))
 
 
 def relu_(input: Tensor) -> Tensor:
@@ -169,7 +174,7 @@ def _prelu(x: Node, weight: Node) -> Node:
     return ops.prelu(x, ops.reshape(weight, (1, count, *(1 for _ in x.shape[2:]))))
 
 
-@public("prelu", _prelu, casts=LOWER)
+@public("prelu", _prelu, casts=LOWER, gradient="PreluKernelBackward0")
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x above zero, weight x below; one weight for all, or one for each channel (dimension 1)."""
     return record(_prelu, input, weight)
