@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import operator
-import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType, float32
-from tilewright.ir.location import at_user_line
+from tilewright.ir.location import at_user_line, warn
 from tilewright.ir.node import Node
 from tilewright.ir.shape import normalize_axis
 
@@ -206,10 +205,9 @@ _softmin = builder("softmin", gradient="SoftmaxBackward0", casts=ON_A_GPU)(_alon
 def _implicit(name: str, input: Any, dim: int | None) -> int:
     if dim is not None:
         return operator.index(dim)
-    warnings.warn(
+    warn(
         f"Implicit dimension choice for {name} has been deprecated. Change the call to include "
-        "dim=X as an argument.",
-        stacklevel=3,
+        "dim=X as an argument."
     )
     return 0 if input.dim() in (0, 1, 3) else 1
 

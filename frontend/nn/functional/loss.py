@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
-from tilewright.ir.location import at_user_line
+from tilewright.ir.location import at_user_line, warn
 from tilewright.ir.node import Node
 from tilewright.ir.shape import Size
 
@@ -27,13 +27,11 @@ def _reduction(reduction: str, size_average: Any, reduce: Any) -> str:
     """PyTorch's two deprecated flags as the name of a reduction."""
     if size_average is None and reduce is None:
         return reduction
-    warnings.warn(
-        "size_average and reduce args will be deprecated, please use reduction instead.",
-        stacklevel=3,
+    named = "none" if reduce is False else "sum" if size_average is False else "mean"
+    warn(
+        f"size_average and reduce args will be deprecated, please use reduction='{named}' instead."
     )
-    if reduce is False:
-        return "none"
-    return "sum" if size_average is False else "mean"
+    return named
 
 
 def _by_reduction(apart: str) -> Callable[[Sequence[Any]], str]:
