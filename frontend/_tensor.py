@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType, complex32, is_added
-from tilewright.ir.location import at_user_line
+from tilewright.ir.location import at_user_line, warn
 from tilewright.ir.node import Node
 from tilewright.ir.numeric.special import cast
 from tilewright.ir.shape import Size
@@ -386,6 +386,20 @@ class Tensor(Methods, metaclass=_TensorMeta):
 
     @property
     def T(self) -> Tensor:
+        if not self.dim():
+            warn(
+                "Tensor.T is deprecated on 0-D tensors. This function is the identity in these "
+                "cases.",
+                once=True,
+            )
+        elif self.dim() != 2 and self.dim() != 1:
+            warn(
+                "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is "
+                "deprecated and it will throw an error in a future release. Consider `x.mT` to "
+                "transpose batches of matrices or `x.permute(*torch.arange(x.ndim - 1, -1, -1))` "
+                "to reverse the dimensions of a tensor.",
+                once=True,
+            )
         return shapes.permute(self, range(self.dim() - 1, -1, -1))
 
     @property
@@ -490,6 +504,12 @@ class Tensor(Methods, metaclass=_TensorMeta):
 
     def _real_number(self, name: str) -> Any:
         """The one element; RuntimeError if it has an imaginary part."""
+        if self.requires_grad and recording.is_grad_enabled():
+            warn(
+                "Converting a tensor with requires_grad=True to a scalar may lead to unexpected "
+                "behavior.\nConsider using tensor.detach() first.",
+                once=True,
+            )
         value = self._one().item()
         if isinstance(value, complex):
             if value.imag:
@@ -741,6 +761,9 @@ class Tensor(Methods, metaclass=_TensorMeta):
         return self.to(other)
 
     def new_tensor(self, data: Any, **options: Any) -> Tensor:
+        if isinstance(data, Tensor):
+            creation.warn_of_copy("tensor.new_tensor")
+            data = data.detach()._array()
         return creation.tensor(data, **{"dtype": self.dtype, "device": self.device, **options})
 
     def new_zeros(self, *size: Any, **options: Any) -> Tensor:

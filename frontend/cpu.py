@@ -7,6 +7,8 @@ import platform
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from tilewright.ir.location import warn
+
 from . import recording
 from .amp import autocast_mode
 from .backends import cpu
@@ -125,4 +127,9 @@ class amp:
 
     class autocast(autocast_mode.autocast):
         def __init__(self, enabled: bool = True, dtype: Any = None, cache_enabled: bool = True):
+            warn(
+                "`torch.cpu.amp.autocast(args...)` is deprecated. Please use "
+                "`torch.amp.autocast('cpu', args...)` instead.",
+                FutureWarning,
+            )
             super().__init__("cpu", dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)

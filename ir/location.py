@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 
 COMMAND_LINE = ("typer", "click")
 """Packages that call ours for a user at the command line: their frames are not the user's."""
@@ -50,3 +51,19 @@ def at_user_line() -> str:
     """` at file.py:12`, to end an error message with."""
     name, line = user_location()
     return f", at {os.path.basename(name)}:{line}"
+
+
+_shown: dict[str, dict[str | tuple[str, type[Warning], int], int]] = {}
+_said: set[str] = set()
+
+
+def warn(message: str, category: type[Warning] = UserWarning, *, once: bool = False) -> None:
+    """Warn at the user's line. By default that is shown once for each line.
+
+    once: whether one warning is enough for a whole run, as PyTorch's kernels have it.
+    """
+    if once and message in _said:
+        return
+    _said.add(message)
+    name, line = user_location()
+    warnings.warn_explicit(message, category, name, line, registry=_shown.setdefault(name, {}))

@@ -293,6 +293,8 @@ _ABSENT = {
 def __getattr__(name: str) -> Any:
     if name == "default_generators":  # the one generator, for each device
         return (generator.default_generator,) * device_count()
+    if name == "_initialized":  # packages look before they ask a device for its state
+        return is_initialized()
     if name in typed.ON_CUDA:
         return typed.ON_CUDA[name]
     raise AttributeError(

@@ -7,8 +7,17 @@ from typing import Any
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir.dtype import DType
+from tilewright.ir.location import warn
 
 from .. import amp
+
+
+def _warn(name: str) -> None:
+    warn(
+        f"`torch.cuda.amp.{name}(args...)` is deprecated. Please use `torch.amp.{name}('cuda', "
+        "args...)` instead.",
+        FutureWarning,
+    )
 
 
 class autocast(amp.autocast):
@@ -17,6 +26,7 @@ class autocast(amp.autocast):
     def __init__(
         self, enabled: bool = True, dtype: DType = dtypes.float16, cache_enabled: bool = True
     ):
+        _warn("autocast")
         super().__init__("cuda", dtype, enabled, cache_enabled)
 
 
@@ -24,8 +34,24 @@ class GradScaler(amp.GradScaler):
     """`torch.amp.GradScaler` for a GPU."""
 
     def __init__(self, *args: Any, **kwargs: Any):
+        _warn("GradScaler")
         super().__init__("cuda", *args, **kwargs)
 
 
-custom_fwd = functools.partial(amp.custom_fwd, device_type="cuda")
-custom_bwd = functools.partial(amp.custom_bwd, device_type="cuda")
+def _renamed(name: str, function: Any) -> Any:
+    @functools.wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        warn(
+            f"`torch.cuda.amp.{name}(args...)` is deprecated. Please use "
+            f"`torch.amp.{name}(args..., device_type='cuda')` instead.",
+            FutureWarning,
+        )
+        return function(*args, device_type="cuda", **options)
+
+    return call
+
+
+custom_fwd, custom_bwd = (
+    _renamed("custom_fwd", amp.custom_fwd),
+    _renamed("custom_bwd", amp.custom_bwd),
+)

@@ -10,6 +10,8 @@ import numpy as np
 from tilewright.ir import dtype as dtypes
 from tilewright.ir.numeric.special import cast
 
+from .. import recording
+
 
 class _Options:
     precision = 4
@@ -143,11 +145,12 @@ def text(t: Any) -> str:
     suffixes = []
     if str(t.device) != "cpu":
         suffixes.append(f"device='{t.device}'")
-    default = t.dtype in (dtypes.float32, dtypes.int64, dtypes.bool_, dtypes.complex64)
+    usual = recording.default_dtype()
+    default = t.dtype in (usual, usual.to_complex(), dtypes.int64, dtypes.bool_)
     if t.is_meta or t.numel() == 0:
         if t.dim() != 1 or t.is_meta:
             suffixes.append(f"size={tuple(t.shape)}")
-        if t.dtype is not dtypes.float32:
+        if t.dtype is not usual:
             suffixes.append(f"dtype={t.dtype!r}")
         body = "..." if t.is_meta else "[]"
     else:

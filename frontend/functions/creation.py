@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType
-from tilewright.ir.location import at_user_line
+from tilewright.ir.location import at_user_line, warn
 from tilewright.ir.node import Node
 from tilewright.ir.numeric.special import cast
 from tilewright.ir.shape import Size, check_storage
@@ -69,6 +69,7 @@ def tensor(
     if dtype is not None:
         dtype = recording.named_dtype(dtype)
     if isinstance(data, Handle):
+        warn_of_copy("torch.tensor")
         if dtype is None:
             dtype = data.dtype
         if device is None:
@@ -90,6 +91,15 @@ def tensor(
         np.ascontiguousarray(array).reshape(array.shape), dtype, device_module.resolve(device)
     )
     return finished(t, requires_grad, pin_memory)
+
+
+def warn_of_copy(name: str) -> None:
+    """Warn as PyTorch does where a function that takes data is given a tensor."""
+    warn(
+        "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() "
+        "or sourceTensor.detach().clone().requires_grad_(True), rather than "
+        f"{name}(sourceTensor)."
+    )
 
 
 def finished(t: Tensor, requires_grad: bool, pin_memory: bool = False) -> Tensor:

@@ -123,7 +123,7 @@ expm1 = unary("expm1", on_float(ops.expm1), casts=ON_A_GPU)
 log = unary("log", on_float(ops.log), casts=ON_A_GPU)
 log2 = unary("log2", on_float(ops.log2), casts=ON_A_GPU)
 log10 = unary("log10", on_float(ops.log10), casts=ON_A_GPU)
-log1p = unary("log1p", on_float(ops.log1p), casts=ON_A_GPU)
+log1p = unary("log1p", on_float(ops.log1p), casts=ON_A_GPU, gradient="Log1PBackward0")
 sqrt = unary("sqrt", on_float(ops.sqrt))
 rsqrt = unary("rsqrt", on_float(ops.rsqrt), casts=ON_A_GPU)
 reciprocal = unary("reciprocal", on_float(ops.reciprocal), casts=ON_A_GPU)
@@ -248,10 +248,16 @@ def _hypot(a: Node, b: Node) -> Node:
 
 
 def _of_power(args: Any) -> str:
-    """PyTorch numbers the forms of pow: the exponent is a number, or a tensor."""
-    _, exponent = args
-    is_number = exponent.op.kind is Kind.CONSTANT or exponent.op is ops.scalar
-    return f"PowBackward{0 if is_number and not exponent.shape else 1}"
+    """PyTorch numbers the forms of pow: the exponent is a number, both are tensors, the base is a
+    number."""
+    base, exponent = args
+    if _is_number(base):
+        return "PowBackward2"
+    return f"PowBackward{0 if _is_number(exponent) else 1}"
+
+
+def _is_number(node: Node) -> bool:
+    return not node.shape and (node.op.kind is Kind.CONSTANT or node.op is ops.scalar)
 
 
 mul = binary("mul", _mul, operator="mul", widens=True, aliases=("multiply",))
@@ -352,7 +358,18 @@ def _scaled(input: Any, other: Any, alpha: Any) -> Any:
     return result
 
 
-@public("sub", _sub, in_place=True, operators=arithmetic("sub", _sub), aliases=("subtract",))
+def _of_sub(args: Any) -> str:
+    return "RsubBackward1" if _is_number(args[0]) else "SubBackward0"
+
+
+@public(
+    "sub",
+    _sub,
+    in_place=True,
+    operators=arithmetic("sub", _sub),
+    aliases=("subtract",),
+    gradient=_of_sub,
+)
 def sub(
     input: Tensor,
     other: Number | Tensor,
@@ -448,14 +465,19 @@ def clamp(
     return into(out, result)
 
 
-@builder("clamp")
+def _of_clamp(args: Any) -> str:
+    """PyTorch numbers the forms of clamp: the bounds are tensors, or numbers."""
+    return f"ClampBackward{int(_is_number(args[1]))}"
+
+
+@builder("clamp", gradient=_of_clamp)
 def _clamp_low(x: Node, low: Node) -> Node:
     x, low = promoted(x, low)
     # As in PyTorch the gradient passes where the bound is met exactly.
     return ops.where(x < low, ops.expand(low, _like(x, low)), ops.expand(x, _like(x, low)))
 
 
-@builder("clamp")
+@builder("clamp", gradient=_of_clamp)
 def _clamp_high(x: Node, high: Node) -> Node:
     x, high = promoted(x, high)
     return ops.where(x > high, ops.expand(high, _like(x, high)), ops.expand(x, _like(x, high)))

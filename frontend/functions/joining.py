@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright.ir import ops
-from tilewright.ir.location import at_user_line
+from tilewright.ir.location import at_user_line, warn
 from tilewright.ir.node import Node
 from tilewright.ir.shape import normalize_axis
 
-from ..recording import Handle, record
+from ..recording import Handle, at_once, record
 from ..recording.builders import WIDEST, builder
 from .arguments import into, sizes
 from .call import public
@@ -64,14 +64,17 @@ def cat(
     tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None, out: Tensor | None = None
 ) -> Tensor:
     """`tensors` one after another along `dim` (or `axis`)."""
-    dim = dim if axis is None else axis
+    dim = operator.index(dim if axis is None else axis)
     tensors = _several("cat", tensors)
     if not tensors:
         raise _NoTensors(f"torch.cat(): expected a non-empty list of Tensors{at_user_line()}")
     for x in tensors:
         if not x.dim():
             raise RuntimeError(f"zero-dimensional tensor cannot be concatenated{at_user_line()}")
-    return into(out, record(_cat, *tensors, operator.index(dim)), apart=tensors)
+    made = at_once.joined(tensors, dim, new_axis=False) if out is None else None
+    if made is not None:
+        return made
+    return into(out, record(_cat, *tensors, dim), apart=tensors)
 
 
 def _stack(*args: Any) -> Node:
@@ -93,7 +96,11 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None)
     tensors = _several("stack", tensors)
     if not tensors:
         raise RuntimeError(f"stack expects a non-empty TensorList{at_user_line()}")
-    return into(out, record(_stack, *tensors, operator.index(dim)))
+    dim = operator.index(dim)
+    made = at_once.joined(tensors, dim, new_axis=True) if out is None else None
+    if made is not None:
+        return made
+    return into(out, record(_stack, *tensors, dim))
 
 
 @public("hstack", method=False)
@@ -289,8 +296,15 @@ def diag(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tens
 
 
 @public("meshgrid", method=False)
-def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
+def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     """Coordinate grids of 1-d tensors."""
+    if indexing is None:
+        warn(
+            "torch.meshgrid: in an upcoming release, it will be required to pass the indexing "
+            "argument.",
+            once=True,
+        )
+        indexing = "ij"
     if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
         return meshgrid(*tensors[0], indexing=indexing)
     if indexing not in ("ij", "xy"):
@@ -305,7 +319,7 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
                 f"{tuple(each.shape)}{at_user_line()}"
             )
     if indexing == "xy" and len(tensors) > 1:
-        swapped = meshgrid(tensors[1], tensors[0], *tensors[2:])
+        swapped = meshgrid(tensors[1], tensors[0], *tensors[2:], indexing="ij")
         return swapped[1], swapped[0], *swapped[2:]
     shape = tuple(x.numel() for x in tensors)
     out = []
@@ -319,7 +333,7 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
 @public("cartesian_prod", method=False)
 def cartesian_prod(*tensors: Tensor) -> Tensor:
     """All combinations of elements of 1-d tensors, one a row."""
-    grids = [flatten(g) for g in meshgrid(*tensors)]
+    grids = [flatten(g) for g in meshgrid(*tensors, indexing="ij")]
     return grids[0] if len(grids) == 1 else stack(grids, 1)
 
 

@@ -244,6 +244,16 @@ def _some(name: str, input: Any) -> Any:
     return input
 
 
+@builder("max", gradient="MaxBackward1")
+def _greatest(x: Node) -> Node:
+    return _amax(x, None, False)
+
+
+@builder("min", gradient="MinBackward1")
+def _least(x: Node) -> Node:
+    return _amin(x, None, False)
+
+
 @overload
 def max(input: Tensor) -> Tensor: ...
 
@@ -276,7 +286,7 @@ def max(
     if isinstance(dim, Handle) or other is not None:
         return into(out, maximum(input, dim if other is None else other))  # type: ignore[arg-type]
     if dim is None:
-        return into(out, record(_amax, _some("max", input), None, False))
+        return into(out, record(_greatest, _some("max", input)))
     return into(
         out, return_types.max(*record(_max_along, input, operator.index(dim), bool(keepdim)))
     )
@@ -314,7 +324,7 @@ def min(
     if isinstance(dim, Handle) or other is not None:
         return into(out, minimum(input, dim if other is None else other))  # type: ignore[arg-type]
     if dim is None:
-        return into(out, record(_amin, _some("min", input), None, False))
+        return into(out, record(_least, _some("min", input)))
     return into(
         out, return_types.min(*record(_min_along, input, operator.index(dim), bool(keepdim)))
     )

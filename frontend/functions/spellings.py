@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
+
+from tilewright.ir.location import warn
 
 from ..recording import Handle
 
@@ -103,10 +104,9 @@ def in_older_order(
     name = function.__name__
     if len(numbers) > len(names):
         raise TypeError(f"{name}() takes {len(tensors)} tensors by place, got {len(given)} values")
-    warnings.warn(
+    warn(  # without the numbers: one warning for each line, whatever they are
         f"This overload of {name} is deprecated: write the numbers as options, {name}(…, "
-        + ", ".join(f"{key}={value}" for key, value in named.items())
-        + ")",
-        stacklevel=3,
+        + ", ".join(f"{key}=…" for key in named)
+        + ")"
     )
     return function(*tensors, **{**options, **named})

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
-from tilewright.ir.location import at_user_line
+from tilewright.ir.location import at_user_line, warn
 from tilewright.ir.node import Node
 
-from ..recording import record
+from ..recording import Handle, record
 from .arguments import into
 from .call import public
 from .reduction import axes_of, finish, hashable, mean, need_float, numpys
@@ -47,9 +47,25 @@ def _correction(unbiased: Any, correction: Any) -> float:
 def _spread(input: Any, dim: Any, unbiased: Any, correction: Any, keepdim: bool, root: bool) -> Any:
     if isinstance(dim, bool):  # var(unbiased)
         dim, unbiased = None, dim
-    return record(
-        _var, input, hashable(dim), _correction(unbiased, correction), bool(keepdim), root
-    )
+    taken = _correction(unbiased, correction)
+    is_tensor = isinstance(input, Handle)
+    if is_tensor and taken > 0 and input.numel() and _count(input, dim) <= taken:
+        warn(
+            f"{'std' if root else 'var'}(): degrees of freedom is <= 0. Correction should be "
+            "strictly less than the reduction factor (input numel divided by output numel)."
+        )
+    return record(_var, input, hashable(dim), taken, bool(keepdim), root)
+
+
+def _count(input: Any, dim: Any) -> float:
+    """The number of elements that each result is of."""
+    shape = input.shape
+    axes = range(len(shape)) if dim in (None, (), []) else dim
+    axes = (axes,) if isinstance(axes, int) else axes
+    if not isinstance(axes, (tuple, list, range)):
+        return math.inf  # an error of the recorded call
+    known = [a for a in axes if isinstance(a, int) and -len(shape) <= a < len(shape)]
+    return math.prod(shape[a] for a in known)
 
 
 @public("var", _var, gradient=_spread_name)

@@ -12,7 +12,9 @@ from ..exchange.mirror import Mirror
 class Entries(Mirror):
     """A module's parameters, buffers or children by name, mirrored in its `__dict__`.
 
-    Python finds an attribute there without `__getattr__`, which would cost ten times as much.
+    Python finds an attribute there without `__getattr__`, which would cost ten times as much. A
+    name that the class has is not mirrored: the class's attribute is found first, as in PyTorch,
+    where a child may be called `parameters`.
     """
 
     __slots__ = ("_owner",)
@@ -21,6 +23,13 @@ class Entries(Mirror):
         super().__init__()
         self._owner = weakref.ref(owner)
         self.update(items or {})
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        owner = self._owner()
+        if owner is not None and any(name in vars(c) for c in type(owner).__mro__):
+            dict.__setitem__(self, name, value)
+        else:
+            super().__setitem__(name, value)
 
     def _other(self) -> dict[str, Any] | None:
         owner = self._owner()

@@ -34,7 +34,8 @@ def _check_tensors(lr: Any, betas: Any, refused: bool) -> None:
         raise ValueError(
             "lr as a Tensor is not supported for capturable=False and foreach=True" + at_user_line()
         )
-    if isinstance(betas[0], Handle) != isinstance(betas[1], Handle):
+    kinds = [next((k for k in (float, Handle) if isinstance(b, k)), None) for b in betas]
+    if kinds not in ([float] * 2, [Handle] * 2):
         raise ValueError(f"betas must be either both floats or both Tensors{at_user_line()}")
     for i, beta in enumerate(betas):
         if refused and isinstance(beta, Handle):

@@ -165,6 +165,7 @@ class Clock:
     leaf_bytes: bytes of its leaves; checked_bytes: the count at which to look for dead ones again.
     looking: whether calls are recorded for inspection only.
     capturing: whether calls are recorded for a graph (see replay/capture.py).
+    observing: whether a call's outcome will be kept (see replay/outcome.py).
     differentiated: whether it has had a backward pass. stepped: whether a leaf that collects
         gradients got a new value after that, for example by a manual update.
     effects: counts effects without nodes: reads of values, and settings of generators.
@@ -183,7 +184,7 @@ class Clock:
     def __init__(self) -> None:  # fields of the object are read faster than those of its class
         self.number = self.holding = 0
         self.leaf_bytes, self.checked_bytes = 0, BYTES
-        self.looking = self.capturing = False
+        self.looking = self.capturing = self.observing = False
         self.differentiated = self.stepped = False
         self.effects = 0
         self.ends = Ends(0)

@@ -15,8 +15,28 @@ from .moves import spdiags
 from .products import addmm, mm, sampled_addmm
 from .reductions import log_softmax, softmax, sum
 from .tensors import of_rows as of_rows
+from .typed import (
+    BFloat16Tensor,
+    ByteTensor,
+    CharTensor,
+    DoubleTensor,
+    FloatTensor,
+    HalfTensor,
+    IntTensor,
+    LongTensor,
+    ShortTensor,
+)
 
 __all__ = [
+    "BFloat16Tensor",
+    "ByteTensor",
+    "CharTensor",
+    "DoubleTensor",
+    "FloatTensor",
+    "HalfTensor",
+    "IntTensor",
+    "LongTensor",
+    "ShortTensor",
     "addmm",
     "check_sparse_tensor_invariants",
     "log_softmax",

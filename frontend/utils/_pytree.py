@@ -192,10 +192,17 @@ for _cls, _flatten, _unflatten, _with_keys in (
 ):
     register_pytree_node(_cls, _flatten, _unflatten, flatten_with_keys_fn=_with_keys)  # type: ignore[arg-type]
 
+
+def _namedtuple_flatten(tree: Any) -> tuple[list[Any], Any]:
+    return list(tree), type(tree)
+
+
+def _namedtuple_unflatten(values: Any, context: Any) -> Any:
+    return context(*values)
+
+
 BUILTIN_TYPES = frozenset(SUPPORTED_NODES)
-_NAMEDTUPLE = NodeDef(
-    tuple, lambda t: (list(t), type(t)), lambda v, cls: cls(*v), _namedtuple_with_keys
-)
+_NAMEDTUPLE = NodeDef(tuple, _namedtuple_flatten, _namedtuple_unflatten, _namedtuple_with_keys)
 
 
 def _get_node_type(tree: Any) -> Any:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import operator
-import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType, float32
-from tilewright.ir.location import at_user_line
+from tilewright.ir.location import at_user_line, warn
 from tilewright.ir.node import Node
 from tilewright.ir.shape import normalize_axis
 
@@ -43,7 +42,9 @@ def _simple(name: str, build: Callable[..., Node], doc: str) -> Activation:
 
 
 relu = _simple("relu", ops.relu, "max(x, 0).")
-relu6 = _simple("relu6", ops.relu6, "x limited to [0, 6].")
+relu6 = _simple(
+    "relu6", builder("relu6", gradient="HardtanhBackward0")(ops.relu6), "x limited to [0, 6]."
+)
 silu = _simple("silu", _silu, "x sigmoid(x).")
 mish = _simple("mish", ops.mish, "x tanh(softplus(x)).")
 selu = public("selu", method=False)(_simple("selu", ops.selu, "1.0507 elu(x, 1.6733)."))
@@ -53,9 +54,12 @@ softsign = _simple("softsign", ops.softsign, "x / (1 + |x|).")
 tanhshrink = _simple("tanhshrink", ops.tanhshrink, "x - tanh(x).")
 
 
+_log_sigmoid = builder("log_sigmoid")(ops.logsigmoid)
+
+
 def logsigmoid(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """log(sigmoid(x))."""
-    return into(out, record(ops.logsigmoid, input))
+    return into(out, record(_log_sigmoid, input))
 
 
 def relu_(input: Tensor) -> Tensor:
@@ -169,7 +173,7 @@ def _prelu(x: Node, weight: Node) -> Node:
     return ops.prelu(x, ops.reshape(weight, (1, count, *(1 for _ in x.shape[2:]))))
 
 
-@public("prelu", _prelu, casts=LOWER)
+@public("prelu", _prelu, casts=LOWER, gradient="PreluKernelBackward0")
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x above zero, weight x below; one weight for all, or one for each channel (dimension 1)."""
     return record(_prelu, input, weight)
@@ -201,10 +205,9 @@ _softmin = builder("softmin", gradient="SoftmaxBackward0", casts=ON_A_GPU)(_alon
 def _implicit(name: str, input: Any, dim: int | None) -> int:
     if dim is not None:
         return operator.index(dim)
-    warnings.warn(
+    warn(
         f"Implicit dimension choice for {name} has been deprecated. Change the call to include "
-        "dim=X as an argument.",
-        stacklevel=3,
+        "dim=X as an argument."
     )
     return 0 if input.dim() in (0, 1, 3) else 1
 

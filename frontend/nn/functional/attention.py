@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     from ..._tensor import Tensor
 
 
-@builder("scaled_dot_product_attention", casts=LOWER)
+def _attend_name(args: Sequence[Any]) -> str:
+    """PyTorch has a kernel for batches of heads on the CPU; other calls are products."""
+    q, dropout = args[0], args[6]
+    by_kernel = q.rank == 4 and not dropout
+    return f"{'ScaledDotProductFlashAttentionForCpu' if by_kernel else 'UnsafeView'}Backward0"
+
+
+@builder("scaled_dot_product_attention", casts=LOWER, gradient=_attend_name)
 def _attend(
     q: Node,
     k: Node,
@@ -130,7 +137,13 @@ def _seen(mask: Node) -> Node:
     return ops.logical_not(mask) if mask.dtype is bool_ else mask
 
 
-@builder("multi_head_attention_forward", casts=LOWER)
+def _multi_head_name(args: Sequence[Any]) -> str:
+    if args[0].rank == 2:
+        return "SqueezeBackward1"
+    return "TransposeBackward0" if args[-1] else "ViewBackward0"
+
+
+@builder("multi_head_attention_forward", casts=LOWER, gradient=_multi_head_name)
 def _multi_head(*args: Any) -> Any:
     (
         query, key, value, in_weight, q_weight, k_weight, v_weight, in_bias, bias_k, bias_v,

@@ -199,7 +199,15 @@ conv_transpose1d, conv_transpose2d, conv_transpose3d = _transpose(1), _transpose
 # Padding.
 
 
-@builder("pad")
+def _pad_name(args: Any) -> str:
+    _, pad, mode, _ = args
+    kind = {"reflect": "Reflection", "replicate": "Replication"}.get(mode)
+    if kind is None:
+        return "ConstantPadNdBackward0" if mode == "constant" else "CopySlices"
+    return f"{kind}Pad{len(pad) // 2}DBackward0"
+
+
+@builder("pad", gradient=_pad_name)
 def _pad(x: Node, pad: tuple[int, ...], mode: str, value: float) -> Node:
     dims = len(pad) // 2
     if len(pad) % 2 or dims > x.rank:

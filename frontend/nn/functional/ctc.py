@@ -186,7 +186,11 @@ def ctc_loss(
     return made.squeeze(0) if alone and reduction == "none" else made
 
 
-@public("ctc_loss", _losses, method=False, casts=FLOAT32)
+def _name(args: Any) -> str:
+    return {"mean": "MeanBackward0", "sum": "SumBackward0"}.get(args[-1], "CtcLossBackward0")
+
+
+@public("ctc_loss", _losses, method=False, casts=FLOAT32, gradient=_name)
 def ctc_loss_by_number(
     log_probs: Tensor,
     targets: Tensor,

@@ -30,16 +30,19 @@ def _check(p: float) -> float:
     return float(p)
 
 
+_dropout = builder("dropout", gradient="MulBackward0")(ops.dropout)
+
+
 @public("dropout", method=False)
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """In training each element is zero with probability `p`, else x / (1 - p)."""
     p = _check(p)
     if not training or p == 0.0:
         return input
-    return record_into(inplace, ops.dropout, input, *draw(), p)
+    return record_into(inplace, _dropout, input, *draw(), p)
 
 
-@builder("feature_dropout")
+@builder("feature_dropout", gradient="MulBackward0")
 def _feature_dropout(x: Node, seed: Node, offset: Node, p: float, lead: int) -> Node:
     mask = (*x.shape[:lead], *(1 for _ in range(x.rank - lead)))
     return x * keep_scale(seed, offset, mask, x.dtype, p)

@@ -147,7 +147,11 @@ def _taps(place: Node, mode: str, moved: Place) -> tuple[Node, Node | None]:
     return at, ops.where(ops.eq(k, _full(0, k)), 1 - part, part)
 
 
-@builder("grid_sampler", casts={"cpu": FLOAT32, "cuda": WIDEST})
+@builder(
+    "grid_sampler",
+    casts={"cpu": FLOAT32, "cuda": WIDEST},
+    gradient=lambda args: f"GridSampler{args[0].rank - 2}DBackward0",
+)
 def grid_sample_of(x: Node, grid: Node, mode: str, padding: str, aligned: bool) -> Node:
     dims = x.rank - 2
     rows, *out, _ = grid.shape

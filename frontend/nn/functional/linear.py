@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tilewright.ir import ops
@@ -34,7 +35,17 @@ def linear(
     return found if out is None else into(out, found)
 
 
-@builder("linear", casts=LOWER)
+def _linear_name(args: Sequence[Any]) -> str:
+    """PyTorch multiplies matrices: other inputs are made one, and their results are views."""
+    x, biased = args[0], len(args) > 2
+    if x.rank == 2:
+        return "AddmmBackward0" if biased else "MmBackward0"
+    if biased:
+        return "ViewBackward0"
+    return "SqueezeBackward4" if x.rank == 1 else "UnsafeViewBackward0"
+
+
+@builder("linear", casts=LOWER, gradient=_linear_name)
 def _linear(x: Node, weight: Node, *bias: Node) -> Node:
     if weight.rank == 1:  # a vector gives one number for each row, and the dimension is dropped
         y = ops.linear(x, ops.unsqueeze(weight, 0), *bias)
@@ -55,7 +66,13 @@ def _bilinear(x: Node, y: Node, weight: Node, *bias: Node) -> Node:
     return ops.bilinear(x, y, weight, *bias)
 
 
-@public("bilinear", _bilinear, method=False, casts={"cuda": WIDEST})
+@public(
+    "bilinear",
+    _bilinear,
+    method=False,
+    casts={"cuda": WIDEST},
+    gradient=lambda args: "AddBackward0" if len(args) > 3 else "ViewBackward0",
+)
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x1^T weight[out, in1, in2] x2 + bias[out]."""
     if bias is None:
@@ -164,7 +181,7 @@ def _p_norm(x: Node, p: float, axis: int) -> Node:
     return _norm(x, p, axis, True)
 
 
-@builder("normalize", casts=ON_A_GPU)
+@builder("normalize", casts=ON_A_GPU, gradient="DivBackward0")
 def _normalize(x: Node, p: float, dim: int, eps: float) -> Node:
     norm = _p_norm(x, p, normalize_axis(dim, x.rank))
     return x / ops.maximum(norm, ops.full_like(norm, eps))
@@ -197,7 +214,13 @@ def _cosine_similarity(a: Node, b: Node, dim: int, eps: float) -> Node:
     return ops.squeeze(ops.sum(unit(a) * unit(b), (axis,)), (axis,))
 
 
-@public("cosine_similarity", _cosine_similarity, method=False, casts=ON_A_GPU)
+@public(
+    "cosine_similarity",
+    _cosine_similarity,
+    method=False,
+    casts=ON_A_GPU,
+    gradient="SumBackward1",
+)
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """x1 · x2 / (max(|x1|, eps) max(|x2|, eps)) along `dim`."""
     return record(_cosine_similarity, x1, x2, int(dim), float(eps))

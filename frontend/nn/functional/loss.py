@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
-from tilewright.ir.location import at_user_line
+from tilewright.ir.location import at_user_line, warn
 from tilewright.ir.node import Node
 from tilewright.ir.shape import Size
 
@@ -16,7 +16,7 @@ from ...functions.call import public
 from ...functions.elementwise import minimum
 from ...functions.promotion import floating, promoted
 from ...recording import fallible_node_of, node_of, record, record_fallible, wrap
-from ...recording.builders import FLOAT32, REFUSED, builder
+from ...recording.builders import FLOAT32, REFUSED, Gradient, builder
 from ..chunking import LinearCrossEntropyOptions
 
 if TYPE_CHECKING:
@@ -27,17 +27,25 @@ def _reduction(reduction: str, size_average: Any, reduce: Any) -> str:
     """PyTorch's two deprecated flags as the name of a reduction."""
     if size_average is None and reduce is None:
         return reduction
-    warnings.warn(
-        "size_average and reduce args will be deprecated, please use reduction instead.",
-        stacklevel=3,
+    named = "none" if reduce is False else "sum" if size_average is False else "mean"
+    warn(
+        f"size_average and reduce args will be deprecated, please use reduction='{named}' instead."
     )
-    if reduce is False:
-        return "none"
-    return "sum" if size_average is False else "mean"
+    return named
 
 
-def _of_two(name: str, op: Callable[..., Node]) -> Callable[..., Node]:
-    @builder(name, casts=FLOAT32)
+def _by_reduction(apart: str) -> Callable[[Sequence[Any]], str]:
+    """The names of `grad_fn` where PyTorch reduces by an op of its own. apart: that of the losses
+    before. The reduction is the last argument."""
+
+    def name(args: Sequence[Any]) -> str:
+        return {"mean": "MeanBackward0", "sum": "SumBackward0"}.get(args[-1], apart)
+
+    return name
+
+
+def _of_two(name: str, op: Callable[..., Node], gradient: Gradient = None) -> Callable[..., Node]:
+    @builder(name, casts=FLOAT32, gradient=gradient)
     def build(x: Node, target: Node, *attrs: Any) -> Node:
         x, target = promoted(floating(x), target)
         return op(x, target, *attrs)
@@ -48,20 +56,39 @@ def _of_two(name: str, op: Callable[..., Node]) -> Callable[..., Node]:
 _mse = _of_two("mse_loss", ops.mse_loss)
 # PyTorch keeps the difference, so both tensors may be overwritten after the loss.
 _l1 = _of_two(
-    "l1_loss", lambda x, target, *rest: ops.l1_loss(ops.saved(x), ops.saved(target), *rest)
+    "l1_loss",
+    lambda x, target, *rest: ops.l1_loss(ops.saved(x), ops.saved(target), *rest),
+    _by_reduction("AbsBackward0"),
 )
 _smooth_l1 = _of_two("smooth_l1_loss", ops.smooth_l1_loss)
 _huber = _of_two("huber_loss", ops.huber_loss)
 
 
-@builder("cross_entropy", casts=FLOAT32)
+def _nll_name(args: Sequence[Any]) -> str:
+    """PyTorch has a kernel for scores of two dimensions, and one for images."""
+    x, reduction = args[0], args[-1]
+    if x.rank == 3 and reduction == "none":
+        return "ViewBackward0"
+    return "NllLoss2DBackward0" if x.rank > 2 else "NllLossBackward0"
+
+
+def _cross_entropy_name(args: Sequence[Any]) -> str:
+    _, target, _, _, smoothing, reduction = args
+    if smoothing:
+        return "AddBackward0"
+    if target.dtype.is_floating_point:
+        return "DivBackward1" if reduction == "mean" else "NegBackward0"
+    return _nll_name(args)
+
+
+@builder("cross_entropy", casts=FLOAT32, gradient=_cross_entropy_name)
 def _cross_entropy(x: Node, *rest: Any) -> Node:
     # PyTorch keeps the log-probabilities, so scores may be overwritten after the loss. The
     # derivative reads a copy that no tensor holds; it costs nothing.
     return ops.cross_entropy(ops.saved(x), *rest)
 
 
-_nll = builder("nll_loss", casts=FLOAT32)(ops.nll_loss)
+_nll = builder("nll_loss", casts=FLOAT32, gradient=_nll_name)(ops.nll_loss)
 
 
 def _warn_of_broadcast(input: Any, target: Any) -> None:
@@ -277,7 +304,14 @@ def binary_cross_entropy_with_logits(
     return record(_bce_logits, input, target, weight, pos_weight, name)
 
 
-@builder("kl_div", casts=FLOAT32)
+def _kl_name(args: Sequence[Any]) -> str:
+    *_, log_target, reduction = args
+    if reduction == "batchmean":
+        return "DivBackward0"
+    return _by_reduction("MulBackward0" if log_target else "SubBackward0")(args)
+
+
+@builder("kl_div", casts=FLOAT32, gradient=_kl_name)
 def _kl(x: Node, target: Node, log_target: bool, reduction: str) -> Node:
     x, target = promoted(x, target)
     return ops.kl_div(x, target, log_target, reduction)
@@ -298,7 +332,9 @@ def kl_div(
     if reduction == "mean":
         warnings.warn(
             "reduction: 'mean' divides the total loss by both the batch size and the support size."
-            "'batchmean' divides only by the batch size, and aligns with the KL math definition.",
+            "'batchmean' divides only by the batch size, and aligns with the KL div math "
+            "definition.'mean' will be changed to behave the same as 'batchmean' in the next "
+            "major release.",
             stacklevel=2,
         )
     name = _reduction(reduction, size_average, reduce)

@@ -36,7 +36,13 @@ def _layer_norm(
     return ops.layer_norm(x, len(shape), weight, bias, eps)
 
 
-@public("layer_norm", _layer_norm, method=False, casts=ON_A_GPU)
+@public(
+    "layer_norm",
+    _layer_norm,
+    method=False,
+    casts=ON_A_GPU,
+    gradient="NativeLayerNormBackward0",
+)
 def layer_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -60,7 +66,7 @@ def _rms_norm(x: Node, shape: tuple[int, ...], weight: Node | None, eps: float |
     return ops.rms_norm(x, len(shape), weight, eps)
 
 
-@public("rms_norm", _rms_norm, method=False, casts=ON_A_GPU)
+@public("rms_norm", _rms_norm, method=False, casts=ON_A_GPU, gradient="MulBackward0")
 def rms_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -74,7 +80,13 @@ def rms_norm(
     return record(_rms_norm, input, tuple(normalized_shape), weight, eps)
 
 
-@public("group_norm", ops.group_norm, method=False, casts=ON_A_GPU)
+@public(
+    "group_norm",
+    ops.group_norm,
+    method=False,
+    casts=ON_A_GPU,
+    gradient="NativeGroupNormBackward0",
+)
 def group_norm(
     input: Tensor,
     num_groups: int,
@@ -88,8 +100,10 @@ def group_norm(
 
 # Batch norm.
 
+_BATCH_NORM = "NativeBatchNormBackward0"
 
-@builder("batch_norm")
+
+@builder("batch_norm", gradient=_BATCH_NORM)
 def _batch_norm_train(
     x: Node,
     weight: Node | None,
@@ -149,7 +163,7 @@ def batch_norm_step(
     return made[0]
 
 
-_batch_norm_eval = builder("batch_norm")(ops.batch_norm_eval)
+_batch_norm_eval = builder("batch_norm", gradient=_BATCH_NORM)(ops.batch_norm_eval)
 
 
 def batch_norm(
@@ -179,7 +193,7 @@ def batch_norm(
     return record(_batch_norm_eval, input, running_mean, running_var, weight, bias, eps)
 
 
-@builder("instance_norm")
+@builder("instance_norm", gradient="ViewBackward0")
 def _instance_norm_train(
     x: Node,
     weight: Node | None,

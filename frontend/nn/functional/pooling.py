@@ -66,7 +66,14 @@ def _max_builder(dims: int) -> Callable[..., Any]:
             return values
         return values, ops.max_pool_indices(x, kernel, stride, pairs, dilation)
 
-    return builder(name, casts=_casts(dims))(build)
+    return builder(name, casts=_casts(dims), gradient=_pool_name("MaxPool", "WithIndices", dims))(
+        build
+    )
+
+
+def _pool_name(kind: str, ending: str, dims: int) -> str:
+    """PyTorch pools one dimension as an image of one row."""
+    return "SqueezeBackward1" if dims == 1 else f"{kind}{dims}D{ending}Backward0"
 
 
 def _max_pool(dims: int) -> MaxPool:
@@ -138,7 +145,7 @@ def _avg_builder(dims: int) -> Callable[..., Node]:
         pairs = _padding(name, x, kernel, stride, padding, (1,) * dims, ceil_mode)
         return ops.avg_pool(x, kernel, stride, pairs, count_include_pad, divisor)
 
-    return builder(name, casts=_casts(dims))(build)
+    return builder(name, casts=_casts(dims), gradient=_pool_name("AvgPool", "", dims))(build)
 
 
 def _avg_pool(dims: int) -> AveragePool:
@@ -208,8 +215,14 @@ def _adaptive_builder(name: str, dims: int, op: Any, indices: Any) -> Callable[.
         values = op(x, sizes)
         return (values, indices(x, sizes)) if with_indices else values
 
-    casts = _casts(dims) if op is ops.adaptive_avg_pool else None
-    return builder(name, casts=casts)(build)
+    is_mean = op is ops.adaptive_avg_pool
+    kind = _pool_name("AdaptiveAvgPool" if is_mean else "AdaptiveMaxPool", "", dims)
+
+    def gradient(args: Any) -> str:
+        whole = is_mean and dims > 1 and set(args[1]) == {1}
+        return "MeanBackward1" if whole else kind
+
+    return builder(name, casts=_casts(dims) if is_mean else None, gradient=gradient)(build)
 
 
 def _output_size(value: Any, dims: int) -> tuple[int | None, ...]:

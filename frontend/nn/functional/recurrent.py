@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tilewright.ir import ops, recurrence
 from tilewright.ir.node import Node
 
 from ...recording.builders import FIRST, LOWER, builder
 
 
-@builder("rnn", casts=LOWER)
+def _layer_name(args: Any) -> str:
+    """PyTorch has a kernel for the layers of an LSTM on the CPU, and stacks the steps of others."""
+    return "MkldnnRnnLayerBackward0" if args[-2] == "lstm" else "StackBackward0"
+
+
+@builder("rnn", casts=LOWER, gradient=_layer_name)
 def layer(
     x: Node,
     valid: Node | None,
@@ -65,7 +72,14 @@ def _at_first(x: Node, steps: int, valid: Node | None, reverse: bool) -> Node:
     return ops.where(first, x, ops.constant(0, x.dtype))
 
 
-@builder("rnn_cell", casts={"cuda": LOWER, "cpu": FIRST})
+_LAST_CALLS = {"lstm": "Mul", "gru": "Add", "rnn_tanh": "Tanh", "rnn_relu": "Relu"}
+
+
+@builder(
+    "rnn_cell",
+    casts={"cuda": LOWER, "cpu": FIRST},
+    gradient=lambda args: f"{_LAST_CALLS[args[-1]]}Backward0",
+)
 def step(
     x: Node,
     h: Node | None,

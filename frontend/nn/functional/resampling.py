@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
 from tilewright.ir.dtype import accumulator, float32, int64, uint8
-from tilewright.ir.location import at_user_line
+from tilewright.ir.location import at_user_line, warn
 from tilewright.ir.node import Node
 
 from ...functions.call import public
@@ -95,7 +95,13 @@ def cubic_weights(t: Node, k: Node) -> Node:
     return ops.where(inner, _near(away), _far(away))
 
 
-@builder("interpolate", casts=ON_A_GPU)
+def _interpolate_name(args: Any) -> str:
+    x, mode = args[0], args[3]
+    kind = "".join(part.title() for part in mode.split("-"))
+    return f"Upsample{kind}{x.rank - 2}DBackward0"
+
+
+@builder("interpolate", casts=ON_A_GPU, gradient=_interpolate_name)
 def interpolated(
     x: Node, size: tuple[int, ...], scales: tuple[float, ...], mode: str, aligned: bool
 ) -> Node:
@@ -217,7 +223,16 @@ def interpolate(
     return record(build, input, sizes, scales, mode, bool(align_corners))
 
 
-upsample = interpolate
+def upsample(
+    input: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+) -> Tensor:
+    """`interpolate` by its older name."""
+    warn("`nn.functional.upsample` is deprecated. Use `nn.functional.interpolate` instead.")
+    return interpolate(input, size, scale_factor, mode, align_corners)
 
 
 def upsample_nearest(

@@ -8,7 +8,8 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from tilewright.ir.location import at_user_line
+from tilewright.ir.location import at_user_line, warn
+from tilewright.runtime import devices
 
 from ...exchange import pinning
 from .collate import default_collate, default_convert
@@ -189,7 +190,14 @@ class DataLoader(Generic[T]):
         else:
             draw_seed(self.generator)
             batches = self._from_here(fetcher(*self._fetch_arguments()))
-        return map(pinning.all_pinned, batches) if self.pin_memory else batches
+        if not self.pin_memory:
+            return batches
+        if not devices.cuda_count():
+            warn(
+                "'pin_memory' argument is set as true but no accelerator is found, then device "
+                "pinned memory won't be used."
+            )
+        return map(pinning.all_pinned, batches)
 
     def _from_here(self, fetch: Fetch) -> Iterator[Any]:
         for indices in self._index_iterator():

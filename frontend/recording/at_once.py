@@ -1,0 +1,192 @@
+"""Copies on the host that are made at once instead of recorded.
+
+A program that fills a tensor number by number, or joins many small tensors that it has kept, would
+record another graph each time: other positions, other numbers, other tensors twice among its
+operands. What waits for nothing and needs no gradient is copied by NumPy, as PyTorch does it, and
+the graph begins with the result. Nothing is copied at once while somebody looks at the calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from sys import getrefcount
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir import ops
+from tilewright.ir.node import Node
+from tilewright.ir.ops.generate import constant_value
+from tilewright.ir.shape import Size
+
+from . import epoch, views, wrapping
+from .epoch import Handle, State, clock, mutated
+
+MANY = 8
+"""The number of tensors from which on they are joined at once."""
+MOST = 1 << 20
+"""The number of elements up to which something is copied at once."""
+
+_WIDE = (dtypes.float32, dtypes.float64)
+_NUMBERS = (bool, int, float)
+
+
+def joined(tensors: Sequence[Any], axis: int, new_axis: bool) -> Any:
+    """`tensors` one after another along `axis`, a new one if `new_axis`. None if they must be
+    recorded, also where that is an error."""
+    if len(tensors) < MANY or not _is_plain():
+        return None
+    arrays: list[np.ndarray] = []
+    for t in tensors:
+        array = _at_rest(t)
+        if array is None:
+            return None
+        arrays.append(array)
+    first = arrays[0]
+    if any(a.dtype != first.dtype or a.ndim != first.ndim for a in arrays):
+        return None
+    if sum(a.size for a in arrays) > MOST:
+        return None
+    try:
+        made = np.stack(arrays, axis) if new_axis else np.concatenate(arrays, axis)
+    except (ValueError, IndexError):  # the recorded call has a better message
+        return None
+    t = wrapping.blank()
+    t._buffer = np.ascontiguousarray(made)
+    t._aval = (Size(made.shape), tensors[0].dtype, "cpu")
+    return t
+
+
+def written(t: Any, key: Any, value: Any) -> bool:
+    """t[key] = value, if it can be made at once. key: of ints and slices."""
+    if not _is_plain() or type(t) is not epoch.tensor_type or _is_tracked(t):
+        return False
+    state: Any = t if t._storage is None else t._storage
+    if state is not t and (state._requires_grad or state._history is not None):
+        return False
+    if isinstance(value, np.generic):
+        value = value.item()
+    source: Any = value
+    if isinstance(value, Handle):
+        source = None if value is t else _at_rest(value)
+        if source is None or source.dtype != t.dtype.np or source.size > MOST:
+            return False
+        if value._storage is state:
+            return False
+    elif type(value) not in _NUMBERS or not _holds(t.dtype, value):
+        return False
+    if state._node is not None and not _fill(state):
+        return False
+    array = _own(state)
+    seen = None if array is None else _seen(array, t)
+    if seen is None:
+        return False
+    try:
+        if isinstance(value, Handle) and source.ndim > seen[key].ndim:
+            return False
+        seen[key] = source
+    except (IndexError, ValueError):  # the recorded call has a better message
+        return False
+    state._changes += 1
+    if t._root is not None:
+        t._root._writes += 1
+    if state is not t and (t._chain is None or not t._chain.is_data):
+        state._writes += 1
+    return True
+
+
+def _is_plain() -> bool:
+    """Whether calls are computed for their values alone."""
+    return not (
+        clock.looking
+        or clock.capturing
+        or clock.observing
+        or clock.stand_ins
+        or clock.casts is not None
+        or clock.watching is not None
+        or clock.saving is not None
+    )
+
+
+def _is_tracked(t: Any) -> bool:
+    """Whether gradients may flow through `t`."""
+    return t._requires_grad or t._history is not None or t._root is not None
+
+
+def _at_rest(t: Any) -> np.ndarray | None:
+    """The array of a tensor on the host that has its value, and that nothing in this epoch has
+    read. It must not be written to."""
+    if type(t) is not epoch.tensor_type or t._node is not None or _is_tracked(t):
+        return None
+    state: Any = t if t._storage is None else t._storage
+    if state._node is not None or state._requires_grad or state._history is not None:
+        return None
+    if type(state._buffer) is not np.ndarray or state._aval[2] != "cpu":
+        return None
+    return _seen(state._buffer, t)
+
+
+def _seen(array: np.ndarray, t: Any) -> np.ndarray | None:
+    """What `t` shows of the memory `array`, if it is in order."""
+    chain = t._chain
+    if chain is None:
+        return array
+    if chain.retypes or chain.layout is None or not array.flags.c_contiguous:
+        return None
+    shape, strides, offset = chain.layout
+    flat = array.reshape(-1)[offset:]
+    return np.ndarray(shape, array.dtype, flat, strides=[s * array.itemsize for s in strides])
+
+
+def _holds(dtype: dtypes.DType, value: bool | int | float) -> bool:
+    """Whether NumPy writes a number into this dtype as PyTorch does."""
+    if dtype in _WIDE:
+        return type(value) is not int or abs(value) < 1 << 53
+    if dtype is dtypes.bool_:
+        return type(value) is bool
+    if dtype.category in (dtypes.SIGNED, dtypes.UNSIGNED) and type(value) is not float:
+        info = np.iinfo(dtype.np)
+        return info.min <= value <= info.max
+    return False
+
+
+def _fill(state: Any) -> bool:
+    """Give memory to a state whose value is one number everywhere, so far a node."""
+    node: Node = state._node
+    is_leaf = 0 <= state._place < len(epoch.leaves) and epoch.leaves[state._place][0] is state
+    if is_leaf or views.numel(node.shape) > MOST or node.device not in (None, "cpu"):
+        return False
+    kinds = []
+    inner = node
+    while inner.op in (ops.expand_op, ops.cast):
+        kinds.append(inner.dtype.np)
+        inner = inner.operands[0]
+    if inner.op is not ops.constant_op:
+        return False
+    number = np.asarray(constant_value(inner))
+    for kind in reversed(kinds):
+        number = number.astype(kind)
+    mutated.add(node)
+    state._buffer = np.full(node.shape, number, node.dtype.np)
+    state._aval = (Size(node.shape), node.dtype, "cpu")
+    for v in getattr(state, "_views", ()):
+        if v._node is not None:
+            v._aval = (v._node.shape, v._node.dtype, v._node.device or "cpu")
+            v._node = None
+    if not isinstance(state, Handle):
+        state._views.clear()
+    state._node = None
+    return True
+
+
+def _own(state: State) -> np.ndarray | None:
+    """The memory of a state that nobody else reads, or that the user shares with NumPy."""
+    buffer = state._buffer
+    if type(buffer) is not np.ndarray or state._aval is None or state._aval[2] != "cpu":
+        return None
+    if not buffer.flags.writeable:
+        return None
+    # Three references: the state's, `buffer` and the argument.
+    alone = buffer.base is None and getrefcount(buffer) == 3
+    return buffer if alone or state._shared is not None else None

@@ -1,0 +1,180 @@
+"""Small copies that are made at once: the values, views, versions and gradients of PyTorch, and one
+plan for every round of a loop that fills or joins tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.recording import flushing
+
+
+def fill(m: Any) -> Any:
+    x = m.zeros(5).long()
+    for i in range(5):
+        x[i] = i * 3
+    return x, x._version
+
+
+def fill_rows(m: Any) -> Any:
+    """One-hot lines, as character-level programs make them."""
+    x = m.zeros(3, 1, 4)
+    x[1][0][2] = 1
+    x[-1, 0] = 2.5
+    x[0:2, :, 1] = 7
+    copy = x.clone()
+    x[0] = 9
+    return copy, x
+
+
+def views_see_it(m: Any) -> Any:
+    base = m.ones(4)
+    doubled, part, turned = base * 2, base[1:3], base.view(2, 2).T
+    base[0] = 5
+    part[0] = 11
+    base[2] = 12
+    return base, doubled, part, turned, part[0].item()
+
+
+def numpy_sees_it(m: Any) -> Any:
+    array = np.arange(6.0)
+    t = m.from_numpy(array)
+    seen = t * 1
+    t[2] = 100
+    t[3:5] = m.zeros(2, dtype=m.float64)
+    ours = m.zeros(3)
+    shown = ours.numpy()
+    ours[1] = 8
+    shown[0] = -3
+    return array, seen, shown, ours
+
+
+def rows_of_tensors(m: Any) -> Any:
+    buffer = m.zeros(4, 3)
+    row = m.tensor([1.0, 2.0, 3.0])
+    for i in range(4):
+        buffer[i] = row
+    row[0] = 7
+    buffer[1] = buffer[0]
+    buffer[2, 1:] = m.tensor([[4.0, 5.0]])
+    return buffer, row
+
+
+def dtypes(m: Any) -> Any:
+    found = []
+    for dtype in (m.bool, m.int32, m.uint8, m.float16, m.bfloat16, m.float64, m.complex64):
+        x = m.zeros(3, dtype=dtype)
+        x[0], x[1], x[2] = True, 3, 1.9
+        found.append(x)
+    return found
+
+
+def errors(m: Any) -> Any:
+    x, found = m.zeros(3), []
+    for key, value in ((7, 1), (0, m.ones(2)), ((0, 0), 1), (slice(None, None, -1), 1)):
+        try:
+            x[key] = value
+        except Exception as error:
+            found.append(type(error).__mro__[-3].__name__)
+    with pytest.raises(RuntimeError, match="leaf"):
+        m.ones(2, requires_grad=True)[0] = 1
+    return found, x
+
+
+def gradients(m: Any) -> Any:
+    w = m.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    scale = m.ones(3)
+    scale[1] = 4
+    loss = (w * scale).sum()
+    loss.backward()
+    y = w * 2
+    y[0] = 10
+    y.sum().backward()
+    with m.no_grad():
+        w[2] = 9
+    return w, w.grad
+
+
+def joined(m: Any) -> Any:
+    kept = [m.tensor([float(i), i + 0.5]) for i in range(10)]
+    kept.append(kept[0])
+    found = [m.stack(kept), m.cat(kept), m.stack(kept, 1), m.cat([k[None] for k in kept], -1)]
+    kept[0][0] = 77
+    found += [m.stack(kept), m.stack([m.tensor(i) for i in range(9)])]
+    mixed = [m.tensor([1]) for _ in range(8)] + [m.tensor([0.5])]
+    found.append(m.cat(mixed))
+    leaf = m.tensor([1.0, 2.0], requires_grad=True)
+    m.stack([*kept, leaf, leaf]).sum().backward()
+    with pytest.raises(RuntimeError):
+        m.stack([*kept, m.ones(3)])
+    return *found, leaf.grad
+
+
+PROGRAMS = (
+    fill, fill_rows, views_see_it, numpy_sees_it, rows_of_tensors, dtypes, errors, gradients,
+    joined,
+)  # fmt: skip
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+def test_values(torch: Any, program: Any) -> None:
+    assert plain(program(tw)) == plain(program(torch))
+
+
+def rounds(make: Any) -> int:
+    """The number of outcomes that ten rounds of a program leave behind, after the first two."""
+    weight = tw.ones(4, requires_grad=True)
+
+    def learn(i: int) -> None:
+        (make(i) * weight).sum().backward()
+        weight.grad = None
+
+    for i in range(2):
+        learn(i)
+        flushing.flush()
+    before = len(flushing._outcomes)
+    for i in range(2, 12):
+        learn(i)
+        flushing.flush()
+    return len(flushing._outcomes) - before
+
+
+def test_other_places_and_numbers_are_one_plan() -> None:
+    def line(i: int) -> Any:
+        x = tw.zeros(3, 4)
+        for row in range(3):
+            x[row][(i * 7 + row) % 4] = i + row
+        return x
+
+    assert rounds(line) == 0
+
+
+def test_joined_tensors_are_one_plan() -> None:
+    rng = np.random.default_rng(0)
+    memory = [tw.tensor(rng.standard_normal(4).astype("f")) for _ in range(12)]
+
+    def batch(_: int) -> Any:
+        return tw.stack([memory[j] for j in rng.integers(0, 12, 16)])
+
+    assert rounds(batch) == 0
+
+
+def test_compiled_functions_record_their_writes() -> None:
+    @tw.compile
+    def masked(x: Any) -> Any:
+        mask = tw.zeros(3)
+        mask[1] = 2.0
+        return x * mask
+
+    for i in range(5):
+        assert masked(tw.tensor([float(i)] * 3)).tolist() == [0.0, 2.0 * i, 0.0]
+    assert masked.replays
