@@ -18,7 +18,9 @@ from ..devices import named
 from ..functions import creation, shapes
 from ..functions.call import public
 from ..recording import epoch
-from . import arrays
+from . import arrays, resizing
+from .resizing import base as base
+from .resizing import whole
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -42,22 +44,6 @@ def address(t: Any) -> int:
     if isinstance(buffer, np.ndarray):
         return int(buffer.__array_interface__["data"][0])
     return int(getattr(buffer, "pointer", 0) or getattr(buffer, "address", 0) or id(buffer))
-
-
-def whole(t: Any) -> Any:
-    """The whole memory of `t`, as a tensor of one axis that shares it."""
-    recording.storage_of(t)
-    return base(t).detach().view(-1)
-
-
-def base(t: Any) -> Any:
-    """The tensor whose memory a view looks at, as it was made."""
-    out: Any = object.__new__(epoch.tensor_type)
-    storage = t._storage
-    node = storage._node
-    out._storage, out._writes = storage, storage._writes
-    out._aval = storage._aval if node is None else (node.shape, node.dtype, node.device or "cpu")
-    return out
 
 
 def is_shared(t: Any) -> bool:
@@ -197,7 +183,7 @@ class UntypedStorage:
     is_sparse = False
 
     def nbytes(self) -> int:
-        return int(whole(self._tensor).nbytes)
+        return resizing.room(self._tensor)
 
     size = __len__ = nbytes
 
@@ -260,14 +246,11 @@ class UntypedStorage:
         return self
 
     def resizable(self) -> bool:
-        return False
+        return resizing.is_resizable(self._tensor)
 
     def resize_(self, size: int) -> UntypedStorage:
-        if size != self.nbytes():
-            raise RuntimeError(
-                f"Trying to resize storage that is not resizable, from {self.nbytes()} to {size} "
-                f"bytes{at_user_line()}"
-            )
+        """Change the number of bytes: see `resizing.resize_storage`."""
+        resizing.resize_storage(self._tensor, int(size))
         return self
 
     def __repr__(self) -> str:
@@ -342,6 +325,14 @@ class TypedStorage:
     def copy_(self, source: TypedStorage, non_blocking: bool | None = None) -> TypedStorage:
         self._elements()[:] = source._elements()
         return self
+
+    def resize_(self, size: int) -> TypedStorage:
+        """Change the number of elements."""
+        self._untyped_storage.resize_(size * self.dtype.itemsize)
+        return self
+
+    def resizable(self) -> bool:
+        return self._untyped_storage.resizable()
 
     def clone(self) -> TypedStorage:
         return TypedStorage(wrap_storage=self._untyped_storage.clone(), dtype=self.dtype)
