@@ -17,7 +17,6 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.numeric.special import cast
 from tilewright.ir.shape import Size
-from tilewright.runtime import devices
 
 from . import devices as device_module
 from . import layouts, overriding, recording

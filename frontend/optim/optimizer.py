@@ -287,8 +287,8 @@ class Optimizer(Hooked):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over options and state from a state_dict of the same kind of optimizer.
 
-        A state tensor that has its parameter's dtype and device already is kept as it is: it is then
-        the same tensor in both optimizers. Others are converted. Options are copied.
+        A state tensor that has its parameter's dtype and device already is kept as it is: both
+        optimizers then have the same tensor. Others are converted. Options are copied.
         """
         for hook in self._hooks_of(LOAD_PRE):
             replaced = hook(self, state_dict)
