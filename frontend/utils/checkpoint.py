@@ -257,7 +257,8 @@ def checkpoint(
         besides its arguments count too.
     context_fn: returns the contexts of the first and of the second run.
     determinism_check: "default" compares shapes, dtypes and devices of what the two runs
-        compute, unless values were read on the way; "none" doesn't. debug and early_stop change nothing here.
+        compute, unless values were read on the way; "none" doesn't. debug and early_stop change
+        nothing here.
     """
     if use_reentrant and (kwargs or context_fn is not noop_context_fn):
         raise ValueError(
