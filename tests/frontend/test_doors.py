@@ -54,18 +54,6 @@ def test_devices_that_are_not_here_say_so() -> None:
     assert tw.backends.mkldnn.enabled and not tw.backends.mkl.is_available()
 
 
-def test_distributed_is_importable_and_refuses() -> None:
-    from tilewright.distributed import ProcessGroup, ReduceOp, all_reduce
-    from tilewright.distributed.distributed_c10d import ProcessGroup as older
-
-    dist = tw.distributed
-    assert not dist.is_available() and not dist.is_initialized() and older is ProcessGroup
-    with pytest.raises(RuntimeError, match="no distributed package"):
-        dist.init_process_group("gloo")
-    with pytest.raises(ValueError, match="has not been initialized"):
-        all_reduce(tw.ones(2), op=ReduceOp.SUM)
-
-
 def test_scripted_functions_run_in_python() -> None:
     @tw.jit.script
     def relu_or_not(x: Any, yes: bool) -> Any:
