@@ -712,7 +712,7 @@ class Tensor(Methods, metaclass=_TensorMeta):
     _typed_storage = storage
 
     def share_memory_(self) -> Self:
-        """Move it to memory that processes share which are forked from this one."""
+        """Move it to memory that stays shared with the processes that get the tensor."""
         return storages.share_memory(self)
 
     def is_shared(self) -> bool:

@@ -29,7 +29,7 @@ REASONS = {
     r"|argument_validation|runtime_validation\w*|guaranteed_datapipes\w*|non_deterministic"
     r"|backward_compatibility)\b.*": "data pipes, which PyTorch itself has given up",
     r"(multiprocessing\.(reductions|pool)\b.*|Event\.(from_)?ipc_handle)": (
-        "memory shared between processes: tensors go to others by value"
+        "how PyTorch sends memory between processes"
     ),
     r"optim\.(\w+)\.\1": "optimizers as functions of lists: their classes do the same",
     r"(masked\.(maskedtensor|MaskedTensor|\w*masked_tensor)\b.*)": (

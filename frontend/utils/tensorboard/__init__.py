@@ -295,7 +295,7 @@ class SummaryWriter:
         metadata_header: Any = None,
     ) -> None:
         """Vectors [n, d] for the projector, with labels and pictures [n, c, h, w]."""
-        from google.protobuf import text_format
+        from google.protobuf import text_format  # type: ignore[import-untyped]
         from tensorboard.plugins.projector.projector_config_pb2 import (  # type: ignore[import-not-found]
             EmbeddingInfo,
             ProjectorConfig,
