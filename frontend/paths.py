@@ -36,6 +36,7 @@ PATHS: dict[str, dict[str, str]] = {
         "reset_accumulated_memory_stats reset_peak_memory_stats"
     },
     "autograd.anomaly_mode": {"autograd.anomaly": "detect_anomaly set_detect_anomaly"},
+    "autograd.profiler_legacy": {"autograd.profiler": "profile"},
     "autograd.forward_ad": {
         "func.dual": "UnpackedDualTensor dual_level enter_dual_level exit_dual_level make_dual "
         "unpack_dual"
@@ -65,13 +66,14 @@ PATHS: dict[str, dict[str, str]] = {
     },
     "distributed.algorithms.ddp_comm_hooks": {},
     "distributed.algorithms.ddp_comm_hooks.default_hooks": {
-        "distributed.absent": "allreduce_hook bf16_compress_hook fp16_compress_hook"
+        "distributed.absent": "allreduce_hook bf16_compress_hook bf16_compress_wrapper "
+        "fp16_compress_hook fp16_compress_wrapper"
     },
     "distributed.algorithms.ddp_comm_hooks.post_localSGD_hook": {
         "distributed.absent": "PostLocalSGDState post_localSGD_hook"
     },
     "distributed.algorithms.ddp_comm_hooks.powerSGD_hook": {
-        "distributed.absent": "PowerSGDState powerSGD_hook"
+        "distributed.absent": "PowerSGDState batched_powerSGD_hook powerSGD_hook"
     },
     "distributed.algorithms.join": {"distributed.absent": "Join JoinHook Joinable"},
     "distributed.algorithms.model_averaging": {},
@@ -108,6 +110,11 @@ PATHS: dict[str, dict[str, str]] = {
         "distributed.absent": "async_save save save_state_dict"
     },
     "distributed.constants": {"distributed": "default_pg_timeout"},
+    "distributed.elastic": {},
+    "distributed.elastic.multiprocessing": {},
+    "distributed.elastic.multiprocessing.errors": {"distributed.errors": "ChildFailedError record"},
+    "distributed.launcher": {},
+    "distributed.launcher.api": {"distributed.absent": "LaunchConfig elastic_launch"},
     "distributed.fsdp.sharded_grad_scaler": {"distributed.absent": "ShardedGradScaler"},
     "distributed.pipelining": {"distributed.absent": "ScheduleGPipe SplitPoint pipeline"},
     "distributed.tensor._utils": {"distributed.absent": "compute_local_shape_and_global_offset"},

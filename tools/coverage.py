@@ -23,7 +23,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "coverage.md"
 REASONS = {
     r"((distributed|nn\.parallel\.distributed|nn\.parallel\.DistributedDataParallel|numa)\b.*"
     r"|batch_norm_(backward|elemt|gather|stats|update)\w*)": (
-        "several processes that share a training run"
+        "inner parts of training by several processes"
     ),
     r"utils\.data\.(\w*DataPipe|DataChunk|datapipes|functional_datapipe|graph|graph_settings"
     r"|argument_validation|runtime_validation\w*|guaranteed_datapipes\w*|non_deterministic"

@@ -59,7 +59,10 @@ from .world import (
     init_process_group,
     is_initialized,
     new_group,
+    new_subgroups,
+    new_subgroups_by_enumeration,
 )
+from .world import _rank_not_in_group as _rank_not_in_group
 
 __all__ = [
     "Backend",
@@ -111,6 +114,8 @@ __all__ = [
     "isend",
     "monitored_barrier",
     "new_group",
+    "new_subgroups",
+    "new_subgroups_by_enumeration",
     "recv",
     "reduce",
     "reduce_scatter",

@@ -180,6 +180,36 @@ def new_group(
     return ProcessGroup(_state.links, chosen, number, timeout or world.timeout)
 
 
+def new_subgroups(
+    group_size: int | None = None, group: Any = None, **options: Any
+) -> tuple[ProcessGroup | int, list[ProcessGroup | int]]:
+    """Groups of `group_size` neighbours (those of one machine by default). Returns this process's
+    own, and all."""
+    size = group_size or int(os.environ.get("LOCAL_WORLD_SIZE", _world().size()))
+    total = _world().size()
+    if total % size:
+        raise ValueError(f"world size {total} must be divisible by group_size={size}")
+    lists = [list(range(first, first + size)) for first in range(0, total, size)]
+    return new_subgroups_by_enumeration(lists, **options)
+
+
+def new_subgroups_by_enumeration(
+    ranks_per_subgroup_list: Sequence[Sequence[int]], **options: Any
+) -> tuple[ProcessGroup | int, list[ProcessGroup | int]]:
+    """Groups of these ranks, which have none in common. Returns this process's own, and all."""
+    every = [rank for ranks in ranks_per_subgroup_list for rank in ranks]
+    if len(set(every)) != len(every):
+        raise ValueError(f"a rank is in several subgroups: {every}{at_user_line()}")
+    made = [new_group(ranks, **options) for ranks in ranks_per_subgroup_list]
+    own = [g for g in made if isinstance(g, ProcessGroup)]
+    return own[0] if own else GroupMember.NON_GROUP_MEMBER, made
+
+
+def _rank_not_in_group(group: Any) -> bool:
+    """Whether this process isn't in a group."""
+    return bool(group == GroupMember.NON_GROUP_MEMBER)
+
+
 def get_rank(group: ProcessGroup | int | None = None) -> int:
     """The rank of this process in a group; -1 if it isn't in it."""
     if group == GroupMember.NON_GROUP_MEMBER:

@@ -15,6 +15,15 @@ from .moves import spdiags
 from .products import addmm, mm, sampled_addmm
 from .reductions import log_softmax, softmax, sum
 from .tensors import of_rows as of_rows
+from .typed import BFloat16Tensor as BFloat16Tensor
+from .typed import ByteTensor as ByteTensor
+from .typed import CharTensor as CharTensor
+from .typed import DoubleTensor as DoubleTensor
+from .typed import FloatTensor as FloatTensor
+from .typed import HalfTensor as HalfTensor
+from .typed import IntTensor as IntTensor
+from .typed import LongTensor as LongTensor
+from .typed import ShortTensor as ShortTensor
 
 __all__ = [
     "addmm",
