@@ -178,7 +178,7 @@ PATHS: dict[str, dict[str, str]] = {
     },
     "nn.utils.stateless": {"func.modules": "functional_call"},
     "nn.utils.weight_norm": {"nn.utils.hooked_norms": "WeightNorm remove_weight_norm weight_norm"},
-    "optim.adamw": {"optim.adam": "AdamW"},
+    "optim.adamw": {"optim.adam": "AdamW adamw"},
     "nn.quantized": {"ao.nn.quantized": "FXFloatFunctional FloatFunctional"},
     "profiler.profiler": {
         "profiler": "ProfilerAction _default_schedule_fn profile schedule supported_activities "
