@@ -17,13 +17,12 @@ from tilewright.ir.location import at_user_line, warn
 from tilewright.ir.node import Node
 from tilewright.ir.numeric.special import cast
 from tilewright.ir.shape import Size
-from tilewright.runtime import devices
 
 from . import devices as device_module
 from . import layouts, overriding, recording
 from .autograd.grad_fn import GradFn
 from .devices import device as Device
-from .exchange import arrays, copies, storages
+from .exchange import arrays, copies, resizing, storages
 from .exchange.mirror import Mirror
 from .exchange.pinning import is_pinned, pinned
 from .functions import arguments, complexes, conversions, creation, indexing, parts, shapes
@@ -733,7 +732,7 @@ class Tensor(Methods, metaclass=_TensorMeta):
     _typed_storage = storage
 
     def share_memory_(self) -> Self:
-        """Move it to memory that processes share which are forked from this one."""
+        """Move it to memory that stays shared with the processes that get the tensor."""
         return storages.share_memory(self)
 
     def is_shared(self) -> bool:
@@ -870,22 +869,8 @@ class Tensor(Methods, metaclass=_TensorMeta):
         return self
 
     def resize_(self, *sizes: Any) -> Self:
-        """Change the shape in place; new elements are zero."""
-        shape = arguments.sizes(sizes)
-        if tuple(self.shape) == shape:
-            return self
-        if self._storage is not None:
-            raise RuntimeError(
-                f"resize_ of a tensor that shares its memory is not supported{at_user_line()}"
-            )
-        recording.flush()
-        array = np.zeros(views.numel(shape), dtype=self.dtype.np)
-        old = np.asarray(self._array()).reshape(-1)[: array.size]
-        array[: old.size] = old
-        _, dtype, name = self._typed()
-        array = array.reshape(shape)
-        self._buffer = array if name == "cpu" else devices.get(name).from_numpy(array)
-        self._aval = (Size(shape), dtype, name)
+        """Change the shape in place: see `exchange.resizing.resize`. New elements are zero."""
+        resizing.resize(self, Size(arguments.sizes(sizes)))
         return self
 
     def __delitem__(self, key: Any) -> None:

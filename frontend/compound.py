@@ -45,6 +45,7 @@ class Compound(Tensor):
     __torch_function__ = disabled  # type: ignore[assignment]
 
     _node = COMPOUND
+    _advice = "convert it with to_dense(), or work on its values()"  # where a call has no rule
     _elements: Any
     _sizes: Size
     _is_own_leaf: bool

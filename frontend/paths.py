@@ -36,6 +36,7 @@ PATHS: dict[str, dict[str, str]] = {
         "reset_accumulated_memory_stats reset_peak_memory_stats"
     },
     "autograd.anomaly_mode": {"autograd.anomaly": "detect_anomaly set_detect_anomaly"},
+    "autograd.profiler_legacy": {"autograd.profiler": "profile"},
     "autograd.forward_ad": {
         "func.dual": "UnpackedDualTensor dual_level enter_dual_level exit_dual_level make_dual "
         "unpack_dual"
@@ -47,6 +48,88 @@ PATHS: dict[str, dict[str, str]] = {
         "cuda": "get_rng_state get_rng_state_all initial_seed manual_seed manual_seed_all seed "
         "seed_all set_rng_state set_rng_state_all"
     },
+    "distributed._composable": {},
+    "distributed._composable.fsdp": {
+        "distributed.fsdp": "CPUOffloadPolicy FSDPModule MixedPrecisionPolicy OffloadPolicy "
+        "fully_shard"
+    },
+    "distributed._tensor": {
+        "distributed.tensor": "DTensor DeviceMesh Partial Replicate Shard distribute_module "
+        "distribute_tensor init_device_mesh"
+    },
+    "distributed._tensor.device_mesh": {"distributed.device_mesh": "DeviceMesh init_device_mesh"},
+    "distributed.algorithms": {},
+    "distributed.algorithms._checkpoint": {},
+    "distributed.algorithms._checkpoint.checkpoint_wrapper": {
+        "sharding.checkpoint_wrapper": "ActivationWrapper CheckpointImpl CheckpointWrapper "
+        "OffloadWrapper apply_activation_checkpointing checkpoint_wrapper offload_wrapper"
+    },
+    "distributed.algorithms.ddp_comm_hooks": {},
+    "distributed.algorithms.ddp_comm_hooks.default_hooks": {
+        "distributed.absent": "allreduce_hook bf16_compress_hook bf16_compress_wrapper "
+        "fp16_compress_hook fp16_compress_wrapper"
+    },
+    "distributed.algorithms.ddp_comm_hooks.post_localSGD_hook": {
+        "distributed.absent": "PostLocalSGDState post_localSGD_hook"
+    },
+    "distributed.algorithms.ddp_comm_hooks.powerSGD_hook": {
+        "distributed.absent": "PowerSGDState batched_powerSGD_hook powerSGD_hook"
+    },
+    "distributed.algorithms.join": {"distributed.absent": "Join JoinHook Joinable"},
+    "distributed.algorithms.model_averaging": {},
+    "distributed.algorithms.model_averaging.averagers": {
+        "distributed.absent": "ModelAverager PeriodicModelAverager"
+    },
+    "distributed.checkpoint.default_planner": {
+        "distributed.absent": "DefaultLoadPlanner DefaultSavePlanner"
+    },
+    "distributed.checkpoint.format_utils": {"distributed.absent": "_EmptyStateDictLoadPlanner"},
+    "distributed.checkpoint": {
+        "distributed.absent": "DefaultLoadPlanner DefaultSavePlanner FileSystemReader "
+        "FileSystemWriter async_save load load_state_dict save save_state_dict"
+    },
+    "distributed.checkpoint.state_dict": {
+        "sharding.state_dict": "StateDictOptions get_model_state_dict get_optimizer_state_dict "
+        "get_state_dict set_model_state_dict set_optimizer_state_dict set_state_dict"
+    },
+    "distributed.fsdp.wrap": {
+        "sharding.wrap": "CustomPolicy ModuleWrapPolicy always_wrap_policy enable_wrap "
+        "lambda_auto_wrap_policy size_based_auto_wrap_policy transformer_auto_wrap_policy wrap"
+    },
+    "distributed.checkpoint._consolidate_hf_safetensors": {
+        "distributed.absent": "consolidate_safetensors_files"
+    },
+    "distributed.checkpoint.hf_storage": {
+        "distributed.absent": "HuggingFaceStorageReader HuggingFaceStorageWriter"
+    },
+    "distributed.checkpoint.optimizer": {"distributed.absent": "load_sharded_optimizer_state_dict"},
+    "distributed.checkpoint.state_dict_loader": {
+        "distributed.absent": "_load_state_dict load load_state_dict"
+    },
+    "distributed.checkpoint.state_dict_saver": {
+        "distributed.absent": "async_save save save_state_dict"
+    },
+    "distributed.constants": {"distributed": "default_pg_timeout"},
+    "distributed.elastic": {},
+    "distributed.elastic.multiprocessing": {},
+    "distributed.elastic.multiprocessing.errors": {"distributed.errors": "ChildFailedError record"},
+    "distributed.launcher": {},
+    "distributed.launcher.api": {"distributed.absent": "LaunchConfig elastic_launch"},
+    "distributed.fsdp.sharded_grad_scaler": {"distributed.absent": "ShardedGradScaler"},
+    "distributed.pipelining": {"distributed.absent": "ScheduleGPipe SplitPoint pipeline"},
+    "distributed.tensor._utils": {"distributed.absent": "compute_local_shape_and_global_offset"},
+    "distributed.tensor.experimental": {"distributed.absent": "context_parallel"},
+    "distributed.tensor.experimental._attention": {"distributed.absent": "set_rotate_method"},
+    "distributed.tensor.parallel": {
+        "distributed.absent": "ColwiseParallel ParallelStyle PrepareModuleInput "
+        "PrepareModuleInputOutput PrepareModuleOutput RowwiseParallel SequenceParallel "
+        "loss_parallel parallelize_module"
+    },
+    "distributed.tensor.placement_types": {
+        "distributed.tensor": "Partial Placement Replicate Shard",
+        "distributed.absent": "_MaskPartial _StridedShard",
+    },
+    "distributed.utils": {"distributed.absent": "_sync_module_states"},
     "distributed.fsdp.api": {
         "distributed.fsdp": "BackwardPrefetch CPUOffload FullOptimStateDictConfig "
         "FullStateDictConfig MixedPrecision OptimStateDictConfig "
@@ -95,7 +178,7 @@ PATHS: dict[str, dict[str, str]] = {
     },
     "nn.utils.stateless": {"func.modules": "functional_call"},
     "nn.utils.weight_norm": {"nn.utils.hooked_norms": "WeightNorm remove_weight_norm weight_norm"},
-    "optim.adamw": {"optim.adam": "AdamW"},
+    "optim.adamw": {"optim.adam": "AdamW adamw"},
     "nn.quantized": {"ao.nn.quantized": "FXFloatFunctional FloatFunctional"},
     "profiler.profiler": {
         "profiler": "ProfilerAction _default_schedule_fn profile schedule supported_activities "

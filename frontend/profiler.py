@@ -1,19 +1,19 @@
-"""torch.profiler: times of the blocks that a program names with `record_function`, by steps.
+"""torch.profiler: times of ops and of the blocks that a program names, by steps of a schedule.
 
-There are no events of operators: calls are recorded and computed later, fused. `tilewright explain`
-shows the kernels.
+See `autograd/profiler.py` for what an op's time is.
 """
 
 from __future__ import annotations
 
 import enum
+import json
 import os
 import socket
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from . import paths
+from . import paths, recording
 from .autograd import profiler as _blocks
 from .autograd.profiler import record_function
 
@@ -93,16 +93,18 @@ def tensorboard_trace_handler(
     worker = worker_name or f"{socket.gethostname()}_{os.getpid()}"
 
     def write(prof: profile) -> None:
-        path = os.path.join(dir_name, f"{worker}.{time.time_ns()}.pt.trace.json")
+        name = f"{worker}.{time.time_ns()}.pt.trace.json{'.gz' if use_gzip else ''}"
+        path = os.path.join(dir_name, name)
         prof.export_chrome_trace(path)
 
     return write
 
 
 class profile(_blocks.profile):
-    """Collects blocks by a schedule of steps, and calls on_trace_ready at the end of each cycle.
+    """Collects events by a schedule of steps, and calls on_trace_ready at the end of each cycle.
 
-    activities and the other options choose among PyTorch's collectors, of which there is one here.
+    activities: which of PyTorch's collectors to use, of which there is one here. The other options
+    are those of `torch.autograd.profiler.profile`.
     """
 
     def __init__(
@@ -113,29 +115,51 @@ class profile(_blocks.profile):
         on_trace_ready: Callable[[profile], Any] | None = None,
         **options: Any,
     ):
-        super().__init__()
+        super().__init__(**options)
         self.schedule, self.on_trace_ready = schedule, on_trace_ready
         self.step_num = 0
+        self._step_start = 0.0
+        self._metadata: dict[str, Any] = {}
 
     @property
     def current_action(self) -> ProfilerAction:
         return ProfilerAction.RECORD if self.schedule is None else self.schedule(self.step_num)
 
-    def _add(self, name: str, start: float, end: float) -> None:
-        if self.current_action in (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE):
-            super()._add(name, start, end)
+    @property
+    def _is_collecting(self) -> bool:
+        return self.current_action in (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
+
+    def __enter__(self) -> profile:
+        super().__enter__()
+        self._step_start = self._start
+        return self
 
     def step(self) -> None:
         """Tell that a step is over."""
+        recording.end_step()
+        now = time.perf_counter()
+        if self.schedule is not None and self._is_collecting:
+            self._add_block(f"ProfilerStep#{self.step_num}", self._step_start, now)
         ends = self.current_action is ProfilerAction.RECORD_AND_SAVE
         self.step_num += 1
+        self._step_start = now
+        _blocks._watch()
         if ends:
             self._end_cycle()
 
     def _end_cycle(self) -> None:
         if self.on_trace_ready is not None:
             self.on_trace_ready(self)
-        self.function_events = _blocks.EventList()
+        self._collected = self.function_events
+        self._forget()
+
+    _collected: _blocks.EventList | None = None
+
+    def events(self) -> _blocks.EventList:
+        """The events of this cycle; those of the last one, if it is over."""
+        if not self.function_events and self._collected is not None:
+            return self._collected
+        return self.function_events
 
     def start(self) -> None:
         self.__enter__()
@@ -147,6 +171,19 @@ class profile(_blocks.profile):
         super().__exit__(*exc)
         if self.schedule is None and self.on_trace_ready is not None:
             self.on_trace_ready(self)
+
+    def add_metadata(self, key: str, value: str) -> None:
+        """Add a text to the trace files that are written from now on."""
+        self._metadata[key] = value
+
+    def add_metadata_json(self, key: str, value: str) -> None:
+        """Add a value, given as JSON, to the trace files that are written from now on."""
+        self._metadata[key] = json.loads(value)
+
+    def export_chrome_trace(self, path: str) -> None:
+        """Write the events for chrome://tracing and Perfetto; compressed to a name that ends in
+        `.gz`."""
+        self.events().export_chrome_trace(path, self._metadata)
 
 
 def __getattr__(name: str) -> object:

@@ -23,15 +23,15 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "coverage.md"
 REASONS = {
     r"((distributed|nn\.parallel\.distributed|nn\.parallel\.DistributedDataParallel|numa)\b.*"
     r"|batch_norm_(backward|elemt|gather|stats|update)\w*)": (
-        "several processes that share a training run"
+        "inner parts of training by several processes"
     ),
     r"utils\.data\.(\w*DataPipe|DataChunk|datapipes|functional_datapipe|graph|graph_settings"
     r"|argument_validation|runtime_validation\w*|guaranteed_datapipes\w*|non_deterministic"
     r"|backward_compatibility)\b.*": "data pipes, which PyTorch itself has given up",
     r"(multiprocessing\.(reductions|pool)\b.*|Event\.(from_)?ipc_handle)": (
-        "memory shared between processes: tensors go to others by value"
+        "how PyTorch sends memory between processes"
     ),
-    r"optim\.(\w+)\.\1": "optimizers as functions of lists: their classes do the same",
+    r"optim\.(\w+)\.\1": "optimizers as functions of lists, whose states are derived here: their classes do the same",
     r"(masked\.(maskedtensor|MaskedTensor|\w*masked_tensor)\b.*)": (
         "PyTorch's prototype of masked tensors: the functions of torch.masked take masks"
     ),

@@ -2,4 +2,10 @@
 
 from ..nn.optimized import OptimizedModule
 
-__all__ = ["OptimizedModule"]
+
+def is_dynamo_supported() -> bool:
+    """Whether `torch.compile` works: it does."""
+    return True
+
+
+__all__ = ["OptimizedModule", "is_dynamo_supported"]

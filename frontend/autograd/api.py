@@ -14,7 +14,7 @@ from ..functions.joining import stack
 from ..recording import Handle, compounds, resolve
 from .engine import call_hooks, gradients
 from .grad_fn import GradientEdge
-from .hooks import one_pass
+from .hooks import call_queued, one_pass
 from .rows import accumulated, as_tensor, of_rows
 
 if TYPE_CHECKING:
@@ -111,6 +111,8 @@ def backward(
             if t._requires_grad or t.requires_grad:  # unless it was frozen since
                 _accumulate(t, node, create_graph)
     recording.settle()
+    if not recording.clock.holding:  # else it is part of another pass
+        call_queued()
 
 
 def _end_earlier_step(create_graph: bool) -> None:

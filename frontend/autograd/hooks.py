@@ -53,6 +53,20 @@ def one_pass() -> Iterator[None]:
             end(complete)
 
 
+_queued: list[Callable[[], Any]] = []
+
+
+def queue_callback(callback: Callable[[], Any]) -> None:
+    """Call a function when the present backward pass is over, and gradients may be read."""
+    _queued.append(callback)
+
+
+def call_queued() -> None:
+    """Call what was queued in the pass that has ended."""
+    while _queued:
+        _queued.pop(0)()
+
+
 class RemovableHandle:
     """Takes a hook away again: `handle.remove()`, or leaving its `with` block.
 

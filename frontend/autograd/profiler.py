@@ -1,159 +1,93 @@
-"""torch.autograd.profiler, and what torch.profiler is made of: times of named blocks.
+"""torch.autograd.profiler, and what torch.profiler is made of: times of ops and of named blocks.
 
-Work is recorded when Python calls it and computed later, fused. So a profile has the blocks of
-`record_function`, each computed to its end, and no operators. `tilewright explain` shows kernels.
+Work is recorded when Python calls it and computed later, fused. While a profile collects, the graph
+runs op by op instead, on the host, so that each op has a time of its own: those of the forward
+pass, of gradients and of optimizers alike. `tilewright explain` shows the kernels of a usual run. A
+graph of a GPU runs as usual and is one event.
 """
 
 from __future__ import annotations
 
 import bisect
 import contextlib
-import json
+import math
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
+
+from tilewright.ir.node import Node
+from tilewright.ir.op import Kind
+from tilewright.runtime.baseline import timed
 
 from .. import recording
+from .operations import work
+from .profiler_util import EventList, FunctionEvent
 
-__all__ = ["EventList", "FunctionEvent", "emit_itt", "emit_nvtx", "profile", "record_function"]
+__all__ = [
+    "EventList",
+    "FunctionEvent",
+    "emit_itt",
+    "emit_nvtx",
+    "profile",
+    "record_function",
+]
 
-
-class Interval(NamedTuple):
-    """A span of time in microseconds from the profile's start."""
-
-    start: float
-    end: float
-
-    def elapsed_us(self) -> float:
-        return self.end - self.start
-
-
-@dataclass
-class FunctionEvent:
-    """A block, or all blocks of one name. Times are microseconds from the profile's start; the
-    `self` time is that outside of inner blocks, which are the `cpu_children`."""
-
-    name: str
-    start: float
-    cpu_time_total: float
-    count: int = 1
-    self_cpu_time_total: float = 0.0
-    thread: int = 0
-    cpu_children: list[FunctionEvent] = field(default_factory=list, repr=False)
-    cpu_parent: FunctionEvent | None = field(default=None, repr=False)
-
-    @property
-    def key(self) -> str:
-        return self.name
-
-    @property
-    def cpu_time(self) -> float:
-        return self.cpu_time_total / self.count
-
-    @property
-    def time_range(self) -> Interval:
-        return Interval(self.start, self.start + self.cpu_time_total)
-
-    @property
-    def input_shapes(self) -> list[Any]:
-        """None: a block has no inputs."""
-        return []
-
-    cuda_time_total = device_time_total = self_cuda_time_total = self_device_time_total = 0.0
-    cuda_time = device_time = 0.0
-    cpu_memory_usage = self_cpu_memory_usage = 0
+_NAMES = {
+    "adam_update": "_fused_adam_",
+    "attention": "scaled_dot_product_attention",
+    "attention_key_grad": "_scaled_dot_product_flash_attention_backward",
+    "attention_query_grad": "_scaled_dot_product_flash_attention_backward",
+    "attention_value_grad": "_scaled_dot_product_flash_attention_backward",
+    "cast": "_to_copy",
+    "conv": "convolution",
+    "conv_input_grad": "convolution_backward",
+    "conv_weight_grad": "convolution_backward",
+    "conv_weight_grad_wide": "convolution_backward",
+    "iota": "arange",
+    "layer_norm_weight_grad": "native_layer_norm_backward",
+    "linear_bias_grad": "sum",
+    "linear_input_grad": "mm",
+    "linear_weight_grad": "mm",
+    "max_pool": "max_pool2d",
+    "overwritten": "copy_",
+    "pad": "constant_pad_nd",
+    "take_rows": "index_select",
+    "windows": "unfold",
+}
+"""PyTorch's names of operators, where those of our ops differ."""
 
 
-def _time(microseconds: float) -> str:
-    for unit, size in (("s", 1e6), ("ms", 1e3)):
-        if microseconds >= size:
-            return f"{microseconds / size:.3f}{unit}"
-    return f"{microseconds:.3f}us"
-
-
-_COLUMNS = ("Self CPU %", "Self CPU", "CPU total %", "CPU total", "CPU time avg", "# of Calls")
-_WIDTH = 12
-
-
-class EventList(list[FunctionEvent]):
-    """Events, which print as a table."""
-
-    def table(
-        self,
-        sort_by: str | None = None,
-        row_limit: int = 100,
-        max_src_column_width: int = 75,
-        max_name_column_width: int = 55,
-        max_shapes_column_width: int = 80,
-        header: str | None = None,
-        top_level_events_only: bool = False,
-        time_unit: str | None = None,
-    ) -> str:
-        """The events as PyTorch prints them. sort_by: a time or `count`, the largest first."""
-        shown = [e for e in self if not (top_level_events_only and e.cpu_parent is not None)]
-        if sort_by is not None:
-            shown.sort(key=lambda e: getattr(e, sort_by), reverse=True)
-        if not shown:
-            return ""
-        whole = self.self_cpu_time_total
-        longest = max(len(e.name) for e in shown) + 4
-        width = min(longest, max_name_column_width)
-        names = [e.name if len(e.name) < width else f"{e.name[: width - 3]}..." for e in shown]
-        line = "  ".join(["-" * width, *["-" * _WIDTH] * len(_COLUMNS)]) + "  "
-
-        def row(name: str, cells: Iterable[str]) -> str:
-            return "  ".join([name.rjust(width), *(c.rjust(_WIDTH) for c in cells)]) + "  "
-
-        lines = [header] if header is not None else []
-        lines += [line, row("Name", _COLUMNS), line]
-        for name, e in list(zip(names, shown, strict=True))[: None if row_limit < 0 else row_limit]:
-            shares = [
-                f"{100 * t / whole if whole else 0.0:.2f}%"
-                for t in (e.self_cpu_time_total, e.cpu_time_total)
-            ]
-            own, total, mean = map(_time, (e.self_cpu_time_total, e.cpu_time_total, e.cpu_time))
-            lines.append(row(name, (shares[0], own, shares[1], total, mean, str(e.count))))
-        return "\n".join([*lines, line, f"Self CPU time total: {_time(whole)}", ""])
-
-    def __str__(self) -> str:
-        return self.table()
-
-    def key_averages(self, *args: Any, **options: Any) -> EventList:
-        """One event for each name."""
-        found: dict[str, FunctionEvent] = {}
-        for e in self:
-            if e.name in found:
-                found[e.name].cpu_time_total += e.cpu_time_total
-                found[e.name].self_cpu_time_total += e.self_cpu_time_total
-                found[e.name].count += 1
-            else:
-                own = e.self_cpu_time_total
-                found[e.name] = FunctionEvent(e.name, e.start, e.cpu_time_total, 1, own)
-        return EventList(found.values())
-
-    @property
-    def self_cpu_time_total(self) -> float:
-        """The time of all events, in microseconds; that of inner blocks counts once."""
-        return sum(e.self_cpu_time_total for e in self)
-
-    def total_average(self) -> FunctionEvent:
-        total = sum(e.cpu_time_total for e in self)
-        count = sum(e.count for e in self)
-        return FunctionEvent("Total", 0.0, total, max(count, 1), self.self_cpu_time_total)
-
-    def export_chrome_trace(self, path: str) -> None:
-        """Write the events for chrome://tracing."""
-        rows = [
-            {"name": e.name, "ph": "X", "ts": e.start, "dur": e.cpu_time_total, "pid": 0, "tid": 0}
-            for e in self
-        ]
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump({"traceEvents": rows}, file)
+def _name(node: Node | None) -> str:
+    """The name of a node's operator in PyTorch, with its namespace."""
+    if node is None:
+        return "tilewright::compiled_plan"
+    name = node.op.name
+    if name.startswith("matmul"):
+        ranks = [len(o.shape) for o in node.operands[:2]]
+        name = "bmm" if min(ranks) > 2 else "mv" if ranks == [2, 1] else "mm"
+    elif name == "linear":
+        name = "addmm" if len(node.operands) > 2 else "mm"
+    return f"aten::{_NAMES.get(name, name)}"
 
 
 _running: list[profile] = []
+
+
+def _tell(node: Node | None, begin: float, end: float) -> None:
+    for each in _running:
+        if each._is_collecting:
+            each._ran(node, begin, end)
+
+
+def _watch() -> None:
+    """Have ops timed if a profile collects now."""
+    timed.tell = _tell if any(p._is_collecting for p in _running) else None
+
+
+def is_collecting() -> bool:
+    """Whether a profile collects now."""
+    return timed.tell is not None
 
 
 class record_function(contextlib.ContextDecorator):
@@ -174,67 +108,130 @@ class record_function(contextlib.ContextDecorator):
         if _running:
             recording.end_step()
         for each in _running:
-            each._add(self.name, start, time.perf_counter())
+            if each._is_collecting:
+                each._add_block(self.name, start, time.perf_counter())
 
 
 class profile:
-    """Collects the blocks of `record_function`. The options choose among PyTorch's collectors, of
-    which there is this one."""
+    """Collects the times of ops, and of the blocks of `record_function`.
+
+    record_shapes: whether events have the shapes of operands. with_stack: whether they have the
+    line that recorded them. with_flops: whether they have the operations of products.
+    profile_memory: whether tables have the bytes of results. Other options choose among PyTorch's
+    collectors, of which there is this one.
+    """
 
     function_events: EventList
 
-    def __init__(self, enabled: bool = True, **options: Any):
+    def __init__(
+        self,
+        enabled: bool = True,
+        *,
+        record_shapes: bool = False,
+        with_flops: bool = False,
+        profile_memory: bool = False,
+        with_stack: bool = False,
+        **options: Any,
+    ):
         self.enabled = enabled
-        self.function_events = EventList()
+        self.record_shapes, self.with_flops = record_shapes, with_flops
+        self.profile_memory, self.with_stack = profile_memory, with_stack
+        self._forget()
         self._start = 0.0
 
-    def _add(self, name: str, start: float, end: float) -> None:
-        whole = (end - start) * 1e6
-        event = FunctionEvent(name, (start - self._start) * 1e6, whole)
-        event.thread = threading.get_ident()
+    def _forget(self) -> None:
+        self.function_events = EventList(profile_memory=self.profile_memory)
+
+    @property
+    def _is_collecting(self) -> bool:
+        return self.enabled
+
+    def _ran(self, node: Node | None, begin: float, end: float) -> None:
+        event = self._event(_name(node), begin, end)
+        event.self_cpu_time_total = event.cpu_time_total
+        if node is not None:
+            if self.record_shapes:
+                event.input_shapes = [list(o.shape) for o in node.operands]
+            if self.with_stack:
+                event.stack = ["{}({})".format(*node.loc)]
+            if self.with_flops:
+                event.flops = sum(work(node).values())
+            if node.op.kind is not Kind.MOVEMENT:
+                size = math.prod(node.shape) * node.dtype.itemsize
+                event.self_cpu_memory_usage = event.cpu_memory_usage = size
+        self._insert(event)
+
+    def _add_block(self, name: str, start: float, end: float) -> None:
+        event = self._event(name, start, end)
+        event.is_user_annotation = True
         for inner in reversed(self.function_events):  # those in it have ended before
             if inner.start < event.start:
                 break
             if inner.cpu_parent is None and inner.thread == event.thread:
                 inner.cpu_parent = event
                 event.cpu_children.insert(0, inner)
-        event.self_cpu_time_total = whole - sum(e.cpu_time_total for e in event.cpu_children)
+                event.cpu_memory_usage += inner.cpu_memory_usage
+        inside = sum(e.cpu_time_total for e in event.cpu_children)
+        event.self_cpu_time_total = event.cpu_time_total - inside
+        self._insert(event)
+
+    def _event(self, name: str, start: float, end: float) -> FunctionEvent:
+        event = FunctionEvent(name, (start - self._start) * 1e6, (end - start) * 1e6)
+        event.thread, event.id = threading.get_ident(), len(self.function_events)
+        return event
+
+    def _insert(self, event: FunctionEvent) -> None:
         bisect.insort(self.function_events, event, key=lambda e: e.start)
 
     def __enter__(self) -> profile:
+        recording.end_step()
         self._start = time.perf_counter()
         if self.enabled:
             _running.append(self)
+        _watch()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        recording.end_step()
-        if self in _running:
-            _running.remove(self)
+        try:
+            recording.end_step()
+        finally:
+            if self in _running:
+                _running.remove(self)
+            _watch()
 
     @property
     def self_cpu_time_total(self) -> float:
-        """The time of all blocks, in microseconds."""
+        """The time of all events, in microseconds."""
         return self.function_events.self_cpu_time_total
 
-    def key_averages(self, *args: Any, **options: Any) -> EventList:
-        return self.function_events.key_averages()
+    def key_averages(
+        self,
+        group_by_input_shape: bool = False,
+        group_by_stack_n: int = 0,
+        group_by_overload_name: bool = False,
+    ) -> EventList:
+        return self.events().key_averages(group_by_input_shape, group_by_stack_n)
 
     def events(self) -> EventList:
         return self.function_events
 
     def table(self, **options: Any) -> str:
-        return self.function_events.table(**options)
+        return self.events().table(**options)
 
     def export_chrome_trace(self, path: str) -> None:
-        self.function_events.export_chrome_trace(path)
+        self.events().export_chrome_trace(path)
+
+    def export_stacks(self, path: str, metric: str = "self_cpu_time_total") -> None:
+        if not self.with_stack:
+            raise AssertionError("export_stacks() requires with_stack=True")
+        self.events().export_stacks(path, metric)
 
     def total_average(self) -> FunctionEvent:
-        return self.function_events.total_average()
+        return self.events().total_average()
 
 
 def _profiler_enabled() -> bool:
-    """Whether blocks are collected now."""
+    """Whether events are collected now."""
     return bool(_running)
 
 

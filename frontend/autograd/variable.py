@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..recording import Handle
+from .hooks import queue_callback
 
 
 class VariableMeta(type):
@@ -12,9 +13,17 @@ class VariableMeta(type):
         return isinstance(instance, Handle)
 
 
+class _Engine:
+    """What makes backward passes."""
+
+    queue_callback = staticmethod(queue_callback)
+
+
 class Variable(metaclass=VariableMeta):
     """Variable(tensor, requires_grad=False) returns a tensor that shares the memory of `tensor`.
     Every tensor is an instance."""
+
+    _execution_engine = _Engine()
 
     def __new__(cls, data: Any, requires_grad: bool = False, volatile: Any = None) -> Any:
         if not isinstance(data, Handle):

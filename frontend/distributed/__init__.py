@@ -1,153 +1,191 @@
-"""torch.distributed: not there yet. It can be imported, says so, and refuses to start.
+"""torch.distributed: processes that work together, on one machine or on several.
 
-As in a PyTorch that is built without it, `is_available()` is False. The names with which packages
-annotate their functions are here.
+There is one backend, "gloo": tensors of all devices travel through the memory of the host, by TCP.
+FSDP, DTensor, RPC and device meshes have their names, with which packages annotate functions, and
+refuse.
 """
 
 from __future__ import annotations
 
-import enum
 import importlib
 import os
-from datetime import timedelta
 from typing import Any, ClassVar, NoReturn
 
 from tilewright.ir.location import at_user_line
 
-default_pg_timeout = timedelta(minutes=30)
+from .. import paths
+from .collectives import (
+    P2POp,
+    all_gather,
+    all_gather_into_tensor,
+    all_gather_single,
+    all_reduce,
+    all_to_all,
+    all_to_all_single,
+    barrier,
+    batch_isend_irecv,
+    broadcast,
+    gather,
+    irecv,
+    isend,
+    monitored_barrier,
+    recv,
+    reduce,
+    reduce_scatter,
+    reduce_scatter_single,
+    reduce_scatter_tensor,
+    scatter,
+    send,
+)
+from .groups import ProcessGroup, ReduceOp, Work, default_pg_timeout
+from .objects import (
+    all_gather_object,
+    broadcast_object_list,
+    gather_object,
+    scatter_object_list,
+)
+from .stores import FileStore, HashStore, PrefixStore, Store, TCPStore
+from .world import (
+    GroupMember,
+    destroy_process_group,
+    get_backend,
+    get_global_rank,
+    get_group_rank,
+    get_node_local_rank,
+    get_process_group_ranks,
+    get_rank,
+    get_world_size,
+    group,
+    init_process_group,
+    is_initialized,
+    new_group,
+    new_subgroups,
+    new_subgroups_by_enumeration,
+)
+from .world import _rank_not_in_group as _rank_not_in_group
+
+__all__ = [
+    "Backend",
+    "FileStore",
+    "GroupMember",
+    "HashStore",
+    "P2POp",
+    "PrefixStore",
+    "ProcessGroup",
+    "ReduceOp",
+    "Store",
+    "TCPStore",
+    "Work",
+    "all_gather",
+    "all_gather_into_tensor",
+    "all_gather_object",
+    "all_gather_single",
+    "all_reduce",
+    "all_to_all",
+    "all_to_all_single",
+    "barrier",
+    "batch_isend_irecv",
+    "broadcast",
+    "broadcast_object_list",
+    "default_pg_timeout",
+    "destroy_process_group",
+    "gather",
+    "gather_object",
+    "get_backend",
+    "get_default_backend_for_device",
+    "get_global_rank",
+    "get_group_rank",
+    "get_node_local_rank",
+    "get_process_group_ranks",
+    "get_rank",
+    "get_world_size",
+    "group",
+    "init_process_group",
+    "irecv",
+    "is_available",
+    "is_backend_available",
+    "is_gloo_available",
+    "is_initialized",
+    "is_mpi_available",
+    "is_nccl_available",
+    "is_torchelastic_launched",
+    "is_ucc_available",
+    "is_xccl_available",
+    "isend",
+    "monitored_barrier",
+    "new_group",
+    "new_subgroups",
+    "new_subgroups_by_enumeration",
+    "recv",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_single",
+    "reduce_scatter_tensor",
+    "scatter",
+    "scatter_object_list",
+    "send",
+]
 
 
 def is_available() -> bool:
-    """False: one process computes."""
-    return False
+    """Whether processes can work together: True."""
+    return True
 
 
-def is_initialized() -> bool:
-    return False
+def is_gloo_available() -> bool:
+    return True
 
 
 def is_nccl_available() -> bool:
     return False
 
 
-is_gloo_available = is_mpi_available = is_ucc_available = is_xccl_available = is_nccl_available
+is_mpi_available = is_ucc_available = is_xccl_available = is_nccl_available
 
 
 def is_backend_available(backend: str) -> bool:
-    return False
+    return backend.lower() == "gloo"
+
+
+def get_default_backend_for_device(device: Any) -> str:
+    return Backend.GLOO
 
 
 def is_torchelastic_launched() -> bool:
     return os.environ.get("TORCHELASTIC_RUN_ID") is not None
 
 
-class ReduceOp(enum.Enum):
-    """How values of several processes become one."""
-
-    SUM = 0
-    AVG = 1
-    PRODUCT = 2
-    MIN = 3
-    MAX = 4
-    BAND = 5
-    BOR = 6
-    BXOR = 7
-    PREMUL_SUM = 8
-
-
 class Backend(str):
     """The name of a library that moves data between processes."""
 
     UNDEFINED, GLOO, NCCL, UCC, MPI, XCCL = "undefined", "gloo", "nccl", "ucc", "mpi", "xccl"
-    default_device_backend_map: ClassVar = {"cpu": GLOO, "cuda": NCCL}
-    """Kind of device -> the library that PyTorch takes for it."""
+    default_device_backend_map: ClassVar = {"cpu": GLOO, "cuda": GLOO}
+    """Kind of device -> the library that moves its tensors."""
 
 
 def _refuse(name: str) -> NoReturn:
     raise RuntimeError(
-        f"torch.distributed.{name}: tilewright has no distributed package yet "
-        f"(torch.distributed.is_available() is False){at_user_line()}"
+        f"torch.distributed.{name}: not there yet. Collective operations and "
+        f"DistributedDataParallel are: see torch.distributed.init_process_group{at_user_line()}"
     )
 
 
-class ProcessGroup:
-    """Processes that work together. None can be made."""
+class _Absent:
+    """A class that stands for its name. No instance can be made."""
 
     def __init__(self, *args: Any, **options: Any):
         _refuse(type(self).__name__)
 
 
-class Work(ProcessGroup):
-    """A collective operation under way. None can be made."""
-
-
-class Store(ProcessGroup):
-    """A table that processes share. None can be made."""
-
-
-class TCPStore(Store):
-    pass
-
-
-class FileStore(Store):
-    pass
-
-
-class HashStore(Store):
-    pass
-
-
-class P2POp(ProcessGroup):
-    """A message from one process to another. None can be made."""
-
-
-class GroupMember:
-    WORLD: ProcessGroup | None = None
-    NON_GROUP_MEMBER = -100
-
-
-class group(GroupMember):
-    pass
-
-
-def _uninitialized(name: str) -> Any:
-    def collective(*args: Any, **options: Any) -> NoReturn:
-        raise ValueError(
-            f"torch.distributed.{name}: Default process group has not been initialized, and can't "
-            f"be: tilewright has no distributed package yet{at_user_line()}"
-        )
-
-    collective.__name__ = collective.__qualname__ = name
-    return collective
-
-
-def init_process_group(*args: Any, **options: Any) -> NoReturn:
-    _refuse("init_process_group")
-
-
-def new_group(*args: Any, **options: Any) -> NoReturn:
-    _refuse("new_group")
-
-
-_COLLECTIVES = frozenset(
-    (
-        "all_gather all_gather_into_tensor all_gather_object all_reduce all_to_all "
-        "all_to_all_single barrier batch_isend_irecv broadcast broadcast_object_list "
-        "destroy_process_group gather gather_object get_backend get_global_rank get_group_rank "
-        "get_process_group_ranks get_rank get_world_size irecv isend monitored_barrier recv reduce "
-        "reduce_scatter reduce_scatter_tensor scatter scatter_object_list send"
-    ).split()
+_ELSEWHERE = {"DeviceMesh": "device_mesh", "init_device_mesh": "device_mesh"}
+_MODULES = frozenset(
+    "_functional_collectives device_mesh distributed_c10d fsdp nn optim rpc run tensor".split()
 )
 
 
-_MODULES = frozenset("device_mesh distributed_c10d fsdp nn optim rpc tensor".split())
-
-
 def __getattr__(name: str) -> Any:
-    if name in _COLLECTIVES:
-        return _uninitialized(name)
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(
-        f"torch.distributed has no {name!r}: tilewright has no distributed package yet"
-    )
+    if name in _ELSEWHERE:
+        return getattr(importlib.import_module(f"{__name__}.{_ELSEWHERE[name]}"), name)
+    return paths.found(__name__, name)

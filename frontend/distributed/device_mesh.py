@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from . import ProcessGroup, _refuse
+from . import _Absent, _refuse
 
 __all__ = ["DeviceMesh", "init_device_mesh"]
 
 
-class DeviceMesh(ProcessGroup):
+class DeviceMesh(_Absent):
     """Devices in a grid. None can be made."""
 
 

@@ -9,7 +9,7 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from . import ProcessGroup, _refuse
+from . import _Absent, _refuse
 
 if TYPE_CHECKING:
     from tilewright.ir.dtype import DType
@@ -36,11 +36,18 @@ __all__ = [
 ]
 
 
-class FullyShardedDataParallel(ProcessGroup):
+class FullyShardedDataParallel(_Absent):
     """A module whose parameters are spread over processes. None can be made."""
 
+    @staticmethod
+    def state_dict_type(*args: Any, **options: Any) -> NoReturn:
+        _refuse("fsdp.FullyShardedDataParallel.state_dict_type")
 
-class FSDPModule(ProcessGroup):
+    set_state_dict_type = optim_state_dict = optim_state_dict_to_load = state_dict_type
+    rekey_optim_state_dict = full_optim_state_dict = summon_full_params = state_dict_type
+
+
+class FSDPModule(_Absent):
     """What `fully_shard` makes of a module. None can be made."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from . import ProcessGroup, _refuse
+from . import _Absent, _refuse
 
 __all__ = [
     "RRef",
@@ -23,11 +23,11 @@ def is_available() -> bool:
     return False
 
 
-class RRef(ProcessGroup):
+class RRef(_Absent):
     """A value of another process. None can be made."""
 
 
-class TensorPipeRpcBackendOptions(ProcessGroup):
+class TensorPipeRpcBackendOptions(_Absent):
     """How processes talk to each other. None can be made."""
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from . import ProcessGroup, _refuse
+from .. import paths
+from . import _Absent, _refuse
 from .device_mesh import DeviceMesh, init_device_mesh
 
 __all__ = [
@@ -21,7 +22,7 @@ __all__ = [
 ]
 
 
-class DTensor(ProcessGroup):
+class DTensor(_Absent):
     """A tensor whose parts lie on several devices. None can be made."""
 
     @staticmethod
@@ -58,3 +59,7 @@ def distribute_tensor(*args: Any, **options: Any) -> NoReturn:
 
 def distribute_module(*args: Any, **options: Any) -> NoReturn:
     _refuse("tensor.distribute_module")
+
+
+def __getattr__(name: str) -> object:
+    return paths.found(__name__, name)

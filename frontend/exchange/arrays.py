@@ -55,8 +55,8 @@ def array_of(t: Any) -> np.ndarray:
     if not isinstance(
         buffer, np.ndarray
     ):  # copy only the part of a GPU's memory that the view spans
-        span = 1 + sum((n - 1) * s for n, s in zip(sizes, strides)) if 0 not in sizes else 0
-        return strided(device.to_numpy(device.part(buffer, offset, (span,))), sizes, strides)
+        part = device.part(buffer, offset, (views.span(sizes, strides),))
+        return strided(device.to_numpy(part), sizes, strides)
     array = device.to_numpy(buffer)
     if array.flags.c_contiguous:
         return strided(array.reshape(-1)[offset:], sizes, strides)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,10 @@ from ..devices import named
 from ..functions import creation, shapes
 from ..functions.call import public
 from ..recording import epoch
-from . import arrays
+from . import arrays, resizing
+from .resizing import base as base
+from .resizing import whole
+from .sharing import is_shared, over, share_memory
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -42,55 +44,6 @@ def address(t: Any) -> int:
     if isinstance(buffer, np.ndarray):
         return int(buffer.__array_interface__["data"][0])
     return int(getattr(buffer, "pointer", 0) or getattr(buffer, "address", 0) or id(buffer))
-
-
-def whole(t: Any) -> Any:
-    """The whole memory of `t`, as a tensor of one axis that shares it."""
-    recording.storage_of(t)
-    return base(t).detach().view(-1)
-
-
-def base(t: Any) -> Any:
-    """The tensor whose memory a view looks at, as it was made."""
-    out: Any = object.__new__(epoch.tensor_type)
-    storage = t._storage
-    node = storage._node
-    out._storage, out._writes = storage, storage._writes
-    out._aval = storage._aval if node is None else (node.shape, node.dtype, node.device or "cpu")
-    return out
-
-
-def is_shared(t: Any) -> bool:
-    """Whether processes that are forked see writes; a GPU's memory always counts as shared."""
-    if t.is_cuda:
-        return True
-    arrays.array_of(t)
-    memory: Any = (t if t._storage is None else t._storage)._buffer
-    while memory is not None:
-        if isinstance(memory, mmap.mmap):
-            return True
-        memory = getattr(memory, "obj", None) or getattr(memory, "base", None)
-    return False
-
-
-def share_memory(t: Any) -> Any:
-    """Move `t` to memory that processes share which are forked from this one. To spawned processes
-    tensors go by value."""
-    if is_shared(t):
-        return t
-    source = arrays.array_of(t.detach())
-    memory = np.frombuffer(mmap.mmap(-1, max(source.nbytes, 1)), np.uint8, source.nbytes)
-    array = memory.view(source.dtype).reshape(source.shape)
-    array[...] = source
-    recording.set_data(t, _over(array, t.dtype).detach())
-    return t
-
-
-def _over(array: np.ndarray, dtype: DType) -> Any:
-    """A tensor whose writes go to this memory at once, as others see it."""
-    t = creation.from_buffer(array, dtype)
-    t._shared = recording.SharedMemory(keep=array)
-    return t
 
 
 @public("set_", function=False)
@@ -165,7 +118,7 @@ def from_file(
     if size is None or size < 0:
         raise RuntimeError(f"from_file: expected a size of at least 0, got {size}{at_user_line()}")
     array = _mapped(filename, bool(shared), size * kind.itemsize).view(kind.np)
-    return _over(array, kind).requires_grad_(requires_grad)
+    return over(array, kind).requires_grad_(requires_grad)
 
 
 class UntypedStorage:
@@ -184,7 +137,7 @@ class UntypedStorage:
     @classmethod
     def from_file(cls, filename: str, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
         """The bytes of a file. shared: writes go to it, and it gets `nbytes` if it is shorter."""
-        return cls(_over(_mapped(filename, shared, nbytes), dtypes.uint8))
+        return cls(over(_mapped(filename, shared, nbytes), dtypes.uint8))
 
     @property
     def device(self) -> Any:
@@ -197,7 +150,7 @@ class UntypedStorage:
     is_sparse = False
 
     def nbytes(self) -> int:
-        return int(whole(self._tensor).nbytes)
+        return resizing.room(self._tensor)
 
     size = __len__ = nbytes
 
@@ -260,14 +213,11 @@ class UntypedStorage:
         return self
 
     def resizable(self) -> bool:
-        return False
+        return resizing.is_resizable(self._tensor)
 
     def resize_(self, size: int) -> UntypedStorage:
-        if size != self.nbytes():
-            raise RuntimeError(
-                f"Trying to resize storage that is not resizable, from {self.nbytes()} to {size} "
-                f"bytes{at_user_line()}"
-            )
+        """Change the number of bytes: see `resizing.resize_storage`."""
+        resizing.resize_storage(self._tensor, int(size))
         return self
 
     def __repr__(self) -> str:
@@ -342,6 +292,14 @@ class TypedStorage:
     def copy_(self, source: TypedStorage, non_blocking: bool | None = None) -> TypedStorage:
         self._elements()[:] = source._elements()
         return self
+
+    def resize_(self, size: int) -> TypedStorage:
+        """Change the number of elements."""
+        self._untyped_storage.resize_(size * self.dtype.itemsize)
+        return self
+
+    def resizable(self) -> bool:
+        return self._untyped_storage.resizable()
 
     def clone(self) -> TypedStorage:
         return TypedStorage(wrap_storage=self._untyped_storage.clone(), dtype=self.dtype)

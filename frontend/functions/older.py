@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tilewright.ir.location import at_user_line
 
+from ..recording import views
 from . import arguments, creation, shapes
 from .call import public
 
@@ -55,13 +56,6 @@ def is_distributed(input: Tensor) -> bool:
     return False
 
 
-def _memory(size: Sequence[int], stride: Sequence[int]) -> int:
-    """The number of elements that strides reach."""
-    if any(n == 0 for n in size):
-        return 0
-    return 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-
-
 def empty_strided(
     size: Sequence[int],
     stride: Sequence[int],
@@ -78,7 +72,9 @@ def empty_strided(
             f"dimensionality of sizes ({len(size)}) must match dimensionality of strides "
             f"({len(stride)}){at_user_line()}"
         )
-    flat = creation.zeros(_memory(size, stride), dtype=dtype, device=device, pin_memory=pin_memory)
+    flat = creation.zeros(
+        views.span(size, stride), dtype=dtype, device=device, pin_memory=pin_memory
+    )
     return shapes.as_strided(flat, size, stride).detach().requires_grad_(requires_grad)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 from .normalizations import cumprod, cumsum, log_softmax, normalize, softmax, softmin
 from .reductions import (
     amax,
@@ -20,6 +23,10 @@ from .reductions import (
 )
 
 __all__ = [
+    "MaskedTensor",
+    "as_masked_tensor",
+    "is_masked_tensor",
+    "masked_tensor",
     "amax",
     "amin",
     "argmax",
@@ -40,3 +47,13 @@ __all__ = [
     "sum",
     "var",
 ]
+
+_TENSORS = frozenset({"MaskedTensor", "as_masked_tensor", "is_masked_tensor", "masked_tensor"})
+
+
+def __getattr__(name: str) -> Any:
+    """Masked tensors, whose rules are loaded when somebody asks for them."""
+    if name in _TENSORS or name == "maskedtensor":
+        maskedtensor = importlib.import_module(f"{__name__}.maskedtensor")
+        return maskedtensor if name == "maskedtensor" else getattr(maskedtensor, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,8 @@
-"""torch.multiprocessing: Python's own, with `spawn`. Tensors go to other processes by value."""
+"""torch.multiprocessing: Python's own, with `spawn`.
+
+Tensors in shared memory (`share_memory_`) stay shared with the processes that they go to, as
+arguments or through queues. Other tensors go by value.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,7 @@ __all__ = [
     "start_processes",
 ]
 
-_strategy = "file_system"
+_strategy = "file_descriptor"
 
 
 def get_all_sharing_strategies() -> set[str]:
@@ -40,7 +44,7 @@ def get_sharing_strategy() -> str:
 
 
 def set_sharing_strategy(new_strategy: str) -> None:
-    """Choose how memory is shared. It changes nothing here, where tensors are copied."""
+    """Choose how memory is shared. It changes nothing here: processes get descriptors."""
     global _strategy
     if new_strategy not in get_all_sharing_strategies():
         raise AssertionError(f"unknown sharing strategy {new_strategy!r}")

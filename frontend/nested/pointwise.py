@@ -85,7 +85,13 @@ def matched(name: str, args: tuple[Any, ...]) -> tuple[Nested, list[Any]]:
     ]
 
 
-def _by_element(build: Callable[..., Any]) -> Callable[..., Any]:
+Matching = Callable[[str, tuple[Any, ...]], tuple[Any, list[Any]]]
+"""From the name of a call and its operands: the first compound, and the elements of all."""
+
+
+def by_element(build: Callable[..., Any], matched: Matching) -> Callable[..., Any]:
+    """The rule of a call that looks at one element at a time: it is a call of the elements."""
+
     def apply(*args: Any) -> Any:
         name = name_of(build) or ""
         first, parts = matched(name, args)
@@ -103,14 +109,15 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
     "reciprocal": operator.truediv,
 }
 """The calls of two operands by name, where one may be a number."""
-_builders: dict[Any, None] = dict.fromkeys((*_OPTIONED, *_ACTIVATIONS))
+BUILDERS: dict[Any, None] = dict.fromkeys((*_OPTIONED, *_ACTIVATIONS))
+"""What looks at one element at a time."""
 for _op in DECLARED.values():
     if _op.operands:
-        _builders.update(dict.fromkeys(_op.builders))
+        BUILDERS.update(dict.fromkeys(_op.builders))
     if _op.operands == 2 and _op.function is not None:
         _OPERATORS[_op.name] = _op.function
-for _build in _builders:
-    rule(Nested, _build)(_by_element(_build))
+for _build in BUILDERS:
+    rule(Nested, _build)(by_element(_build, matched))
 
 
 @rule(Nested, creation.filled)

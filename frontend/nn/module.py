@@ -448,7 +448,7 @@ class Module(State):
         return self._apply(fresh, recurse)
 
     def share_memory(self: T) -> T:
-        """Move parameters and buffers to memory that processes share which are forked from this."""
+        """Move parameters and buffers to memory that processes share."""
         return self._apply(lambda t: t.share_memory_())
 
     def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 from tilewright.ir import dtype as dtypes
 from tilewright.ir.location import at_user_line
 
+from .. import recording
+from ..distributed import world
+from ..functions import joining
 from ..functions.creation import empty, ones, tensor, zeros
 from . import functional as F
 from . import init
@@ -158,8 +161,8 @@ class BatchNorm3d(_BatchNorm):
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch norm of x[n, c, …] with the moments of all processes of a group. There is one process
-    here, so it is BatchNorm of any number of dimensions."""
+    """Batch norm of x[n, c, …] with the moments of all processes of a group. Without a group of
+    several processes it is BatchNorm of any number of dimensions."""
 
     def __init__(
         self,
@@ -184,6 +187,41 @@ class SyncBatchNorm(_BatchNorm):
             raise ValueError(
                 f"expected at least 2D input (got {input.dim()}D input){at_user_line()}"
             )
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not (self.training and world.is_initialized()):
+            return super().forward(input)
+        if world.get_world_size(self.process_group) == 1:
+            return super().forward(input)
+        self._check_input_dim(input)
+        return self._together(input)
+
+    def _together(self, x: Any) -> Any:
+        """The norm by the moments of all processes, whose batches may differ in size."""
+        from ..distributed.nn import all_reduce
+
+        axes = [i for i in range(x.dim()) if i != 1]
+        shape = [1, -1, *([1] * (x.dim() - 2))]
+        own = x.numel() // x.shape[1]
+        counted = joining.cat([x.sum(axes), x.new_full((1,), own)])
+        total = all_reduce(counted, group=self.process_group)
+        count = total[-1].detach()
+        mean = total[:-1] / count
+        centered = x - mean.reshape(shape)
+        squares = all_reduce((centered * centered).sum(axes), group=self.process_group)
+        variance = squares / count
+        if self.track_running_stats and self.running_mean is not None:
+            with recording.grad_mode(False):
+                self.num_batches_tracked.add_(1)
+                rate = self.momentum
+                if rate is None:
+                    rate = 1.0 / self.num_batches_tracked.item()
+                self.running_mean.lerp_(mean.detach(), rate)
+                self.running_var.lerp_(variance.detach() * (count / (count - 1)), rate)
+        made = centered * (variance + self.eps).rsqrt().reshape(shape)
+        if self.weight is not None:
+            made = made * self.weight.reshape(shape)
+        return made if self.bias is None else made + self.bias.reshape(shape)
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:

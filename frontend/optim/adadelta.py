@@ -10,6 +10,7 @@ from tilewright.ir.node import Node
 
 from ..functions.promotion import to
 from ..recording import revalued
+from .functions import as_function
 from .optimizer import (
     Optimizer,
     check,
@@ -88,3 +89,13 @@ def _adadelta(attrs: Any, count: int, lr: Node, *nodes: Node) -> tuple[Node, ...
         out[1].append(to(square, squares.dtype))
         out[2].append(to(wide * rho + delta * delta * (1 - rho), deltas.dtype))
     return tuple(n for column in out for n in column)
+
+
+adadelta = as_function(
+    "adadelta",
+    Adadelta,
+    {"square_avgs": "square_avg", "acc_deltas": "acc_delta"},
+    "lr rho eps weight_decay maximize",
+    flags="capturable foreach differentiable has_complex",
+    counts=True,
+)

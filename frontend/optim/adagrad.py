@@ -10,6 +10,7 @@ from tilewright.ir.node import Node
 
 from ..functions.promotion import to
 from ..recording import revalued
+from .functions import as_function
 from .optimizer import (
     Optimizer,
     check,
@@ -108,3 +109,13 @@ def _adagrad(attrs: Any, count: int, lr: Node, *nodes: Node) -> tuple[Node, ...]
         new_sums.append(to(total, s.dtype))
         new_params.append(revalued(p, to(old - g / (ops.sqrt(total) + eps) * lr, p.dtype)))
     return (*new_params, *new_sums)
+
+
+adagrad = as_function(
+    "adagrad",
+    Adagrad,
+    {"state_sums": "sum"},
+    "lr weight_decay lr_decay eps maximize",
+    flags="fused grad_scale found_inf has_sparse_grad foreach differentiable has_complex",
+    counts=True,
+)

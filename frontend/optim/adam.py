@@ -11,6 +11,7 @@ from tilewright.ir.node import Node
 
 from ..functions.promotion import to
 from ..recording import Handle, revalued
+from .functions import as_function
 from .optimizer import (
     Optimizer,
     check,
@@ -173,3 +174,21 @@ def _adam(
         out[1].append(to(first, m.dtype))
         out[2].append(to(second, v.dtype))
     return tuple(n for column in out for n in column)
+
+
+adam = as_function(
+    "adam",
+    Adam,
+    {"exp_avgs": "exp_avg", "exp_avg_sqs": "exp_avg_sq", "max_exp_avg_sqs": "max_exp_avg_sq"},
+    "amsgrad beta1 beta2 lr weight_decay eps maximize",
+    flags="foreach capturable differentiable fused grad_scale found_inf has_complex "
+    "decoupled_weight_decay",
+    counts=True,
+)
+adamw = as_function(
+    "adamw",
+    AdamW,
+    {"exp_avgs": "exp_avg", "exp_avg_sqs": "exp_avg_sq", "max_exp_avg_sqs": "max_exp_avg_sq"},
+    "amsgrad beta1 beta2 lr weight_decay eps maximize",
+    flags="foreach capturable differentiable fused grad_scale found_inf has_complex",
+)

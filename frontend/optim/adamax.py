@@ -9,6 +9,7 @@ from tilewright.ir.node import Node
 
 from ..functions.promotion import to
 from ..recording import revalued
+from .functions import as_function
 from .optimizer import (
     Optimizer,
     check,
@@ -89,3 +90,13 @@ def _adamax(attrs: Any, count: int, step_size: Node, *nodes: Node) -> tuple[Node
         out[1].append(to(first, m.dtype))
         out[2].append(to(largest, u.dtype))
     return tuple(n for column in out for n in column)
+
+
+adamax = as_function(
+    "adamax",
+    Adamax,
+    {"exp_avgs": "exp_avg", "exp_infs": "exp_inf"},
+    "eps beta1 beta2 lr weight_decay",
+    flags="foreach maximize differentiable capturable has_complex",
+    counts=True,
+)

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from ..autograd import profiler
 from ..autograd.hooks import RemovableHandle, add_hook, arguments_of
 
 STEP_PRE, STEP_POST = "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"
@@ -95,18 +96,22 @@ def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         own = self.__dict__
         hooked = own.get(STEP_PRE) or own.get(STEP_POST) or any(COMMON.values())
-        if self._stepping or not hooked:
+        if self._stepping or not (hooked or profiler.is_collecting()):
             return step(self, *args, **kwargs)
         own["_stepping"] = True
         try:
-            args = (self, *args)
-            for hook in (*COMMON[STEP_PRE].values(), *self._hooks_of(STEP_PRE)):
-                args, kwargs = arguments_of(hook(self, args, kwargs), args, kwargs, "step")
-            result = step(*args, **kwargs)
-            for hook in (*self._hooks_of(STEP_POST), *COMMON[STEP_POST].values()):
-                hook(self, args, kwargs)
-            return result
+            with profiler.record_function(f"Optimizer.step#{type(self).__name__}.step"):
+                return hooked_step(self, args, kwargs)
         finally:
             del own["_stepping"]
+
+    def hooked_step(self: Any, args: Any, kwargs: Any) -> Any:
+        args = (self, *args)
+        for hook in (*COMMON[STEP_PRE].values(), *self._hooks_of(STEP_PRE)):
+            args, kwargs = arguments_of(hook(self, args, kwargs), args, kwargs, "step")
+        result = step(*args, **kwargs)
+        for hook in (*self._hooks_of(STEP_POST), *COMMON[STEP_POST].values()):
+            hook(self, args, kwargs)
+        return result
 
     return call

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -284,11 +285,15 @@ class Optimizer(Hooked):
         return self.state.items()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over options and state from a state_dict of the same kind of optimizer."""
+        """Take over options and state from a state_dict of the same kind of optimizer.
+
+        A state tensor that has its parameter's dtype and device already is kept as it is: both
+        optimizers then have the same tensor. Others are converted. Options are copied.
+        """
         for hook in self._hooks_of(LOAD_PRE):
             replaced = hook(self, state_dict)
             state_dict = state_dict if replaced is None else replaced
-        own, saved = self.param_groups, state_dict["param_groups"]
+        own, saved = self.param_groups, copy.deepcopy(state_dict["param_groups"])
         if len(own) != len(saved):
             raise ValueError("loaded state dict has a different number of parameter groups")
         if any(len(a["params"]) != len(b["params"]) for a, b in zip(own, saved)):
@@ -309,7 +314,10 @@ class Optimizer(Hooked):
                 state[p] = {name: _unpacked(name, v, p) for name, v in kept.items()}
         self.state = state
         for a, b in zip(own, saved):
-            a.update({k: v for k, v in b.items() if k != "params"})
+            kept = {k: a[k] for k in ("params", "param_names") if k in a and k not in b}
+            kept["params"] = a["params"]
+            a.clear()
+            a.update({**self.defaults, **b, **kept})
         recording.end_step()
         for hook in self._hooks_of(LOAD_POST):
             hook(self)
@@ -370,11 +378,14 @@ def _packed(state: dict[str, Any]) -> dict[str, Any]:
 def _unpacked(name: str, value: Any, p: Any) -> Any:
     if name == "step":
         return int(value.item() if isinstance(value, Tensor) else value)
+    if isinstance(value, dict):
+        return {k: _unpacked("", v, p) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_unpacked("", v, p) for v in value)
     if not isinstance(value, Tensor):
         return value
-    dtype = p.dtype if value.dtype.is_differentiable and p.dtype.is_differentiable else value.dtype
-    moved = value.detach().to(device=p.device, dtype=dtype)
-    return moved.clone() if moved._storage is not None else moved
+    dtype = p.dtype if p.dtype.is_floating_point else value.dtype
+    return value.to(device=p.device, dtype=dtype)
 
 
 # ---- what the optimizers share ---------------------------------------------------------------

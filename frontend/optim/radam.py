@@ -10,6 +10,7 @@ from tilewright.ir.node import Node
 
 from ..functions.promotion import to
 from ..recording import revalued
+from .functions import as_function
 from .optimizer import (
     Optimizer,
     check,
@@ -110,3 +111,13 @@ def _radam(
         out[1].append(to(first, m.dtype))
         out[2].append(to(second, v.dtype))
     return tuple(n for column in out for n in column)
+
+
+radam = as_function(
+    "radam",
+    RAdam,
+    {"exp_avgs": "exp_avg", "exp_avg_sqs": "exp_avg_sq"},
+    "beta1 beta2 lr weight_decay eps",
+    flags="decoupled_weight_decay foreach differentiable capturable has_complex maximize",
+    counts=True,
+)

@@ -9,6 +9,7 @@ from tilewright.ir.node import Node
 
 from ..functions.promotion import to
 from ..recording import revalued
+from .functions import as_function
 from .optimizer import (
     Optimizer,
     check,
@@ -110,3 +111,17 @@ def _rmsprop(attrs: Any, count: int, lr: Node, *nodes: Node) -> tuple[Node, ...]
             out[2].append(to(move, row[2].dtype))
         out[0].append(revalued(p, to(old - move * lr, p.dtype)))
     return tuple(n for column in out for n in column)
+
+
+rmsprop = as_function(
+    "rmsprop",
+    RMSprop,
+    {
+        "square_avgs": "square_avg",
+        "grad_avgs": "grad_avg",
+        "momentum_buffer_list": "momentum_buffer",
+    },
+    "lr alpha eps weight_decay momentum centered",
+    flags="foreach maximize differentiable capturable has_complex",
+    counts=True,
+)

@@ -10,6 +10,7 @@ from tilewright.ir.node import Node
 
 from ..functions.promotion import to
 from ..recording import revalued
+from .functions import as_function
 from .optimizer import Optimizer, check, columns_of, number, scalars, stepped, wide, zeros_for
 
 if TYPE_CHECKING:
@@ -86,3 +87,13 @@ def _rprop(attrs: Any, count: int, *nodes: Node) -> tuple[Node, ...]:
         out[1].append(to(kept, last.dtype))
         out[2].append(to(step, size.dtype))
     return tuple(n for column in out for n in column)
+
+
+rprop = as_function(
+    "rprop",
+    Rprop,
+    {"prevs": "prev", "step_sizes": "step_size"},
+    "step_size_min step_size_max etaminus etaplus",
+    flags="foreach capturable maximize differentiable has_complex",
+    counts=True,
+)

@@ -10,6 +10,7 @@ from tilewright.ir.node import Node
 from .. import recording
 from ..functions.promotion import to
 from ..recording import revalued
+from .functions import as_function
 from .optimizer import (
     Optimizer,
     check,
@@ -138,3 +139,13 @@ def _sgd(attrs: Any, count: int, lr: Node, *nodes: Node) -> tuple[Node, ...]:
             g = g + kept * momentum if nesterov else kept
         new_params.append(revalued(p, to(ops.descended(old, g, lr), p.dtype)))
     return (*new_params, *new_buffers)
+
+
+sgd = as_function(
+    "sgd",
+    SGD,
+    {"momentum_buffer_list": "momentum_buffer"},
+    "weight_decay momentum lr dampening nesterov maximize",
+    flags="has_sparse_grad foreach fused grad_scale found_inf",
+    counts=False,
+)

@@ -89,6 +89,5 @@ def apply(call: Any, args: Sequence[Any]) -> Any:
 def _refuse(call: Any, t: Any) -> NoReturn:
     name = name_of(call) or getattr(call, "name", "this call")
     raise NotImplementedError(
-        f"{name}: not implemented for tensors of layout {t.layout}: convert it with to_dense(), or "
-        f"work on its values(){at_user_line()}"
+        f"{name}: not implemented for tensors of layout {t.layout}: {t._advice}{at_user_line()}"
     )

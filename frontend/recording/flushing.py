@@ -12,6 +12,7 @@ from tilewright.ir import node as graph
 from tilewright.ir import ops
 from tilewright.ir.node import Node
 from tilewright.runtime import debug, tiers
+from tilewright.runtime.baseline import timed
 from tilewright.runtime.device import told
 from tilewright.runtime.plan import Incomplete, Plan
 
@@ -132,7 +133,10 @@ def values_of(nodes: tuple[Node, ...]) -> list[Any]:
 def computed(roots: tuple[Node, ...], buffers: list[Any]) -> list[Any]:
     """The buffers of `roots`, of those of leaves."""
     try:
-        return tiers.plan_for(roots).run(buffers, scalars)
+        plan = tiers.plan_for(roots)
+        if timed.tell is not None:
+            return timed.run(plan, (), buffers, scalars, ())
+        return plan.run(buffers, scalars)
     except Incomplete as incomplete:
         raise incomplete.error from None
 
@@ -319,7 +323,10 @@ def _complete(
     values: list[Any] = []
     if plan is not None:
         try:
-            values = plan.run(buffers, scalars, donated)
+            if timed.tell is None:
+                values = plan.run(buffers, scalars, donated)
+            else:
+                values = timed.run(plan, tuple(fallible), buffers, scalars, donated)
         except Incomplete as incomplete:
             error = incomplete.error
             values = [Failed(v) if isinstance(v, Exception) else v for v in incomplete.values]

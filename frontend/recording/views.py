@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,13 @@ from tilewright.ir.shape import Size, contiguous_strides, reshape_strides
 
 Layout = tuple[tuple[int, ...], tuple[int, ...], int]
 """(shape, strides, offset), in elements."""
+
+
+def span(sizes: Sequence[int], strides: Sequence[int]) -> int:
+    """The number of elements of memory from the first that a view shows to the last."""
+    if any(n == 0 for n in sizes):
+        return 0
+    return 1 + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True))
 
 
 class View:

@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
-from tilewright.ir.node import beneath
+from tilewright.ir.node import Node
 
 from .. import recording
 from ..amp import autocast_mode
 from ..autograd import Function, saving
 from ..autograd.api import _accumulate
 from ..autograd.engine import gradients
+from ..autograd.saving import between
 from ..functions import generator
 from ..nn import Module
 from ..recording import Handle, resolve
@@ -123,7 +125,8 @@ class _Call:
         for i in self.places:
             self.values[i] = None  # the context of the derivative keeps them
         self.checks = checks
-        self.seen: list[Any] = []
+        self.seen: list[Any] = []  # of the results of the first run
+        self.computed: Counter[Any] | None = None  # in the first run; None if that isn't known
 
     def run(self, tensors: Sequence[Any]) -> tuple[list[Any], Any]:
         """Call the function with these tensors. Returns the flat result and its form."""
@@ -144,11 +147,45 @@ class _Call:
             )
         return flat
 
+    def check(self, computed: Counter[Any] | None) -> None:
+        """CheckpointError if the second run computed tensors of other kinds than the first."""
+        first = self.computed
+        if not self.checks or first is None or computed is None or first == computed:
+            return
+        if first.total() != computed.total():
+            raise CheckpointError(
+                "torch.utils.checkpoint: A different number of tensors was saved during the "
+                "original forward and recomputation.\n"
+                f"Number of tensors saved during forward: {first.total()}\n"
+                f"Number of tensors saved during recomputation: {computed.total()}.{at_user_line()}"
+            )
+        before, now = (", ".join(map(str, each)) for each in (first - computed, computed - first))
+        raise CheckpointError(
+            "torch.utils.checkpoint: Recomputed values for the following tensors have different "
+            f"metadata than during the forward pass: {before} before, {now} now{at_user_line()}"
+        )
+
 
 def _described(value: Any) -> Any:
     if not isinstance(value, Handle):
         return None
     return tuple(value.shape), value.dtype, str(value.device)
+
+
+def _inner(results: Sequence[Any], inputs: Sequence[Any]) -> set[Node]:
+    """The nodes from `inputs`, or from other leaves, to those of `results` that need gradients."""
+    ends = {resolve(t) for t in inputs}
+    roots = [resolve(v) for v in results if isinstance(v, Handle) and v.requires_grad]
+    return between(roots, ends) - ends
+
+
+def _computed(inner: set[Node]) -> Counter[Any]:
+    """How many calls gave a tensor of each shape, dtype and device that a gradient flows through.
+
+    That stands for the values that PyTorch saves, of which it compares the same facts.
+    """
+    calls = (n for n in inner if n.requires_grad and "call" in n.memo)
+    return Counter((tuple(n.shape), n.dtype, n.device or "cpu") for n in calls)
 
 
 class CheckpointFunction(Function):
@@ -173,7 +210,10 @@ class CheckpointFunction(Function):
         if not create_graph:
             inputs = list(detach_variable(tuple(inputs)))
         with recording.grad_mode(True):
+            epoch = recording.clock.number
             flat = call.run_again(inputs)
+            if epoch == recording.clock.number and call.computed is not None:
+                call.check(_computed(_inner(flat, inputs)))
         roots = [
             (t, resolve(g))
             for t, g in zip(flat, grads, strict=True)
@@ -216,8 +256,9 @@ def checkpoint(
         arguments are refused. With False, or by default, the leaves that the function reads
         besides its arguments count too.
     context_fn: returns the contexts of the first and of the second run.
-    determinism_check: "default" compares shapes, dtypes and devices of the two runs' results;
-        "none" doesn't. debug and early_stop change nothing here.
+    determinism_check: "default" compares shapes, dtypes and devices of what the two runs
+        compute, unless values were read on the way; "none" doesn't. debug and early_stop change
+        nothing here.
     """
     if use_reentrant and (kwargs or context_fn is not noop_context_fn):
         raise ValueError(
@@ -258,9 +299,13 @@ def _checkpoint(
             flat, form = call.run(call.tensors)
         besides: list[Any] = []
     else:
+        epoch = recording.clock.number
         with first:
             flat, form = call.run(call.tensors)
-        besides = _leaves_of(flat, call.tensors)
+        inner = _inner(flat, call.tensors)
+        besides = _leaves_of(inner, call.tensors)
+        if checks and epoch == recording.clock.number:  # else a part of it is there no more
+            call.computed = _computed(inner)
     call.seen = [_described(v) for v in flat]
     results = [_value_of(v) for v in flat]
     del flat
@@ -275,12 +320,11 @@ def _value_of(value: Any) -> Any:
     return recording.wrap(ops.detach(resolve(value))) if isinstance(value, Handle) else value
 
 
-def _leaves_of(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-    """The leaf tensors, besides the inputs, that gradients of the results reach."""
-    nodes = [resolve(v) for v in results if isinstance(v, Handle) and v.requires_grad]
+def _leaves_of(inner: set[Node], inputs: Sequence[Any]) -> list[Any]:
+    """The leaf tensors among these nodes that gradients end in, besides the inputs."""
     known = {id(t) for t in inputs}
     found: dict[int, Any] = {}
-    for node in beneath(nodes):
+    for node in inner:
         if node.op is ops.variable:
             target = recording.variable_target(node.attrs[0])
             # Op by op, the run has ended epochs of its own.

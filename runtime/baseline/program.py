@@ -272,6 +272,16 @@ class Program:
 
     def compute(self, buffers: Sequence[Any], numbers: Sequence[Any] = ()) -> list[Any]:
         """The values of the roots. They may be views of each other and of `buffers`."""
+        values = self._begun(buffers, numbers)
+        for form, operands_in, slot, dead in self._calls:
+            values[slot] = form(*operands_in(values))
+            if dead:
+                for i in dead:
+                    values[i] = None
+        return [values[i] for i in self.results]
+
+    def _begun(self, buffers: Sequence[Any], numbers: Sequence[Any]) -> list[Any]:
+        """All slots, with the values that are there before the first step."""
         values: list[Any] = [None] * self.size
         for slot, number in self.leaves:
             values[slot] = buffers[number]
@@ -279,12 +289,7 @@ class Program:
             values[slot] = np.asarray(numbers[number]).astype(np_dtype)[()]
         for slot, value in self._constants:
             values[slot] = value
-        for form, operands_in, slot, dead in self._calls:
-            values[slot] = form(*operands_in(values))
-            if dead:
-                for i in dead:
-                    values[i] = None
-        return [values[i] for i in self.results]
+        return values
 
 
 def _calls(steps: Sequence[Step]) -> list[tuple[Form, Callable[..., Any], int, tuple[int, ...]]]:

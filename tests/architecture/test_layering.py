@@ -248,16 +248,17 @@ ROOMS = {
     "frontend": """
         devices layouts paths recording return_types torch_version
         overriding
-        distributed foreign functions futures multiprocessing settings types version
+        foreign functions futures multiprocessing settings types version
         __config__ _utils autograd backends exchange inspection linalg random replay signal testing
         _tensor _tensor_str aot library mps mtia naming profiler storage xpu
+        distributed
         _custom_ops amp compound nn overrides
         nested sparse
         _C compiler cpu fft masked optim publish serialization special tuning
         __init__ _dynamo cuda hub operators short_time
         ops
         utils
-        _subclasses accelerator ao audio distributions func fx quasirandom vision
+        _subclasses accelerator ao audio distributions func fx quasirandom sharding vision
         _higher_order_ops onnx
         jit
         export

@@ -125,6 +125,17 @@ def _ordered(blocks: Any, device: Any) -> tuple[Any, Any]:
     return creation.tensor(counts, device=device), creation.tensor(order, device=device)
 
 
+def _table(counts: Any, places: Any) -> Any:
+    """Which blocks are listed, bool of shape (B, H, rows, columns): the reverse of `_ordered`."""
+    order, shown = places.cpu().numpy(), counts.cpu().numpy()
+    order = order.reshape((1,) * (4 - order.ndim) + order.shape)
+    shown = shown.reshape(order.shape[:-1])
+    listed = np.arange(order.shape[-1]) < shown[..., None]
+    table = np.zeros(order.shape, bool)
+    np.put_along_axis(table, order.astype(np.int64), listed, -1)
+    return creation.tensor(table, device=places.device)
+
+
 class BlockMask:
     """A mask_mod with its sizes, and the blocks in which it shows anything.
 
@@ -137,6 +148,46 @@ class BlockMask:
         self, mask_mod: _Mod, shape: tuple[int, int, int, int], block: tuple[int, int], device: Any
     ):
         self.mask_mod, self.shape, self.BLOCK_SIZE, self._device = mask_mod, shape, block, device
+
+    @classmethod
+    def from_kv_blocks(
+        cls,
+        kv_num_blocks: Tensor,
+        kv_indices: Tensor,
+        full_kv_num_blocks: Tensor | None = None,
+        full_kv_indices: Tensor | None = None,
+        BLOCK_SIZE: int | tuple[int, int] = 128,
+        mask_mod: _Mod | None = None,
+        seq_lengths: tuple[int, int] | None = None,
+        compute_q_blocks: bool = True,
+        **options: Any,
+    ) -> BlockMask:
+        """A mask of the blocks that are shown in each row of blocks.
+
+        kv_num_blocks [B, H, rows], kv_indices [B, H, rows, columns]: the first so many places are
+        blocks in which mask_mod decides; those of the full ones show everything.
+        """
+        if kv_indices.dim() < 2:
+            raise RuntimeError(f"BlockMask must have at least 2 dimensions{at_user_line()}")
+        if (full_kv_num_blocks is None) != (full_kv_indices is None):
+            raise AssertionError(
+                "full_kv_num_blocks and full_kv_indices must be both provided or omitted"
+            )
+        rows, columns = BLOCK_SIZE if isinstance(BLOCK_SIZE, tuple) else (BLOCK_SIZE, BLOCK_SIZE)
+        table = _table(kv_num_blocks, kv_indices)
+        full: Any = None
+        if full_kv_num_blocks is not None and full_kv_indices is not None:
+            full = _table(full_kv_num_blocks, full_kv_indices)
+        inner = noop_mask if mask_mod is None else mask_mod
+
+        def mod(b: Any, h: Any, q: Any, kv: Any) -> Any:
+            at = (b % table.shape[0], h % table.shape[1], q // rows, kv // columns)
+            shown = table[at] & inner(b, h, q, kv)
+            return shown if full is None else shown | full[at]
+
+        lengths = seq_lengths or (table.shape[2] * rows, table.shape[3] * columns)
+        shape = (table.shape[0], table.shape[1], *lengths)
+        return cls(mod, shape, (rows, columns), kv_indices.device)
 
     @property
     def seq_lengths(self) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sized
 
 from tilewright.ir.location import at_user_line
 
+from ...distributed import world
 from ...functions import sampling
 from .sampler import Sampler
 
@@ -16,8 +17,8 @@ __all__ = ["DistributedSampler"]
 class DistributedSampler(Sampler[int]):
     """Every num_replicas-th index from `rank` on, in an order that all replicas share.
 
-    num_replicas, rank: the number of processes, and the number of this one. Both must be given, for
-    there is no torch.distributed that knows them. shuffle: in another random order in each epoch
+    num_replicas, rank: the number of processes, and the number of this one; by default those of
+    torch.distributed. shuffle: in another random order in each epoch
     (`set_epoch`), by `seed`. All replicas get equally many indices; drop_last: leave the rest out
     instead of repeating the first indices.
     """
@@ -31,11 +32,8 @@ class DistributedSampler(Sampler[int]):
         seed: int = 0,
         drop_last: bool = False,
     ) -> None:
-        if num_replicas is None or rank is None:
-            raise RuntimeError(
-                "DistributedSampler: torch.distributed is not implemented, so num_replicas and "
-                f"rank must be given{at_user_line()}"
-            )
+        num_replicas = world.get_world_size() if num_replicas is None else num_replicas
+        rank = world.get_rank() if rank is None else rank
         if not 0 <= rank < num_replicas:
             raise ValueError(
                 f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]"

@@ -271,6 +271,87 @@ class SummaryWriter:
             for name, value in metric_dict.items():
                 row.add_scalar(name, value, global_step)
 
+    def add_graph(
+        self,
+        model: Any,
+        input_to_model: Any = None,
+        verbose: bool = False,
+        use_strict_trace: bool = True,
+    ) -> None:
+        """The calls of model(*input_to_model), in the scopes of its modules."""
+        from ._pytorch_graph import graph
+
+        made = graph(model, input_to_model, verbose, use_strict_trace)
+        event = Event(graph_def=made.SerializeToString())
+        self._get_file_writer().add_event(event)
+
+    def add_embedding(
+        self,
+        mat: Any,
+        metadata: Any = None,
+        label_img: Any = None,
+        global_step: int | None = None,
+        tag: str = "default",
+        metadata_header: Any = None,
+    ) -> None:
+        """Vectors [n, d] for the projector, with labels and pictures [n, c, h, w]."""
+        from google.protobuf import text_format  # type: ignore[import-untyped]
+        from tensorboard.plugins.projector.projector_config_pb2 import (  # type: ignore[import-not-found]
+            EmbeddingInfo,
+            ProjectorConfig,
+        )
+
+        from . import _embedding
+
+        vectors = summary.make_np(mat)
+        if vectors.ndim != 2:
+            raise ValueError("mat should be 2D, where mat.size(0) is the number of data points")
+        for name, given in (("metadata", metadata), ("label_img", label_img)):
+            if given is not None and len(given) != len(vectors):
+                raise ValueError(f"#{name} should equal with #data points")
+        folder = f"{0 if global_step is None else global_step:05d}/{tag.replace('/', '_')}"
+        path = os.path.join(self.log_dir, folder)
+        os.makedirs(path, exist_ok=True)
+        _embedding.write_vectors(path, vectors)
+        info = EmbeddingInfo(tensor_name=f"{tag}:{folder[:5]}", tensor_path=f"{folder}/tensors.tsv")
+        if metadata is not None:
+            _embedding.write_labels(path, metadata, metadata_header)
+            info.metadata_path = f"{folder}/metadata.tsv"
+        if label_img is not None:
+            _embedding.write_sprite(path, label_img)
+            info.sprite.image_path = f"{folder}/sprite.png"
+            info.sprite.single_image_dim.extend([label_img.shape[3], label_img.shape[2]])
+        self._projector = getattr(self, "_projector", None) or ProjectorConfig()
+        self._projector.embeddings.append(info)
+        with open(os.path.join(self.log_dir, "projector_config.pbtxt"), "w") as file:
+            file.write(text_format.MessageToString(self._projector))
+
+    def add_video(
+        self,
+        tag: str,
+        vid_tensor: Any,
+        global_step: int | None = None,
+        fps: float = 4,
+        walltime: float | None = None,
+    ) -> None:
+        """A film [n, t, c, h, w] of uint8, or of floats from 0 to 1; several stand side by side."""
+        made = summary.video(tag, vid_tensor, fps)
+        self._get_file_writer().add_summary(made, global_step, walltime)
+
+    def add_mesh(
+        self,
+        tag: str,
+        vertices: Any,
+        colors: Any = None,
+        faces: Any = None,
+        config_dict: Any = None,
+        global_step: int | None = None,
+        walltime: float | None = None,
+    ) -> None:
+        """Points in space [b, n, 3], with their colours and the triangles between them."""
+        made = summary.mesh(tag, vertices, colors, faces, config_dict)
+        self._get_file_writer().add_summary(made, global_step, walltime)
+
     def flush(self) -> None:
         for writer in (self.all_writers or {}).values():
             writer.flush()

@@ -271,3 +271,61 @@ def hparams(
         held(metadata.SESSION_START_INFO_TAG, session_start_info=start),
         held(metadata.SESSION_END_INFO_TAG, session_end_info=end),
     )
+
+
+def video(tag: str, tensor: Any, fps: float = 4) -> Any:
+    """A film [n, t, c, h, w] as an animated picture."""
+    from PIL import Image
+
+    array = make_np(tensor)
+    if array.dtype != np.uint8:
+        array = np.clip(array * 255, 0, 255).astype(np.uint8)
+    count, frames, channels, height, width = array.shape
+    columns = 2 ** math.ceil(math.log2(count) / 2)
+    rows = -(-count // columns)
+    padded = np.zeros((rows * columns, *array.shape[1:]), np.uint8)
+    padded[:count] = array
+    wide = padded.reshape(rows, columns, frames, channels, height, width)
+    wide = wide.transpose(2, 0, 4, 1, 5, 3).reshape(
+        frames, rows * height, columns * width, channels
+    )
+    pictures = [Image.fromarray(f[..., 0] if channels == 1 else f) for f in wide]
+    data = io.BytesIO()
+    pictures[0].save(
+        data, "GIF", save_all=True, append_images=pictures[1:], duration=1000 / fps, loop=0
+    )
+    shown = Summary.Image(
+        height=pictures[0].height,
+        width=pictures[0].width,
+        colorspace=channels,
+        encoded_image_string=data.getvalue(),
+    )
+    return Summary(value=[Summary.Value(tag=tag, image=shown)])
+
+
+def mesh(tag: str, vertices: Any, colors: Any, faces: Any, config: Any) -> Any:
+    """Points, colours and triangles, each as a tensor."""
+    import json
+
+    from tensorboard.plugins.mesh import metadata  # type: ignore[import-not-found]
+    from tensorboard.plugins.mesh.plugin_data_pb2 import (  # type: ignore[import-not-found]
+        MeshPluginData,
+    )
+
+    kinds = MeshPluginData.ContentType
+    given = [(vertices, kinds.VERTEX), (faces, kinds.FACE), (colors, kinds.COLOR)]
+    parts = [(make_np(v), kind) for v, kind in given if v is not None]
+    components = metadata.get_components_bitmask([kind for _, kind in parts])
+    values = []
+    for array, kind in parts:
+        held = TensorProto(
+            dtype="DT_FLOAT",
+            tensor_shape=_shape(*array.shape),
+            float_val=array.reshape(-1).tolist(),
+        )
+        about = metadata.create_summary_metadata(
+            tag, "", kind, components, array.shape, json_config=json.dumps(config or {})
+        )
+        name = metadata.get_instance_name(tag, kind)
+        values.append(Summary.Value(tag=name, tensor=held, metadata=about))
+    return Summary(value=values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -125,3 +126,31 @@ def test_dtypes_must_agree() -> None:
     q, k = tw.ones(1, 1, 4, 8), tw.ones(1, 1, 4, 8, dtype=tw.float16)
     with pytest.raises(ValueError, match="same dtype"):
         flex.flex_attention(q, k, k)
+
+
+def test_a_mask_of_listed_blocks(torch):
+    def made(m):
+        module = importlib.import_module(f"{m.__name__}.nn.attention.flex_attention")
+        counts = m.tensor([[[1, 2, 1]]], dtype=m.int32)
+        places = m.tensor([[[[0, 1, 2], [2, 0, 1], [1, 0, 2]]]], dtype=m.int32)
+        full = m.tensor([[[1, 0, 0]]], dtype=m.int32)
+        full_at = m.tensor([[[[2, 0, 1], [0, 1, 2], [0, 1, 2]]]], dtype=m.int32)
+        return module.BlockMask.from_kv_blocks(
+            counts, places, full, full_at, 4, lambda b, h, q, kv: q % 4 >= kv % 4
+        )
+
+    mine, theirs = made(tw), made(torch)
+    assert mine.shape == theirs.shape and mine.seq_lengths == theirs.seq_lengths == (12, 12)
+    assert mine.to_dense().tolist() == theirs.to_dense().tolist()
+    assert mine.sparsity() == pytest.approx(theirs.sparsity())
+    # PyTorch's kernels look at listed blocks alone, and ask for places in those that aren't full.
+    some = np.array([[1, 0, 0], [1, 0, 1], [0, 1, 0]], bool).repeat(4, 0).repeat(4, 1)
+    every = np.array([[0, 0, 1], [0, 0, 0], [0, 0, 0]], bool).repeat(4, 0).repeat(4, 1)
+    q, kv = np.indices((12, 12)) % 4
+    x = tw.sin(tw.arange(96.0)).reshape(1, 1, 12, 8)
+    rows = np.asarray(x.numpy(), np.float64)[0, 0]
+    scores = np.where(every | (some & (q >= kv)), rows @ rows.T / np.sqrt(8), -np.inf)
+    weights = np.exp(scores - scores.max(1, keepdims=True))
+    wanted = weights / weights.sum(1, keepdims=True) @ rows
+    got = flex.flex_attention(x, x, x, block_mask=mine)
+    np.testing.assert_allclose(got.numpy()[0, 0], wanted, rtol=1e-5, atol=1e-6)

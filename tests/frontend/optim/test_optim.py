@@ -484,3 +484,41 @@ def test_where_an_epoch_ends_changes_nothing(run_python):
     np.testing.assert_allclose(losses(TW_EAGER="1"), plain, rtol=1e-4)
     np.testing.assert_allclose(losses(limit=3), plain, rtol=1e-4)
     assert plain[-1] < plain[0]
+
+
+@pytest.mark.parametrize("given", ["float32", "float64", "bfloat16", "int64"])
+@pytest.mark.parametrize("own", ["float32", "float64"])
+def test_a_loaded_state_is_kept_or_cast(torch, given, own):
+    def run(lib):
+        p = lib.nn.Parameter(lib.ones(3, dtype=getattr(lib, own)))
+        optimizer = lib.optim.SGD([p], lr=0.1, momentum=0.9)
+        saved = optimizer.state_dict()
+        moved = lib.ones(3).to(getattr(lib, given))
+        saved["state"] = {0: {"momentum_buffer": moved, "parts": [moved]}}
+        saved["param_groups"][0]["mine"] = mine = [1]
+        optimizer.load_state_dict(saved)
+        state = optimizer.state[p]
+        moved.add_(1)  # seen by the optimizer if it has the tensor itself
+        return (
+            str(state["momentum_buffer"].dtype).replace("torch.", ""),
+            state["momentum_buffer"].double().tolist(),
+            str(state["parts"][0].dtype).replace("torch.", ""),
+            state["momentum_buffer"] is moved,
+            optimizer.param_groups[0]["mine"] is mine,
+        )
+
+    assert run(tw) == run(torch)
+
+
+def test_options_that_a_loaded_state_lacks_are_gone(torch):
+    def run(lib):
+        p = lib.nn.Parameter(lib.ones(3))
+        named = lib.optim.SGD([("w", p)], lr=0.1)
+        named.param_groups[0]["initial_lr"] = 1.0
+        saved = lib.optim.SGD([p], lr=0.5).state_dict()
+        del saved["param_groups"][0]["nesterov"]
+        named.load_state_dict(saved)
+        (group,) = named.param_groups
+        return sorted(group), group["lr"], group["param_names"], group["nesterov"]
+
+    assert run(tw) == run(torch)

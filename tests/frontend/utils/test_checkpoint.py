@@ -123,6 +123,61 @@ def test_a_second_run_that_differs_is_an_error() -> None:
         y.sum().backward()
 
 
+def _longer(x: Any) -> Any:
+    return (x * x).sin().exp()
+
+
+def _shorter(x: Any) -> Any:
+    return (x * x).exp()
+
+
+def _smaller(x: Any) -> Any:
+    return (x * x)[:2].sin().exp().sum() + x
+
+
+@pytest.mark.parametrize(
+    "first, second, message",
+    [
+        (_longer, _shorter, "A different number of tensors was saved"),
+        (lambda x: (x * x).sin().exp().sum() + x, _smaller, "different metadata|different number"),
+    ],
+)
+def test_a_second_run_that_saves_something_else_is_an_error(
+    torch: Any, first: Any, second: Any, message: str
+) -> None:
+    for lib in (tw, torch):
+        module = lib.utils.checkpoint
+        runs = iter([first, second])
+        x = lib.ones(4, requires_grad=True)
+        y = module.checkpoint(lambda x, runs=runs: next(runs)(x), x, use_reentrant=False)
+        with pytest.raises(module.CheckpointError, match=message):
+            y.sum().backward()
+
+
+def test_the_check_can_be_turned_off() -> None:
+    runs = iter([_longer, _shorter])
+    x = tw.ones(4, requires_grad=True)
+    y = checkpoint(lambda x: next(runs)(x), x, use_reentrant=False, determinism_check="none")
+    y.sum().backward()
+    tw.testing.assert_close(x.grad, tw.full((4,), 2 * 2.718281828))
+
+
+def test_reading_a_value_on_the_way_is_no_difference() -> None:
+    looks = iter([True, False])
+
+    def f(x: Any) -> Any:
+        y = x.sin()
+        if next(looks):
+            assert y.sum().item() > 0
+        return y.exp() * y
+
+    x = tw.ones(4, requires_grad=True)
+    checkpoint(f, x, use_reentrant=False).sum().backward()
+    got, x.grad = x.grad, None
+    (x.sin().exp() * x.sin()).sum().backward()
+    tw.testing.assert_close(got, x.grad)
+
+
 @pytest.mark.parametrize("segments", [1, 2, 3])
 def test_a_sequence_in_segments(segments: int) -> None:
     model = nn.Sequential(*blocks()).eval()

@@ -1,0 +1,44 @@
+"""Names of torch.distributed that packages import and that refuse when they are used.
+
+`paths.py` puts them to PyTorch's paths.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from . import _Absent, _refuse
+
+_CLASSES = (
+    "ColwiseParallel DefaultLoadPlanner DefaultSavePlanner FileSystemReader FileSystemWriter "
+    "HuggingFaceStorageReader HuggingFaceStorageWriter Join JoinHook Joinable "
+    "LaunchConfig ModelAverager ParallelStyle PeriodicModelAverager "
+    "PostLocalSGDState PowerSGDState PrepareModuleInput PrepareModuleInputOutput "
+    "PrepareModuleOutput Reducer RowwiseParallel ScheduleGPipe SequenceParallel ShardedGradScaler "
+    "SplitPoint _EmptyStateDictLoadPlanner _MaskPartial _StridedShard"
+).split()
+_FUNCTIONS = (
+    "_load_state_dict _sync_module_states allreduce_hook async_save batched_powerSGD_hook "
+    "bf16_compress_hook bf16_compress_wrapper consolidate_safetensors_files elastic_launch "
+    "compute_local_shape_and_global_offset context_parallel "
+    "fp16_compress_hook fp16_compress_wrapper load load_sharded_optimizer_state_dict "
+    "load_state_dict loss_parallel "
+    "parallelize_module pipeline post_localSGD_hook powerSGD_hook save save_state_dict "
+    "set_rotate_method"
+).split()
+
+
+def _refusing(name: str) -> Any:
+    def function(*args: Any, **options: Any) -> NoReturn:
+        _refuse(name)
+
+    function.__name__ = function.__qualname__ = name
+    return function
+
+
+globals().update({name: type(name, (_Absent,), {"__module__": __name__}) for name in _CLASSES})
+globals().update({name: _refusing(name) for name in _FUNCTIONS})
+
+
+def __getattr__(name: str) -> Any:  # a checker sees the names
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

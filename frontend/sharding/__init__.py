@@ -1,0 +1,1 @@
+"""What is made of models that several processes train: wrapped modules, and states by names."""

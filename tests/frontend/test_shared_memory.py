@@ -1,0 +1,84 @@
+"""Tensors that processes share: models trained by several at once, queues, spawned processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = """
+import sys
+import tilewright as torch
+import tilewright.multiprocessing as mp
+from tilewright import nn
+
+
+def train(rank, model, steps, results, go_on):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    x = torch.linspace(-1, 1, 16).view(-1, 1)
+    for _ in range(40):
+        optimizer.zero_grad()
+        ((model(x) - 3 * x - 1) ** 2).mean().backward()
+        optimizer.step()
+    steps[rank] += 40
+    results.put((rank, steps, torch.full((2,), float(rank))))
+    go_on.wait()
+
+
+def write(rank, t):
+    t[rank] = rank + 5
+
+
+def main():
+    mp.set_start_method(sys.argv[1])
+    model = nn.Linear(1, 1)
+    model.share_memory()
+    assert all(p.is_shared() and p.is_leaf for p in model.parameters())
+    steps, results, go_on = torch.zeros(2).share_memory_(), mp.Queue(), mp.Event()
+    arguments = (model, steps, results, go_on)
+    processes = [mp.Process(target=train, args=(rank, *arguments)) for rank in range(2)]
+    for p in processes:
+        p.start()
+    got = sorted((results.get() for _ in range(2)), key=lambda g: g[0])
+    assert [g[2].tolist() for g in got] == [[0, 0], [1, 1]]  # by value
+    assert steps.tolist() == [40, 40] and got[0][1].is_shared()
+    got[1][1].fill_(7)
+    assert steps.tolist() == [7, 7]
+    go_on.set()
+    for p in processes:
+        p.join()
+    assert abs(model.bias.item() - 1) < 0.05, model.bias
+
+    part = torch.arange(6.0).share_memory_()[2:]
+    results.put(part)
+    seen = results.get()
+    seen += 1
+    assert part.tolist() == [3, 4, 5, 6]
+    results.put(nn.Parameter(torch.ones(2)).share_memory_())
+    parameter = results.get()
+    assert type(parameter) is nn.Parameter and parameter.requires_grad
+    if sys.argv[1] == "spawn":
+        t = torch.zeros(3).share_memory_()
+        mp.spawn(write, args=(t,), nprocs=2)
+        assert t.tolist() == [5, 6, 0]
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def test_processes_train_one_model(tmp_path: Path, method: Any) -> None:
+    script = tmp_path / "together.py"
+    script.write_text(PROGRAM)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(script), method],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
