@@ -124,6 +124,13 @@ def need_tensor(name: str, input: Any) -> None:
         )
 
 
+def listed(dims: Any) -> tuple[int, ...]:
+    """Dimensions that were given as one whole number, of Python or of NumPy, or as several."""
+    if isinstance(dims, int) or hasattr(dims, "__index__"):
+        dims = (dims,)
+    return tuple(map(operator.index, dims))
+
+
 def sizes(args: Sequence[Any], named: Any = None) -> tuple[int, ...]:
     """Sizes given as separate arguments, or as one sequence, also by keyword."""
     if named is not None:
