@@ -57,6 +57,12 @@ def as_handle(value: Any, like: Any = None, wide: bool = False) -> Any:
     return recording.wrap(found)
 
 
+def as_first(input: Any, other: Any) -> Any:
+    """The first operand of an op that PyTorch has of two numbers, too: then the first is a 0-d
+    tensor. TypeError for anything but tensors and numbers."""
+    return input if isinstance(input, Handle) or isinstance(other, Handle) else as_handle(input)
+
+
 def into(out: Any, result: Any, cast: bool = True, apart: Sequence[Any] = ()) -> Any:
     """Write `result` into `out` if one was given. Returns the value that the call returns.
 

@@ -31,8 +31,8 @@ T.linalg.norm(x, dtype=complex)
 )
 
 
-def outcome(T: ModuleType, call: str) -> Any:
-    values = {"T": T, "np": np, "n": np.arange(4.0), "x": T.arange(4, dtype=T.float64)}
+def outcome(T: ModuleType, call: str, **values: Any) -> Any:
+    values |= {"T": T, "np": np, "n": np.arange(4.0), "x": T.arange(4, dtype=T.float64)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch's `__array_wrap__` is of NumPy's older protocol
         try:
@@ -47,3 +47,10 @@ def outcome(T: ModuleType, call: str) -> Any:
 @pytest.mark.parametrize("call", CALLS)
 def test_numpy_and_tensors(torch: ModuleType, call: str) -> None:
     assert repr(outcome(tw, call)) == repr(outcome(torch, call))
+
+
+def test_two_numbers_give_a_tensor_and_arrays_an_error(torch: ModuleType) -> None:
+    for name in "add sub mul div floor_divide multiply true_divide pow maximum".split():
+        for given in ((1, 2), (1.5, 2), (np.arange(3.0), 1), (np.arange(3.0),) * 2):
+            ours, theirs = (outcome(T, f"T.{name}(*given)", given=given) for T in (tw, torch))
+            assert repr(ours) == repr(theirs), (name, given)
