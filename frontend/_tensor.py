@@ -455,8 +455,20 @@ class Tensor(Methods, metaclass=_TensorMeta):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if dtype is not None and self.dtype.np != dtype:
+            if copy is False:
+                raise ValueError(
+                    f"a tensor of {self.dtype} is no array of {dtype} without a copy; leave "
+                    f"copy=False out{at_user_line()}"
+                )
             return self.detach().cpu()._array().astype(dtype)
         return np.array(self.detach().cpu()._array()) if copy else self.numpy()
+
+    def __array_wrap__(
+        self, array: np.ndarray, context: Any = None, return_scalar: bool = False
+    ) -> Tensor:
+        """What a function of NumPy returns for a tensor: a tensor. Truth values become uint8, as in
+        PyTorch."""
+        return creation.from_numpy(array.astype(np.uint8) if array.dtype == bool else array)
 
     def __dlpack__(self, **options: Any) -> Any:
         return arrays.to_dlpack(self, **options)

@@ -57,6 +57,12 @@ def as_handle(value: Any, like: Any = None, wide: bool = False) -> Any:
     return recording.wrap(found)
 
 
+def as_first(input: Any, other: Any) -> Any:
+    """The first operand of an op that PyTorch has of two numbers, too: then the first is a 0-d
+    tensor. TypeError for anything but tensors and numbers."""
+    return input if isinstance(input, Handle) or isinstance(other, Handle) else as_handle(input)
+
+
 def into(out: Any, result: Any, cast: bool = True, apart: Sequence[Any] = ()) -> Any:
     """Write `result` into `out` if one was given. Returns the value that the call returns.
 
@@ -122,6 +128,13 @@ def need_tensor(name: str, input: Any) -> None:
             f"{name}(): argument 'input' (position 1) must be Tensor, not "
             f"{type(input).__name__}{at_user_line()}"
         )
+
+
+def listed(dims: Any) -> tuple[int, ...]:
+    """Dimensions that were given as one whole number, of Python or of NumPy, or as several."""
+    if isinstance(dims, int) or hasattr(dims, "__index__"):
+        dims = (dims,)
+    return tuple(map(operator.index, dims))
 
 
 def sizes(args: Sequence[Any], named: Any = None) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ from tilewright.ir.op import Op
 from .. import recording
 from ..recording import Handle, clock, record, resolve
 from ..recording.builders import Cast, Casts, Gradient, builder, facts
-from .arguments import into, need_tensor
+from .arguments import as_handle, into, need_tensor
 from .promotion import can_cast
 from .spellings import also_named, by_numpys_names, operands
 
@@ -196,6 +196,7 @@ def binary(
     *,
     numbers: bool = True,
     number_first: bool = True,
+    both_numbers: bool = False,
     in_place: bool = True,
     in_place_function: bool = False,
     operator: str | None = None,
@@ -211,14 +212,15 @@ def binary(
     """Declare an elementwise op of two tensors; returns torch.x.
 
     numbers: whether the second operand may be a number. number_first: whether the first may, too,
-    of the function; not of comparisons. operator, compares: Python's name for the op,
-    if it is an arithmetic operator or a comparison. second: PyTorch's name for the second operand.
-    floats, widens: as in `builder`.
+    of the function; not of comparisons. both_numbers: whether both may, at once. operator,
+    compares: Python's name for the op, if it is an arithmetic operator or a comparison. second:
+    PyTorch's name for the second operand. floats, widens: as in `builder`.
     """
     builder(name, casts=casts, gradient=gradient, floats=floats, widens=widens)(build)
     method = recording.binary(build, name, numbers=numbers, doc=_doc(name, build))
     write = recording.in_place_binary(build, overwriting(name, method)) if in_place else None
-    function = of_two(name, build, method, numbers and number_first and not compares, second)
+    numbers_first = numbers and number_first and not compares
+    function = of_two(name, build, method, numbers_first, second, both_numbers)
     if second != "other":
         method = also_named(**{second: "other"})(method)
     _declare(
@@ -256,10 +258,15 @@ def of_one(name: str, build: Function) -> Unary:
 
 
 def of_two(
-    name: str, build: Function, method: Function, numbers: bool = True, second: str = "other"
+    name: str,
+    build: Function,
+    method: Function,
+    numbers: bool = True,
+    second: str = "other",
+    both: bool = False,
 ) -> Binary:
     """The function of two tensors, made of their method. numbers: whether the first may be a
-    number. second: another name of the second operand."""
+    number. second: another name of the second operand. both: whether both may be numbers."""
     swapped = recording.binary(build, name, swapped=True)
 
     def function(
@@ -272,7 +279,7 @@ def of_two(
         elif isinstance(other, Handle) and numbers:
             result = swapped(other, input)
         else:
-            result = NotImplemented
+            result = method(as_handle(input), other) if both else NotImplemented
         if result is NotImplemented:
             raise TypeError(
                 f"{name}(): expected at least one Tensor and numbers, got {type(input).__name__} "

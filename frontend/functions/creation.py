@@ -481,7 +481,7 @@ def arange(
     if end is None:
         raise TypeError(f"arange() misses its end{at_user_line()}")
     start = 0 if start is None else start
-    values = [v.item() if isinstance(v, Handle) else v for v in (start, end, step)]
+    values = [v.item() if isinstance(v, (Handle, np.generic)) else v for v in (start, end, step)]
     start, end, step = values
     if step == 0:
         raise RuntimeError(f"step must be nonzero{at_user_line()}")

@@ -13,7 +13,7 @@ from tilewright.ir.op import Kind
 
 from ..recording import Handle, record
 from ..recording.builders import FLOAT32, WIDEST, builder
-from .arguments import as_handle, into, truth
+from .arguments import as_first, as_handle, into, truth
 from .call import arithmetic, binary, public, unary, without_operator
 from .promotion import (
     beside,
@@ -260,8 +260,10 @@ def _is_number(node: Node) -> bool:
     return not node.shape and (node.op.kind is Kind.CONSTANT or node.op is ops.scalar)
 
 
-mul = binary("mul", _mul, operator="mul", widens=True, aliases=("multiply",))
-floor_divide = binary("floor_divide", promoting(ops.floor_divide), operator="floordiv")
+mul = binary("mul", _mul, operator="mul", widens=True, both_numbers=True, aliases=("multiply",))
+floor_divide = binary(
+    "floor_divide", promoting(ops.floor_divide), operator="floordiv", both_numbers=True
+)
 remainder = binary("remainder", promoting(ops.remainder), operator="mod")
 fmod = binary("fmod", promoting(ops.fmod), number_first=False)
 pow = binary("pow", _pow, operator="pow", second="exponent", casts=ON_A_GPU, gradient=_of_power)
@@ -309,6 +311,7 @@ def add(
     """input + alpha * other."""
     if last:
         return in_older_order(add, (input, other, *last), ("alpha",), out=out)  # type: ignore[no-any-return]
+    input = as_first(input, other)
     if alpha != 1 and _are_floats(input, other):
         return into(out, record(_add_scaled, input, other, as_handle(alpha, other, wide=True)))
     if alpha != 1:
@@ -380,6 +383,7 @@ def sub(
     """input - alpha * other."""
     if last:
         return in_older_order(sub, (input, other, *last), ("alpha",), out=out)  # type: ignore[no-any-return]
+    input = as_first(input, other)
     if alpha != 1 and _are_floats(input, other):
         return into(out, record(_sub_scaled, input, other, as_handle(alpha, other, wide=True)))
     if alpha != 1:
@@ -408,6 +412,7 @@ def div(
     out: Tensor | None = None,
 ) -> Tensor:
     """input / other; rounding_mode None, 'trunc' or 'floor'."""
+    input = as_first(input, other)
     if rounding_mode is None:
         return into(out, input / other)
     if rounding_mode == "floor":

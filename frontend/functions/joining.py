@@ -13,9 +13,9 @@ from tilewright.ir.location import at_user_line, warn
 from tilewright.ir.node import Node
 from tilewright.ir.shape import normalize_axis
 
-from ..recording import Handle, at_once, record
+from ..recording import Handle, at_once, named_dtype, record
 from ..recording.builders import WIDEST, builder
-from .arguments import into, sizes
+from .arguments import into, listed, sizes
 from .call import public
 from .parts import tensor_split
 from .promotion import result_dtype, to
@@ -209,9 +209,8 @@ def roll(
     input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = ()
 ) -> Tensor:
     """Elements shifted along `dims`, wrapping around."""
-    shifts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
-    dims = (dims,) if isinstance(dims, int) else tuple(dims or ())
-    return record(_roll, input, shifts, dims)
+    dims = () if dims is None else listed(dims)
+    return record(_roll, input, listed(shifts), dims)
 
 
 def _repeat(x: Node, times: tuple[int, ...]) -> Node:
@@ -472,7 +471,7 @@ def _corners(row: int, col: int, offset: int, lower: bool, dtype: Any) -> Any:
     from .creation import tensor
 
     make = np.tril_indices if lower else np.triu_indices
-    return tensor(np.stack(make(row, offset, col)).astype((dtype or int64).np))
+    return tensor(np.stack(make(row, offset, col)).astype(named_dtype(dtype, int64).np))
 
 
 @public("tril_indices", method=False)

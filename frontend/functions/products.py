@@ -67,11 +67,11 @@ def _product_name(args: Sequence[Any]) -> str:
 
 
 def _matmul_by(self: Tensor, other: Tensor) -> Tensor:
-    return matmul(self, other)
+    return matmul(self, other) if isinstance(other, Handle) else NotImplemented
 
 
 def _matmul_of(self: Tensor, other: Tensor) -> Tensor:
-    return matmul(other, self)
+    return matmul(other, self) if isinstance(other, Handle) else NotImplemented
 
 
 @public(

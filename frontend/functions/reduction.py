@@ -40,7 +40,9 @@ def finish(result: Node, axes: tuple[int, ...], keepdim: bool) -> Node:
 
 
 def hashable(dim: Dim) -> Any:
-    return dim if dim is None or isinstance(dim, int) else tuple(map(operator.index, dim))
+    if dim is None or isinstance(dim, int):
+        return dim
+    return operator.index(dim) if hasattr(dim, "__index__") else tuple(map(operator.index, dim))
 
 
 def numpys(named: dict[str, Any], dim: Any, keepdim: Any) -> tuple[Any, Any]:

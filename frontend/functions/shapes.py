@@ -18,7 +18,7 @@ from .. import recording
 from ..recording import Handle, cached_view, named_dtype, record, view, views
 from ..recording.builders import builder
 from . import creation
-from .arguments import sizes
+from .arguments import listed, sizes
 from .call import public
 from .spellings import by_numpys_names
 
@@ -98,8 +98,8 @@ def view_(
     """A view in another shape; given a dtype, the same bits as elements of it."""
     from tilewright.ir.dtype import DType
 
-    if len(args) == 1 and isinstance(args[0], DType):
-        dtype = args[0]
+    if len(args) == 1 and isinstance(args[0], (DType, type)):
+        dtype = named_dtype(args[0])
     if dtype is not None:
         return _retyped(input, named_dtype(dtype))
     target = infer_reshape(input.shape, sizes(args, size))
@@ -254,10 +254,9 @@ def movedim(input: Tensor, source: int | Sequence[int], destination: int | Seque
     rank = input.dim()
     moves = []
     for name, dims in (("source", source), ("destination", destination)):
-        listed = [dims] if isinstance(dims, int) else list(dims)
-        axes = [normalize_axis(a, rank) for a in listed]
+        axes = [normalize_axis(a, rank) for a in listed(dims)]
         if len(set(axes)) != len(axes):
-            raise RuntimeError(f"movedim: repeated dim in `{name}` ({listed}){at_user_line()}")
+            raise RuntimeError(f"movedim: repeated dim in `{name}` ({dims}){at_user_line()}")
         moves.append(axes)
     src, dst = moves
     if len(src) != len(dst):
@@ -283,7 +282,7 @@ def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     if dim is None:
         drop = set(range(rank))
     else:
-        drop = {normalize_axis(d, rank) for d in ((dim,) if isinstance(dim, int) else dim)}
+        drop = {normalize_axis(d, rank) for d in listed(dim)}
     gone = tuple(i for i, s in enumerate(input.shape) if i in drop and s == 1)
     kept = tuple(s for i, s in enumerate(input.shape) if i not in gone)
     return view(input, views.SQUEEZE, kept, gone)

@@ -12,6 +12,7 @@ from tilewright.ir.shape import normalize_axis
 from ..functions import reduction
 from ..functions.arguments import into
 from ..functions.spellings import also_named, by_numpys_names
+from ..recording import named_dtype
 from .decompositions import svdvals
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def vector_norm(
     ord: a number; 0 counts the elements that aren't zero, inf and -inf give the largest and the
     smallest magnitude. dtype: the dtype to which `x` is converted first.
     """
-    _check(x, dtype, "vector_norm")
+    dtype = _check(x, dtype, "vector_norm")
     x = x if dtype is None else x.to(dtype)
     dims = tuple(dim) if isinstance(dim, (tuple, list)) else dim
     dims = None if dims == () else dims
@@ -65,7 +66,7 @@ def matrix_norm(
     ord: 'fro'; 1 or -1, the largest or smallest sum of magnitudes in a column; inf or -inf, the
     same in a row; 'nuc', the sum of the singular values; 2 or -2, the largest or smallest one.
     """
-    _check(A, dtype, "matrix_norm")
+    dtype = _check(A, dtype, "matrix_norm")
     if ord not in ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf):
         raise RuntimeError(f"linalg.matrix_norm: Order {ord} not supported.{at_user_line()}")
     if A.dim() < 2:
@@ -138,7 +139,9 @@ def norm(
     return matrix_norm(A, ord, (-2, -1) if dims is None else dims, keepdim, **options)
 
 
-def _check(x: Any, dtype: Any, name: str) -> None:
+def _check(x: Any, dtype: Any, name: str) -> DType | None:
+    """The dtype in which the norm is computed, None for that of `x`."""
+    dtype = None if dtype is None else named_dtype(dtype)
     if not x.dtype.is_differentiable:
         raise RuntimeError(
             f"linalg.{name}: Expected a floating point or complex tensor as input. Got {x.dtype}"
@@ -149,3 +152,4 @@ def _check(x: Any, dtype: Any, name: str) -> None:
             f"linalg.{name}: Expected dtype to be a floating point dtype, got {dtype}"
             f"{at_user_line()}"
         )
+    return dtype

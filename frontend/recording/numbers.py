@@ -86,8 +86,7 @@ def named_dtype(dtype: Any, default: dtypes.DType | None = None) -> dtypes.DType
 
 def set_default_dtype(dtype: dtypes.DType) -> None:
     global _default_dtype
-    dtype = named_dtype(dtype)
-    if not dtype.is_floating_point:
+    if dtype.__class__ is not dtypes.DType or not dtype.is_floating_point:
         raise TypeError(f"only floating-point types are supported as the default type, got {dtype}")
     _default_dtype = dtype
     for table in epoch.tables.values():  # builders ask for the default dtype
