@@ -177,11 +177,14 @@ def values_text(t: Any, indent: int) -> str:
 
 
 def with_suffixes(text: str, suffixes: list[str], indent: int, force_newline: bool) -> str:
-    """A text and what follows it, in the same line where it fits."""
-    for i, suffix in enumerate(suffixes):
-        last = text.rpartition("\n")[2]
-        if i == 0 and (force_newline or len(last) + len(suffix) + 2 > OPTIONS.linewidth):
+    """A text and what follows it, in the same line where it fits: PyTorch leaves room for two more
+    characters than there are in the text's last line."""
+    length = len(text.rpartition("\n")[2]) + 2
+    for suffix in suffixes:
+        if force_newline or length + len(suffix) + 2 > OPTIONS.linewidth:
             text += ",\n" + " " * indent + suffix
+            length, force_newline = indent + len(suffix), False
         else:
             text += ", " + suffix
+            length += len(suffix) + 2
     return text + ")"

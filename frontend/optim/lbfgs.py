@@ -7,11 +7,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from tilewright.ir import dtype as dtypes
 from tilewright.ir.location import at_user_line
 
 from .. import recording
 from ..autograd import enable_grad, no_grad
-from ..functions.creation import zeros
+from ..functions.creation import beside, zeros
 from ..functions.joining import cat
 from .hooks import with_hooks
 from .optimizer import Optimizer, check, number
@@ -116,6 +119,11 @@ def _least(a: Point, b: Point, least: float, most: float) -> float:
     return (least + most) / 2
 
 
+def _pairwise_dot(a: np.ndarray, b: np.ndarray) -> Any:
+    """The dot product in an order that doesn't depend on the number of threads."""
+    return (a * b).sum()
+
+
 class LBFGS(Optimizer):
     """Steps along -H g, H being an inverse Hessian made of the last `history_size` steps; Liu and
     Nocedal, Mathematical Programming 45, 1989.
@@ -171,14 +179,18 @@ class LBFGS(Optimizer):
         """The point at the end of a step of length `t`, from which it goes back."""
         self._move(t, direction)
         with enable_grad():
-            loss = float(closure())
+            loss = closure()
         g = self._gradient()
         for p, old in zip(self._params, origin, strict=True):
             p.copy_(old)
-        return Point(t, loss, g, g.dot(direction).item())
+        return Point(t, float(loss), g, g.dot(direction).item())
 
     def _direction(self, state: dict[str, Any], g: Any, history_size: int) -> Any:
-        """-H g, by the two loops of Nocedal and Wright, algorithm 7.4."""
+        """-H g, by the two loops of Nocedal and Wright, algorithm 7.4.
+
+        On the host NumPy computes them: recorded, they would be another graph for each length of
+        the history.
+        """
         if state["n_iter"] == 1:
             state.update(old_dirs=[], old_stps=[], ro=[], H_diag=1)
             return g.neg()
@@ -193,19 +205,29 @@ class LBFGS(Optimizer):
             state["old_stps"].append(s)
             state["ro"].append(1.0 / curvature)
             state["H_diag"] = curvature / y.dot(y).item()
-        q = g.neg()
-        history = list(zip(state["old_dirs"], state["old_stps"], state["ro"], strict=True))
+        is_host = g._typed()[2] == "cpu" and g.dtype in (dtypes.float32, dtypes.float64)
+        values = (
+            [t._array() for t in (g, *state["old_dirs"], *state["old_stps"])]
+            if is_host
+            else [g, *state["old_dirs"], *state["old_stps"]]
+        )
+        dot = _pairwise_dot if is_host else type(g).dot
+        count = len(state["ro"])
+        history = list(zip(values[1 : count + 1], values[count + 1 :], state["ro"], strict=True))
+        q = -values[0]
         shares = []
         for y, s, ro in reversed(history):
-            share = s.dot(q) * ro
+            share = dot(s, q) * ro
             shares.append(share)
             q = q - y * share
-        # PyTorch keeps the shares in a list of fixed length.
-        state["al"] = [*reversed(shares), *[None] * (history_size - len(shares))]
+        shares.reverse()
         d = q * state["H_diag"]
-        for (y, s, ro), share in zip(history, reversed(shares), strict=True):
-            d = d + s * (share - y.dot(d) * ro)
-        return d
+        for (y, s, ro), share in zip(history, shares, strict=True):
+            d = d + s * (share - dot(y, d) * ro)
+        kept = [beside(np.asarray(a), g) for a in shares] if is_host else shares
+        # PyTorch keeps the shares in a list of fixed length.
+        state["al"] = [*kept, *[None] * (history_size - count)]
+        return beside(d, g) if is_host else d
 
     @with_hooks
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -262,7 +284,8 @@ class LBFGS(Optimizer):
                 self._move(t, d)
                 if iterations != group["max_iter"]:
                     with enable_grad():
-                        loss = float(closure())
+                        last = closure()
+                    loss = float(last)
                     g = self._gradient()
                     count = 1
             evaluations += count

@@ -35,6 +35,11 @@ VALUES: dict[str, Any] = {
     "double": lambda m: m.tensor([0.1, 1 / 3], dtype=m.float64),
     "half": lambda m: m.tensor([0.1, 2.0], dtype=m.float16),
     "bfloat16": lambda m: m.tensor([0.1, 2.0], dtype=m.bfloat16),
+    "as wide as a line": lambda m: m.full((6,), 1.23456, dtype=m.float64),
+    "too wide with a gradient": lambda m: m.nn.functional.linear(
+        m.full((1, 3), 1.5), m.full((5, 3), 0.3, requires_grad=True), m.ones(5)
+    ),
+    "wide with two notes": lambda m: m.full((6,), 1.23456, dtype=m.float64, requires_grad=True),
     "matrix": lambda m: m.arange(6.0).reshape(2, 3),
     "3-d": lambda m: m.arange(24).reshape(2, 3, 4),
     "4-d": lambda m: m.arange(16.0).reshape(2, 2, 2, 2) / 3,

@@ -385,3 +385,52 @@ def scheduled_lengths_of_windows(torch, draw):
         loss = ((head(out) - y) ** 2).mean()
         update(optimizer, loss)
         yield loss, h, rnn, head
+
+
+@program
+def characters_one_by_one(torch, draw):
+    """Lines of other lengths, made character by character, and read by a GRU one at a time."""
+    nn, F = torch.nn, torch.nn.functional
+    encoder, cell = draw.into(nn.Embedding(9, 4)), draw.into(nn.GRU(4, 5))
+    decoder = draw.into(nn.Linear(5, 9))
+    parameters = [*encoder.parameters(), *cell.parameters(), *decoder.parameters()]
+    optimizer = torch.optim.Adam(parameters, lr=1e-2)
+    while True:
+        length = 3 + draw.below(3)
+        line, one_hot = torch.zeros(length).long(), torch.zeros(length, 1, 9)
+        for i in range(length):
+            line[i] = draw.below(9)
+            one_hot[i][0][line[i].item()] = 1
+        hidden, loss = torch.zeros(1, 1, 5), 0
+        for i in range(length - 1):
+            out, hidden = cell(encoder(line[i].view(1, -1)).view(1, 1, -1), hidden)
+            scores = decoder(out.view(1, -1))
+            loss = loss + F.cross_entropy(scores, line[i + 1].unsqueeze(0))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield loss / length, one_hot.sum(0), decoder
+
+
+@program
+def replay_memory(torch, draw):
+    """Batches of transitions that were kept one by one; some come twice."""
+    nn, F = torch.nn, torch.nn.functional
+    policy, target = draw.into(nn.Linear(3, 2)), draw.into(nn.Linear(3, 2))
+    optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+    memory, state = [], draw(1, 3)
+    for _ in range(12):
+        following = draw(1, 3)
+        memory.append((state, torch.tensor([[draw.below(2)]]), following, draw(1)))
+        state = following
+    while True:
+        picked = [memory[draw.below(12)] for _ in range(10)]
+        states, actions, later, rewards = (torch.cat(part) for part in zip(*picked))
+        values = policy(states).gather(1, actions)
+        with torch.no_grad():
+            wanted = rewards + 0.9 * target(later).max(1).values
+        loss = F.smooth_l1_loss(values, wanted.unsqueeze(1))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield loss, policy

@@ -126,3 +126,26 @@ def test_lbfgs_says_what_is_wrong():
         tw.optim.LBFGS([w]).step()
     with pytest.raises(RuntimeError, match="only 'strong_wolfe' is supported"):
         tw.optim.LBFGS([w], line_search_fn="armijo").step(lambda: w.sum())
+
+
+def test_a_longer_history_is_no_other_graph() -> None:
+    """Steps that each remember one more meet no new plan after the first few."""
+    from tilewright.recording import flushing
+
+    x = tw.tensor(np.linspace(-1, 1, 12), dtype=tw.float64, requires_grad=True)
+    optimizer = tw.optim.LBFGS([x], lr=0.1, max_iter=1, history_size=20)
+
+    def closure() -> tw.Tensor:
+        optimizer.zero_grad()
+        loss = (x**4 - x).sum()
+        loss.backward()
+        return loss
+
+    def steps(count: int) -> int:
+        for _ in range(count):
+            optimizer.step(closure)
+        return len(flushing._outcomes)
+
+    early = steps(4)
+    assert steps(10) == early
+    assert len(optimizer.state[x]["ro"]) > 10
