@@ -31,7 +31,7 @@ REASONS = {
     r"(multiprocessing\.(reductions|pool)\b.*|Event\.(from_)?ipc_handle)": (
         "how PyTorch sends memory between processes"
     ),
-    r"optim\.(\w+)\.\1": "optimizers as functions of lists, whose states are derived here: their classes do the same",
+    r"optim\.(\w+)\.\1": "functions of optimizers whose states follow from step counts",
     r"(masked\.(maskedtensor|MaskedTensor|\w*masked_tensor)\b.*)": (
         "PyTorch's prototype of masked tensors: the functions of torch.masked take masks"
     ),

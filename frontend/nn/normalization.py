@@ -10,7 +10,6 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir.location import at_user_line
 
 from .. import recording
-from ..distributed import world
 from ..functions import joining
 from ..functions.creation import empty, ones, tensor, zeros
 from . import functional as F
@@ -189,6 +188,8 @@ class SyncBatchNorm(_BatchNorm):
             )
 
     def forward(self, input: Tensor) -> Tensor:
+        from ..distributed import world
+
         if not (self.training and world.is_initialized()):
             return super().forward(input)
         if world.get_world_size(self.process_group) == 1:

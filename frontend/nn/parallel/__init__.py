@@ -1,7 +1,7 @@
 """torch.nn.parallel: a model on several devices, or in several processes.
 
-There is one device and one process here. So DataParallel passes through, and
-DistributedDataParallel asks for the process group that there can't be.
+A process computes on one device. So DataParallel passes through. DistributedDataParallel averages
+the gradients of several processes.
 """
 
 from .data_parallel import DataParallel, data_parallel, gather, parallel_apply, replicate, scatter

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sized
 
 from tilewright.ir.location import at_user_line
 
-from ...distributed import world
 from ...functions import sampling
 from .sampler import Sampler
 
@@ -32,8 +31,11 @@ class DistributedSampler(Sampler[int]):
         seed: int = 0,
         drop_last: bool = False,
     ) -> None:
-        num_replicas = world.get_world_size() if num_replicas is None else num_replicas
-        rank = world.get_rank() if rank is None else rank
+        if num_replicas is None or rank is None:
+            from ...distributed import world
+
+            num_replicas = world.get_world_size() if num_replicas is None else num_replicas
+            rank = world.get_rank() if rank is None else rank
         if not 0 <= rank < num_replicas:
             raise ValueError(
                 f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]"
