@@ -30,6 +30,8 @@ def update(body: Body, each: Store, value: Ref) -> None:
     if buffer in body.padded:
         _update_padded(body, each, combined)
         return
+    if body.vector is not None and body.in_lanes(body.analysis.index_axes(each.offset)):
+        value = body.code.spread(value, body.vector.lanes, at)  # all lanes may add one number
     place, old = _steady_place(body, each), partial(_old, body, each, at)
     found = combined(old()) if place is None else _carried(body, place, old, combined, value)
     memory.store(body, [(each, found)])

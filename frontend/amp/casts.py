@@ -61,10 +61,11 @@ class Casts:
     def lowered(self, build: Callable[..., Any], tensors: Sequence[Any]) -> tuple[Any, ...]:
         """The tensors for a builder, cast if its declaration says so."""
         kind = tensors[0].device.type
-        lower = self.dtype(kind)
-        if lower is None or cast_of(build, kind) is not Cast.LOWER_BEFORE:
+        lower, cast = self.dtype(kind), cast_of(build, kind)
+        if lower is None or cast not in (Cast.LOWER_BEFORE, Cast.FLOAT32):
             return tuple(tensors)
-        return tuple(t.to(lower) if is_cast(t) else t for t in tensors)
+        dtype = dtypes.float32 if cast is Cast.FLOAT32 else lower
+        return tuple(t.to(dtype) if is_cast(t) else t for t in tensors)
 
 
 def cast_of(build: Callable[..., Any], kind: str) -> Cast | None:

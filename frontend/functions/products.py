@@ -486,7 +486,7 @@ _MODES = (
 _FEW = 25  # up to so many rows PyTorch subtracts by default
 
 
-@builder("cdist", gradient="EuclideanDistBackward0", casts={"cuda": FLOAT32})
+@builder("cdist", gradient="EuclideanDistBackward0", casts=FLOAT32)
 def _euclidean(a: Node, b: Node) -> Node:
     """The distances of rows from their products: |a|^2 + |b|^2 - 2 a b. Rows that are equal, or so
     near that this is not positive, have the distance and the slope 0."""
@@ -513,6 +513,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = _MO
         raise RuntimeError(f"cdist only supports floating-point dtypes{at_user_line()}")
     if compute_mode not in _MODES:
         raise ValueError(f"{compute_mode} is not a valid value for compute_mode{at_user_line()}")
+    x1, x2 = lowered(_euclidean, x1, x2)
     many = max(x1.shape[-2], x2.shape[-2]) > _FEW
     chosen = compute_mode == _MODES[1] or (compute_mode == _MODES[0] and many)
     if p == 2 and chosen and x1.dtype in (float32, float64):

@@ -149,6 +149,9 @@ for _build, _filling in (
 ):
     rule(Nested, _build)(_reducing(_build, _padding(_build, _filling)))
 
+rule(Nested, reduction._greatest)(lambda t: record(reduction._amax, t, None, False))
+rule(Nested, reduction._least)(lambda t: record(reduction._amin, t, None, False))
+
 
 def _extremum(build: Callable[..., Any], filling: Callable[[Any], Any]) -> Callable[..., Any]:
     def apply(t: Nested, dim: int, keepdim: bool) -> Any:

@@ -12,6 +12,7 @@ from tilewright.ir.node import Node
 
 from ..functions import products
 from ..functions.creation import beside
+from ..functions.sampling import draw
 from ..nn.functional import attention
 from ..recording import record
 from ..recording.builders import LOWER, builder
@@ -117,7 +118,7 @@ def _attend(
             f"{at_user_line()}"
         )
     if dropout:
-        return _padded_attention(q, k, v, seed, offset, dropout, causal, scale, grouped)
+        return _padded_attention(q, k, v, dropout, causal, scale, grouped)
     made = record(
         _within, q._elements, k._elements, v._elements, q._rows.offsets, k._rows.offsets,
         q._rows.lengths, k._rows.lengths, causal, scale,
@@ -126,9 +127,8 @@ def _attend(
 
 
 def _padded_attention(
-    q: Any, k: Any, v: Any, seed: Any, offset: Any, dropout: float, causal: bool, scale: Any,
-    grouped: bool,
-) -> Nested:  # fmt: skip
+    q: Any, k: Any, v: Any, dropout: float, causal: bool, scale: Any, grouped: bool
+) -> Nested:
     """Attention with dropout, which the packed kernel doesn't have: over padded sequences."""
     if q._rows.lengths is not None or k._rows.lengths is not None:
         q, k, v = (t.contiguous() for t in (q, k, v))
@@ -141,8 +141,7 @@ def _padded_attention(
         np.ascontiguousarray(np.broadcast_to(seen, (*seen.shape[:2], longest, size))), q._elements
     )
     # A query behind its sequence's end sees keys too, so that no row is without any.
-    made = record(
-        attention._attend, padded(q, 0), padded(k, 0), padded(v, 0), mask, seed, offset, dropout,
-        False, scale, grouped,
-    )  # fmt: skip
+    wide = [padded(t, 0) for t in (q, k, v)]
+    # What the call drew was for its epoch, which any of the calls above may have ended.
+    made = record(attention._attend, *wide, mask, *draw(), dropout, False, scale, grouped)
     return packed(made, q)

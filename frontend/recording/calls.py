@@ -15,7 +15,7 @@ offsets) is a leaf.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -113,21 +113,13 @@ def node_of(build: Callable[..., Any], *args: Any) -> Any:
     return (similar(key) or _record(build, args)) if result is None else result
 
 
-class Single(NamedTuple):
-    """The one instruction that calls become, whatever their operands of the same types are.
-
-    first, end: where the operands stand in the key of a call. before, after: constants among the
-    instruction's operands around them. head, tail: what stands around them among the call's
-    arguments.
-    """
-
-    instruction: Instruction
-    first: int
-    end: int
-    before: tuple[Node, ...]
-    after: tuple[Node, ...]
-    head: tuple[Any, ...]
-    tail: tuple[Any, ...]
+Single = tuple[
+    Instruction, int, int, tuple[Node, ...], tuple[Node, ...], tuple[Any, ...], tuple[Any, ...]
+]
+"""The single instruction that calls become, whatever their operands of the same types are:
+(instruction, first, end, before, after, head, tail). The operands stand in a call's key from
+`first` to `end`; `before` and `after` are constants around them among the instruction's operands,
+`head` and `tail` what is around them among the call's arguments."""
 
 
 def similar(key: tuple[Any, ...]) -> Any:
@@ -175,7 +167,8 @@ def _learn(key: tuple[Any, ...], args: Sequence[Any], node: Node) -> None:
         and clock.casts is None
     ):
         head, tail = tuple(args[:place]), tuple(args[place + count :])
-        table[alike] = Single(node.instruction, first, first + count, before, after, head, tail)
+        found: Single = (node.instruction, first, first + count, before, after, head, tail)
+        table[alike] = found
 
 
 def _record(build: Callable[..., Any], args: Sequence[Any]) -> Any:

@@ -43,6 +43,7 @@ CALLS: dict[str, Call] = {
     "addbmm": lambda t, F, x: t.addbmm(x(2, 2), x(4, 2, 3), x(4, 3, 2)),
     "addmv": lambda t, F, x: t.addmv(x(2), x(2, 3), x(3)),
     "addr": lambda t, F, x: t.addr(x(2, 3), x(2), x(3)),
+    "cdist": lambda t, F, x: t.cdist(x(30, 3), x(4, 3)),
     **{
         name: lambda t, F, x, name=name: getattr(t, name)(x(2, 3))  # type: ignore[misc]
         for name in "acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh "
@@ -169,7 +170,7 @@ FLOAT32 = set(
     "softplus softmax log_softmax layer_norm rms_norm group_norm norm cosine_similarity cumsum "
     "cumprod logsumexp cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss huber_loss kl "
     "poisson bce_logits hinge_embedding margin_ranking soft_margin multi_margin multilabel_margin "
-    "interpolate normalize".split()
+    "interpolate normalize cdist".split()
 ) | {"number by tensor"}
 
 

@@ -142,6 +142,9 @@ for _build, _function in (
 ):
     rule(MaskedTensor, _build)(_reducing(_function))
 
+rule(MaskedTensor, reduction._greatest)(lambda t: record(reduction._amax, t, None, False))
+rule(MaskedTensor, reduction._least)(lambda t: record(reduction._amin, t, None, False))
+
 
 def _truth(build: Callable[..., Any], neutral: bool) -> Callable[..., Any]:
     def apply(t: MaskedTensor, dim: Any, keepdim: bool) -> Any:

@@ -53,3 +53,16 @@ def test_updates_have_the_bits_of_one_after_another(
     with np.errstate(over="ignore"):
         MODES[mode].at(start, rows, terms)
     np.testing.assert_array_equal(found.reshape(start.shape), start)
+
+
+@pytest.mark.parametrize("count", [0, 1, 203])
+def test_lanes_may_all_add_one_number(count: int) -> None:
+    base = ops.leaf(0, Size((9, 40)), dt.float32)
+    values = ops.expand(ops.constant(1.5, dt.float32), Size((count, 40)))
+    at = ops.leaf(1, Size((count,)), dt.int64)
+    program = compile_graph(lower_graph([ops.scatter(base, values, at, 0, "add")]), LLVM)
+    rows = np.sort(np.random.default_rng(0).integers(0, 9, count))
+    start = np.arange(360, dtype=np.float32).reshape(9, 40)
+    found = launch_program(LlvmDevice(force=True), program, {base: start, at: rows})[0]
+    np.add.at(start, rows, np.float32(1.5))
+    np.testing.assert_array_equal(found.reshape(start.shape), start)

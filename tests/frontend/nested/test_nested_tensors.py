@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tilewright.recording.epoch import clock, handles
 
 pytestmark = [pytest.mark.torch, pytest.mark.computes]
 F = tw.nn.functional
@@ -370,6 +371,15 @@ def test_dropout_in_attention() -> None:
     plain = F.scaled_dot_product_attention(x, x, x)
     found = sum(F.scaled_dot_product_attention(x, x, x, dropout_p=0.5).values() for _ in range(600))
     np.testing.assert_allclose((found / 600).numpy(), plain.values().numpy(), atol=0.25)
+
+
+def test_dropout_in_attention_where_the_epoch_ends_within_the_call() -> None:
+    x = nested(tw, 2, 4).transpose(1, 2)
+    for count in range(6):
+        x.values().sum().item()
+        clock.limit = len(handles) + count
+        found = F.scaled_dot_product_attention(x, x, x, dropout_p=0.5).values()
+        assert found.isfinite().all()
 
 
 def test_a_block_trains_as_by_a_loop(torch: Any) -> None:

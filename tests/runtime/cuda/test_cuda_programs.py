@@ -106,7 +106,7 @@ def test_a_recurrent_layer(fake: FakeCuda) -> None:
 def test_mixed_precision(fake: FakeCuda) -> None:
     x = tilewright.tensor(values(4, 8), device="cuda")
     weight = tilewright.tensor(values(3, 8, seed=1), device="cuda", requires_grad=True)
-    scaler = tilewright.cuda.amp.GradScaler()
+    scaler = tilewright.amp.GradScaler("cuda")
     with tilewright.autocast("cuda", dtype=tilewright.bfloat16):
         y = F.linear(x, weight)
         loss = (y.float() ** 2).sum()
