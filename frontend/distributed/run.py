@@ -48,12 +48,10 @@ def _free_port() -> int:
 def _command(options: argparse.Namespace) -> list[str]:
     if options.no_python:
         return [options.training_script, *options.training_script_args]
-    # Where tilewright answers `import torch` for this process, so it does for its children.
-    answers = sys.modules.get("torch") is sys.modules[__name__.partition(".")[0]]
-    command = [sys.executable, "-u", *(["-m", "tilewright", "run"] if answers else [])]
-    if options.module:
-        command.append("-m")
-    return [*command, options.training_script, *options.training_script_args]
+    # Whoever takes this launcher means tilewright by `import torch`. A module is run as it is.
+    how = ["-m"] if options.module else ["-m", "tilewright", "run"]
+    given = [options.training_script, *options.training_script_args]
+    return [sys.executable, "-u", *how, *given]
 
 
 def main(args: Sequence[str] | None = None) -> None:
