@@ -85,11 +85,6 @@ def into(out: Any, result: Any, cast: bool = True, apart: Sequence[Any] = ()) ->
             "functions with out=... arguments don't support automatic differentiation, but one of "
             f"the arguments requires grad.{at_user_line()}"
         )
-    if any(_share(out, each) for each in apart):
-        raise RuntimeError(
-            "unsupported operation: the input tensor and the written-to tensor refer to the same "
-            f"memory. Please clone() the input{at_user_line()}"
-        )
     if not cast and result.dtype is not out.dtype:
         raise RuntimeError(
             f"Expected out tensor to have dtype {result.dtype}, but got {out.dtype} instead"
@@ -109,6 +104,11 @@ def into(out: Any, result: Any, cast: bool = True, apart: Sequence[Any] = ()) ->
                 stacklevel=3,
             )
         out.resize_(result.shape)  # ends the epoch: nodes from before are invalid then
+    if any(_share(out, each) for each in apart):
+        raise RuntimeError(
+            "unsupported operation: the input tensor and the written-to tensor refer to the same "
+            f"memory. Please clone() the input{at_user_line()}"
+        )
     return recording.assign(out, recording.resolve(result))
 
 

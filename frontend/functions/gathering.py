@@ -51,7 +51,8 @@ def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None =
     """The slices `index` (1-d) of dimension `dim`."""
     if input.dim() and index.dim() == 1 and is_shared(input):
         return into(out, picked(input, [index], normalize_axis(int(dim), input.dim()), "row"))
-    return into(out, record_fallible(_index_select, input, int(dim), index), cast=False)
+    found = record_fallible(_index_select, input, int(dim), index)
+    return into(out, found, cast=False, apart=(input, index))
 
 
 def _gather_dim(x: Node, dim: int, index: Node) -> Node:
