@@ -15,7 +15,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from .. import recording
-from ..recording import Handle
+from ..recording import Handle, views
 from ..recording.compounds import COMPOUND
 from .promotion import can_cast
 
@@ -103,6 +103,9 @@ def into(out: Any, result: Any, cast: bool = True, apart: Sequence[Any] = ()) ->
                 f"{list(result.shape)}. This behavior is deprecated{at_user_line()}",
                 stacklevel=3,
             )
+        layout = None if out._chain is None else out._chain.layout
+        if layout is not None and views.has_overlap(*layout[:2]):
+            raise views.overlap_error()
         out.resize_(result.shape)  # ends the epoch: nodes from before are invalid then
     if any(_share(out, each) for each in apart):
         raise RuntimeError(

@@ -499,15 +499,20 @@ def _slice_of_slice(outer: tuple[Any, ...], inner: tuple[Any, ...]) -> tuple[Any
     return starts, stops, steps
 
 
+def overlap_error() -> RuntimeError:
+    """Of a write to a view with elements that share memory."""
+    return RuntimeError(
+        "unsupported operation: more than one element of the written-to tensor refers to a "
+        "single memory location. Please clone() the tensor before performing the "
+        f"operation.{at_user_line()}"
+    )
+
+
 def _write_places(base: Node, chain: Chain, value: Node) -> Node:
     """`write` by the places in memory that the chain shows."""
     assert chain.layout is not None, "views are made only where strides exist"
     if not _is_uniform(value) and has_overlap(*chain.layout[:2]):
-        raise RuntimeError(
-            "unsupported operation: more than one element of the written-to tensor refers to a "
-            "single memory location. Please clone() the tensor before performing the "
-            f"operation.{at_user_line()}"
-        )
+        raise overlap_error()
     if 0 in value.shape:
         return base
     detached = chain.detaches and base.requires_grad
