@@ -82,7 +82,7 @@ def _tell(node: Node | None, begin: float, end: float) -> None:
 
 def _watch() -> None:
     """Have ops timed if a profile collects now."""
-    timed.tell = _tell if any(p._is_collecting for p in _running) else None
+    timed.watch(_tell if any(p._is_collecting for p in _running) else None)
 
 
 def is_collecting() -> bool:

@@ -15,7 +15,6 @@ from tilewright.ir.location import at_user_line
 
 from .. import paths
 from .collectives import (
-    P2POp,
     all_gather,
     all_gather_into_tensor,
     all_gather_single,
@@ -23,21 +22,17 @@ from .collectives import (
     all_to_all,
     all_to_all_single,
     barrier,
-    batch_isend_irecv,
     broadcast,
     gather,
-    irecv,
-    isend,
     monitored_barrier,
-    recv,
     reduce,
     reduce_scatter,
     reduce_scatter_single,
     reduce_scatter_tensor,
     scatter,
-    send,
 )
 from .groups import ProcessGroup, ReduceOp, Work, default_pg_timeout
+from .messages import P2POp, batch_isend_irecv, irecv, isend, recv, send
 from .objects import (
     all_gather_object,
     broadcast_object_list,

@@ -126,7 +126,7 @@ def similar(key: tuple[Any, ...]) -> Any:
     """The node of a call that the table doesn't have, if calls like it are known to become a single
     instruction; else None."""
     table = clock.table
-    known = table.get(tuple([k.instruction.alike if k.__class__ is Node else k for k in key]))
+    known = table.get(_alike(key))
     if not known:
         return None
     instruction, first, end, before, after, head, tail = known
@@ -144,11 +144,16 @@ def similar(key: tuple[Any, ...]) -> Any:
     return node
 
 
+def _alike(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What the keys of like calls have in common."""
+    return tuple([k.instruction.alike if k.__class__ is Node else k for k in key])
+
+
 def _learn(key: tuple[Any, ...], args: Sequence[Any], node: Node) -> None:
     """Let calls like that of `key` be known, if it became a single instruction on its operands in
     their order, and isn't the first of its like. args: what the builder was called with."""
     table = clock.table
-    alike = tuple([k.instruction.alike if k.__class__ is Node else k for k in key])
+    alike = _alike(key)
     if table.get(alike) is None:
         table[alike] = ()
         return

@@ -22,6 +22,14 @@ tell: Told | None = None
 """Who is told of the ops that run; None as long as nobody profiles."""
 
 
+def watch(told: Told | None) -> None:
+    """Have `told` told of the ops that run. None ends it, and drops the programs that were made."""
+    global tell
+    tell = told
+    if told is None:
+        _program.cache_clear()
+
+
 class Timed(Program):
     """A program that tells of the time of each recorded node. The parts of a composite count as the
     composite."""

@@ -26,8 +26,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     def similar(key: Any) -> Any:
         node = known(key)
         if node is not None:
-            alike = [k.instruction.alike if k.__class__ is calls.Node else k for k in key]
-            _, first, end, _, _, head, tail = clock.table.get(tuple(alike))
+            _, first, end, _, _, head, tail = clock.table.get(calls._alike(key))
             args = [*head, *key[first:end], *tail]
             assert calls._own(built(key[0], args), key[0], args) is node
             if node.requires_grad:
