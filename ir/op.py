@@ -82,6 +82,7 @@ class Op:
     triton: for elementwise ops a Triton expression over `{0}`, `{1}`, …
     llvm: for elementwise functions of floats, the name of the function, in codegen/llvm/math or in
         C's library. Other elementwise ops have a routine in codegen/llvm/arithmetic.py.
+    aten: PyTorch's name of the operator, where that is another one.
     onnx: the ONNX operator, or a function that adds it to an export; None if there is none.
     decompose(*operands, *attrs) -> Node, for composites, attention, products in groups, and loops,
         whose derivative may be that of this graph.
@@ -128,6 +129,7 @@ class Op:
     numpy: str | Callable[..., Any] | None = None
     triton: str | None = None
     llvm: str | None = None
+    aten: str = ""
     onnx: str | Callable[..., Any] | None = None
     decompose: Callable[..., Node] | None = None
     step: Callable[..., tuple[Node, ...]] | None = None

@@ -33,42 +33,18 @@ __all__ = [
     "record_function",
 ]
 
-_NAMES = {
-    "adam_update": "_fused_adam_",
-    "attention": "scaled_dot_product_attention",
-    "attention_key_grad": "_scaled_dot_product_flash_attention_backward",
-    "attention_query_grad": "_scaled_dot_product_flash_attention_backward",
-    "attention_value_grad": "_scaled_dot_product_flash_attention_backward",
-    "cast": "_to_copy",
-    "conv": "convolution",
-    "conv_input_grad": "convolution_backward",
-    "conv_weight_grad": "convolution_backward",
-    "conv_weight_grad_wide": "convolution_backward",
-    "iota": "arange",
-    "layer_norm_weight_grad": "native_layer_norm_backward",
-    "linear_bias_grad": "sum",
-    "linear_input_grad": "mm",
-    "linear_weight_grad": "mm",
-    "max_pool": "max_pool2d",
-    "overwritten": "copy_",
-    "pad": "constant_pad_nd",
-    "take_rows": "index_select",
-    "windows": "unfold",
-}
-"""PyTorch's names of operators, where those of our ops differ."""
-
 
 def _name(node: Node | None) -> str:
     """The name of a node's operator in PyTorch, with its namespace."""
     if node is None:
         return "tilewright::compiled_plan"
-    name = node.op.name
+    name = node.op.aten or node.op.name
     if name.startswith("matmul"):
         ranks = [len(o.shape) for o in node.operands[:2]]
         name = "bmm" if min(ranks) > 2 else "mv" if ranks == [2, 1] else "mm"
     elif name == "linear":
         name = "addmm" if len(node.operands) > 2 else "mm"
-    return f"aten::{_NAMES.get(name, name)}"
+    return f"aten::{name}"
 
 
 _running: list[profile] = []

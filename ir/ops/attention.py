@@ -203,7 +203,13 @@ def _record(
     return Op(name, Kind.ATTENTION, infer, params=_PARAMS, decompose=decompose, cost=40, **more)
 
 
-attention = _record("attention", _attention_infer, _attention, vjp=_attention_vjp)
+attention = _record(
+    "attention",
+    _attention_infer,
+    _attention,
+    vjp=_attention_vjp,
+    aten="scaled_dot_product_attention",
+)
 
 
 def _wide_infer(*args: Any) -> Aval:
@@ -263,7 +269,8 @@ def _gradient(name: str, which: str, decompose: Callable[[AttentionArgs], Node])
         x = getattr(a, which)
         return Size((*a.batch, *x.shape[-2:])), x.dtype
 
-    return _record(name, infer, lambda *args: decompose(attention_args(*args)))
+    aten = "_scaled_dot_product_flash_attention_backward"
+    return _record(name, infer, lambda *args: decompose(attention_args(*args)), aten=aten)
 
 
 def _scores_grad(a: AttentionArgs) -> Node:

@@ -88,6 +88,7 @@ def _in_float32(op: Op, vjp: Any = None) -> Op:
         infer,
         op.params,
         vjp=vjp,
+        aten=op.aten,
         numpy=numpy,
         convolution=op.convolution,
     )
@@ -194,6 +195,7 @@ conv = Op(
     onnx="Conv",
     complex=True,
     convolution=True,
+    aten="convolution",
 )
 """Cross-correlation of x[n, c, *in] with w[o, c / groups, *kernel]."""
 
@@ -256,6 +258,7 @@ conv_input_grad = Op(
     onnx="ConvTranspose",
     complex=True,
     convolution=True,
+    aten="convolution_backward",
 )
 """The adjoint of `conv` in x: (g[n, o, *out], w) -> [n, c, *size]. Also the transposed conv."""
 
@@ -301,6 +304,7 @@ conv_weight_grad = Op(
     numpy=_weight_grad_numpy,
     complex=True,
     convolution=True,
+    aten="convolution_backward",
 )
 """The adjoint of `conv` in w: (g[n, o, *out], x[n, c, *in]) -> [o, c / groups, *kernel]."""
 

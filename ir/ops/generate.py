@@ -84,6 +84,7 @@ iota = Op(
     params=("size",),
     infer=lambda size: (Size((size,)), int64),
     numpy=lambda size: np.arange(size, dtype=np.int64),
+    aten="arange",
 )
 """0, 1, …, size - 1 as int64."""
 

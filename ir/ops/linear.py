@@ -64,6 +64,7 @@ linear_input_grad = Op(
     lambda g, weight: (Size((*g.shape[:-1], weight.shape[1])), g.dtype),
     decompose=lambda g, weight: reshape(matmul(_rows(g), weight), (*g.shape[:-1], weight.shape[1])),
     complex=True,
+    aten="mm",
 )
 """linear_input_grad(g[..., out], weight[out, in]): the cotangent of the input, [..., in]."""
 
@@ -74,6 +75,7 @@ linear_weight_grad = Op(
     # In this order the result has the layout of the weight, ready for the optimizer.
     decompose=lambda g, x: matmul(transpose(_rows(g)), _rows(x)),
     complex=True,
+    aten="mm",
 )
 """linear_weight_grad(g[..., out], x[..., in]): the cotangent of the weight, [out, in]."""
 
@@ -84,6 +86,7 @@ linear_bias_grad = Op(
     params=("shape",),
     decompose=lambda g, shape: sum_to(_rows(g), shape),
     complex=True,
+    aten="sum",
 )
 """linear_bias_grad(g[..., out], shape): the cotangent of a bias of shape (out,), (1,) or ()."""
 

@@ -57,6 +57,7 @@ overwritten = Op(
     Kind.MARKER,
     infer=lambda before, value: (value.shape, value.dtype),
     vjp=_no_gradient,
+    aten="copy_",
 )
 """The value of the second operand in the place of the first, to which zero gradient flows."""
 

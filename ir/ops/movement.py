@@ -199,6 +199,7 @@ pad_op = Op(
     vjp=_pad_vjp,
     numpy=_pad_numpy,
     onnx="Pad",
+    aten="constant_pad_nd",
 )
 
 
@@ -321,6 +322,7 @@ windows_op = Op(
     params=("axes", "sizes", "steps", "dilations"),
     vjp=_windows_vjp,
     numpy=_windows_numpy,
+    aten="unfold",
 )
 
 

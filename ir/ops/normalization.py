@@ -136,6 +136,7 @@ layer_norm_weight_grad = composite(
     ),
     params=("rank", "eps"),
     cost=12,
+    aten="native_layer_norm_backward",
 )
 """layer_norm_weight_grad(g, x, rank, eps): the cotangent of the scale, of the last `rank` sizes."""
 

@@ -104,6 +104,7 @@ max_pool = Op(
     decompose=_max_pool,
     onnx="MaxPool",
     cost=2,
+    aten="max_pool2d",
 )
 """max_pool(x, kernel, stride, padding, dilation): the largest element of each window; its gradient
 goes to the first of them in row-major order."""

@@ -44,6 +44,7 @@ take_rows = Op(
     vjp=_take_vjp,
     numpy=lambda table, index: table[index],
     decompose=lambda table, index: gather(table, index, 0),
+    aten="index_select",
 )
 """take_rows(table[n, ...], index): table[index]."""
 

@@ -362,6 +362,7 @@ cast = Op(
     float8=True,
     complex=True,
     complex_half=True,
+    aten="_to_copy",
 )
 """The value in another dtype: its real part, if that is a real one. The emitters write it from the
 dtypes on both sides."""

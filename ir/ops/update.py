@@ -49,6 +49,7 @@ adam_update = Op(
     decompose=lambda x, first, second, rate, root, eps: (
         x - first / (sqrt(second) / root + eps) * rate
     ),
+    aten="_fused_adam_",
 )
 """adam_update(x, first, second, rate, root, eps): x - rate first / (sqrt(second) / root + eps), for
 0-d `rate` and `root`; Kingma and Ba, arXiv 1412.6980."""
