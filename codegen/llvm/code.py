@@ -204,7 +204,8 @@ class Code:
     def close_loop(self, loop: Loop, following: Sequence[Ref] = ()) -> list[Ref]:
         """Ends a loop; returns the carried values as they are after it."""
         level = self.levels.pop()
-        assert self.loops.pop() is loop, "loops are closed from the inside out"
+        innermost = self.loops.pop()
+        assert innermost is loop, "loops are closed from the inside out"
         outer = self.level
         after = self.fresh("next")
         step = loop.step.text if isinstance(loop.step, Ref) else loop.step
