@@ -11,13 +11,9 @@ from typing import Any
 import numpy as np
 
 try:
-    from tensorboard.compat.proto.event_pb2 import Event  # type: ignore[import-not-found]
-    from tensorboard.summary.writer.event_file_writer import (  # type: ignore[import-not-found]
-        EventFileWriter,
-    )
-    from tensorboard.summary.writer.record_writer import (  # type: ignore[import-not-found]
-        RecordWriter,
-    )
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+    from tensorboard.summary.writer.record_writer import RecordWriter
 except ImportError as error:
     raise ModuleNotFoundError(
         "torch.utils.tensorboard needs the package tensorboard: pip install tensorboard"
@@ -296,7 +292,7 @@ class SummaryWriter:
     ) -> None:
         """Vectors [n, d] for the projector, with labels and pictures [n, c, h, w]."""
         from google.protobuf import text_format  # type: ignore[import-untyped]
-        from tensorboard.plugins.projector.projector_config_pb2 import (  # type: ignore[import-not-found]
+        from tensorboard.plugins.projector.projector_config_pb2 import (
             EmbeddingInfo,
             ProjectorConfig,
         )

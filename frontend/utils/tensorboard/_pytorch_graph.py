@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tensorboard.compat.proto.attr_value_pb2 import AttrValue  # type: ignore[import-not-found]
-from tensorboard.compat.proto.graph_pb2 import GraphDef  # type: ignore[import-not-found]
-from tensorboard.compat.proto.node_def_pb2 import NodeDef  # type: ignore[import-not-found]
-from tensorboard.compat.proto.tensor_shape_pb2 import (  # type: ignore[import-not-found]
-    TensorShapeProto,
-)
-from tensorboard.compat.proto.versions_pb2 import VersionDef  # type: ignore[import-not-found]
+from tensorboard.compat.proto.attr_value_pb2 import AttrValue
+from tensorboard.compat.proto.graph_pb2 import GraphDef
+from tensorboard.compat.proto.node_def_pb2 import NodeDef
+from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
+from tensorboard.compat.proto.versions_pb2 import VersionDef
 
 from tilewright.ir.node import Node
 

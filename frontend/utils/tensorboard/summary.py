@@ -9,15 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from tensorboard.compat.proto.summary_pb2 import (  # type: ignore[import-not-found]
+from tensorboard.compat.proto.summary_pb2 import (
     HistogramProto,
     Summary,
     SummaryMetadata,
 )
-from tensorboard.compat.proto.tensor_pb2 import TensorProto  # type: ignore[import-not-found]
-from tensorboard.compat.proto.tensor_shape_pb2 import (  # type: ignore[import-not-found]
-    TensorShapeProto,
-)
+from tensorboard.compat.proto.tensor_pb2 import TensorProto
+from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 
 from ...recording import Handle
 
@@ -190,9 +188,7 @@ def pr_curve(
     labels: 0 or 1; predictions: from 0 to 1. The tensor has true and false positives, true and
     false negatives, precision and recall as its six rows.
     """
-    from tensorboard.plugins.pr_curve.plugin_data_pb2 import (  # type: ignore[import-not-found]
-        PrCurvePluginData,
-    )
+    from tensorboard.plugins.pr_curve.plugin_data_pb2 import PrCurvePluginData
 
     count = min(num_thresholds, 127)  # what TensorBoard's page shows
     wanted = make_np(labels).reshape(-1).astype(np.float64)
@@ -225,7 +221,7 @@ def hparams(
     hparam_dict: numbers, booleans, texts or tensors of one element; those that are None are left
     out. hparam_domain_discrete: the values that a hyperparameter may have.
     """
-    from tensorboard.plugins.hparams import (  # type: ignore[import-not-found]
+    from tensorboard.plugins.hparams import (
         api_pb2,
         metadata,
         plugin_data_pb2,
@@ -307,10 +303,8 @@ def mesh(tag: str, vertices: Any, colors: Any, faces: Any, config: Any) -> Any:
     """Points, colours and triangles, each as a tensor."""
     import json
 
-    from tensorboard.plugins.mesh import metadata  # type: ignore[import-not-found]
-    from tensorboard.plugins.mesh.plugin_data_pb2 import (  # type: ignore[import-not-found]
-        MeshPluginData,
-    )
+    from tensorboard.plugins.mesh import metadata
+    from tensorboard.plugins.mesh.plugin_data_pb2 import MeshPluginData
 
     kinds = MeshPluginData.ContentType
     given = [(vertices, kinds.VERTEX), (faces, kinds.FACE), (colors, kinds.COLOR)]
