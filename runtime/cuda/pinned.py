@@ -6,7 +6,7 @@ import ctypes
 import functools
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,9 +27,10 @@ class Block:
 
     free: deque[int]
 
-    def __del__(self) -> None:
-        # No driver call here: any thread may run this, in the middle of any driver call.
-        self.free.append(ctypes.addressof(self))  # type: ignore[arg-type]
+    def __del__(self, addressof: Callable[[Any], int] = ctypes.addressof) -> None:
+        # No driver call here: any thread may run this, in the middle of any driver call. At the
+        # end of the process the module's names are gone.
+        self.free.append(addressof(self))
 
 
 @functools.cache
