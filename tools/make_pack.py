@@ -27,11 +27,11 @@ def main() -> None:
     entry = source.text("x86_64")
     codes[cache.digest(entry)] = entry  # found by its text
     with ThreadPoolExecutor() as threads:
-        made = threads.map(lambda code: jit.image_of(code, pack.MACHINE), codes.values())
-        images = dict(zip(codes, made, strict=True))
-    pack.write(images, {name: layout for name, layout, _ in kernels})
+        made = threads.map(lambda code: jit.assemble(code, pack.MACHINE), codes.values())
+        objects = dict(zip(codes, made, strict=True))
+    pack.write(objects, {name: layout for name, layout, _ in kernels})
     size = pack.FILE.stat().st_size
-    print(f"{len(images)} pieces of code, {size >> 10} KB: {pack.FILE.name}")
+    print(f"{len(objects)} pieces of code, {size >> 10} KB: {pack.FILE.name}")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -227,6 +225,9 @@ class EventList(list[FunctionEvent]):
     def export_chrome_trace(self, path: str, metadata: dict[str, Any] | None = None) -> None:
         """Write the events for chrome://tracing and Perfetto, and what else belongs to the run;
         compressed to a name that ends in `.gz`."""
+        import gzip
+        import json
+
         process = os.getpid()
         rows: list[dict[str, Any]] = []
         for e in self:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Sequence
-from multiprocessing.reduction import DupFd, ForkingPickler
 from typing import Any
 
 import numpy as np
@@ -65,9 +64,16 @@ def share_memory(t: Any) -> Any:
     array = memory.view(source.dtype).reshape(source.shape)
     array[...] = source
     recording.set_data(t, over(array, t.dtype).detach())
-    for kind in {epoch.tensor_type, type(t)}:
-        ForkingPickler.register(kind, _reduced)
+    _tell_pickler(type(t))
     return t
+
+
+def _tell_pickler(cls: type) -> None:
+    """Have tensors travel to other processes by `_reduced`."""
+    from multiprocessing.reduction import ForkingPickler
+
+    for kind in {epoch.tensor_type, cls}:
+        ForkingPickler.register(kind, _reduced)
 
 
 def over(array: np.ndarray, dtype: DType) -> Any:
@@ -86,6 +92,8 @@ def _reduced(t: Any) -> tuple[Any, ...]:
     if not isinstance(mapping, _Shared):
         reduced: tuple[Any, ...] = t.__reduce_ex__(4)
         return reduced
+    from multiprocessing.reduction import DupFd
+
     nbytes = len(mapping)
     layout = shapes.layout_of(t)
     arguments = (DupFd(mapping.descriptor), nbytes, t.dtype, layout, t.requires_grad, type(t))
@@ -103,7 +111,6 @@ def _rebuilt(
     memory = np.frombuffer(_mapped(descriptor.detach(), nbytes), np.uint8)
     whole = memory[: nbytes - nbytes % dtype.itemsize].view(dtype.np)
     t: Any = shapes.as_strided(over(whole, dtype), *layout)
-    for kind in {epoch.tensor_type, cls}:
-        ForkingPickler.register(kind, _reduced)
+    _tell_pickler(cls)
     t = t.detach() if cls is epoch.tensor_type else t.detach().as_subclass(cls)
     return t.requires_grad_() if requires_grad else t

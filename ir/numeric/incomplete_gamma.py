@@ -8,14 +8,16 @@ Mathematical Functions, 8.11.4, 8.9.2 and 8.12). The sums have fixed numbers of 
 from __future__ import annotations
 
 import functools
-from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .error_function import erfc
 from .float64 import in_float64, polynomial
 from .gamma_function import lgamma, lgamma1p
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 _ORDERS, _TERMS = 12, 22  # of Temme's expansion, in 1 / a and in eta
 _NEAR = 0.3  # |x / a - 1| up to which it is taken
@@ -27,6 +29,8 @@ def stirling() -> tuple[float, ...]:
 
     They follow from alpha, the inverse of the series of eta: g[k] = (2 k + 1)!! alpha[2 k + 1].
     """
+    from fractions import Fraction
+
     alpha = _alpha(2 * _ORDERS + 2)
     double, out = Fraction(1), []
     for k in range(_ORDERS):
@@ -38,6 +42,8 @@ def stirling() -> tuple[float, ...]:
 @functools.cache
 def _alpha(count: int) -> tuple[Fraction, ...]:
     """lambda - 1 = sum of alpha[k] eta^k, where eta^2 / 2 = lambda - 1 - log(lambda)."""
+    from fractions import Fraction
+
     alpha = [Fraction(0), Fraction(1)]
     for k in range(2, count):
         inner = sum((j * alpha[j] * alpha[k - j + 1] for j in range(2, k)), Fraction(0))
@@ -49,6 +55,8 @@ def _alpha(count: int) -> tuple[Fraction, ...]:
 def temme() -> tuple[tuple[float, ...], ...]:
     """The coefficients d[k][n] of the expansion in a^-k eta^n (DLMF 8.12.11 to 8.12.13), for each k
     with the highest power of eta first."""
+    from fractions import Fraction
+
     count = _TERMS + 2 * _ORDERS
     alpha = _alpha(count + 3)
     first = [Fraction(-1, 3), *((n + 2) * alpha[n + 2] for n in range(1, count))]

@@ -95,7 +95,7 @@ class _Windows:
     def mover(self, adds: bool) -> Callable[..., None]:
         """(windows, image, *block) -> None: copies windows, or adds them to the image. block: the
         first sample, the number of samples, the first place, the number of places."""
-        from ..native.launch import bound
+        from ..native.calls import bound
 
         code = _code(self.dtype, adds)
         buffers, numbers = np.arange(2), [[i, 2 + i, 2] for i in range(4)]

@@ -38,8 +38,8 @@ from .. import devices
 if TYPE_CHECKING:
     from tilewright.codegen.llvm.machine import Machine
 
+    from ..native.calls import Flat
     from ..native.jit import Linked
-    from ..native.launch import Flat
     from ..native.pack import Layout
 
 _MANY = 1 << 20
@@ -239,11 +239,11 @@ def linked(name: str, text: Callable[[], str]) -> Linked | None:
     CPU runs no native code."""
     if not _has_code():
         return None
-    from ..native import host, jit, pack
+    from ..native import host, jit
 
-    image = pack.image(name)
-    if image is not None:
-        return jit.link_image(name, image, "kernel")
+    packed = jit.packed(name)
+    if packed is not None or not host.compiles():
+        return packed
     return jit.link(text() + host.machine().attributes, "kernel")
 
 
@@ -252,16 +252,19 @@ def _kernel(name: str, graph: Callable[[], Graph]) -> Flat | None:
     NumPy."""
     if not _has_code():
         return None
-    from ..native import host, jit, launch, pack
+    from ..native import host, jit, pack
+    from ..native.calls import Flat
 
-    layout, image = pack.layout(name), pack.image(name)
-    if layout is not None and image is not None:
-        return launch.Flat(layout, jit.link_image(name, image, "kernel"))
+    layout, ready = pack.layout(name), jit.packed(name)
+    if layout is not None and ready is not None:
+        return Flat(layout, ready)
+    if not host.compiles():
+        return None
     found = _emitted(*graph(), host.machine())
     if found is None:
         return None
     layout, code = found
-    return launch.Flat(layout, jit.link(code, "kernel"))
+    return Flat(layout, jit.link(code, "kernel"))
 
 
 def _emitted(root: Node, leaves: Sequence[Node], machine: Machine) -> tuple[Layout, str] | None:

@@ -47,7 +47,7 @@ def _native(dtype: DType) -> Callable[..., Any] | None:
     code = maps.linked(_name(dtype), lambda: rows.text(dtype))
     if code is None:
         return None
-    from ..native.launch import bound
+    from ..native.calls import bound
 
     buffers = len(rows.BUFFERS)
     numbers = [[i, buffers + i, 2] for i in range(len(rows.NUMBERS))]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import platform
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.codegen.kernel import Bundle, Kernel
-from tilewright.codegen.llvm import DEFAULT, CannotLower, Emitted, Schedule, check_speed
+from tilewright.codegen.llvm.machine import CannotLower
+from tilewright.codegen.llvm.schedule import DEFAULT, Schedule
 from tilewright.codegen.target import LLVM
 from tilewright.ir.numeric import elimination as eliminations
 from tilewright.ir.numeric import fourier as transforms
@@ -20,11 +21,12 @@ from .. import debug
 from ..device import Bound, Launch, Run, Walk
 from ..engine import FORMAT, Engine
 from ..host import HostDevice
-from ..native import elimination, fourier, routines
 from ..results import place
 from .numpy import NumpyDevice
 
 if TYPE_CHECKING:
+    from tilewright.codegen.kernel import Bundle, Kernel
+    from tilewright.codegen.llvm import Emitted
     from tilewright.codegen.schedule.space import Space
     from tilewright.codegen.triton import Emitted as Triton
 
@@ -36,6 +38,20 @@ def tuned(kernel: Kernel | Bundle) -> Schedule:
     if not place.exist():
         return DEFAULT
     return ENGINE.chosen(kernel) or DEFAULT
+
+
+class _Late:
+    """A module of native code that is imported when something of it is used, or called."""
+
+    def __init__(self, module: str, function: str | None = None):
+        self._module, self._function = module, function
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(f"tilewright.runtime.native.{self._module}"), name)
+
+    def __call__(self, *args: Any) -> Any:
+        assert self._function is not None
+        return getattr(self, self._function)(*args)
 
 
 class LlvmDevice(HostDevice):
@@ -53,9 +69,8 @@ class LlvmDevice(HostDevice):
     ) -> None:
         super().__init__()
         self.engine = ENGINE
-        transforms.native, lapack.repeat = fourier, routines.repeat
-        eliminations.native = elimination
-        products.running = routines.running
+        transforms.native, eliminations.native = _Late("fourier"), _Late("elimination")
+        lapack.repeat, products.running = _Late("routines", "repeat"), _Late("routines", "running")
         self._force = force
         self._schedule = schedule
         self._numpy = NumpyDevice()
@@ -113,19 +128,26 @@ class LlvmDevice(HostDevice):
 
     def _check(self, kernel: Kernel | Bundle, schedule: Schedule) -> None:
         """Raise CannotLower for a kernel that NumPy computes faster."""
+        from tilewright.codegen.llvm import check_speed
+
         from ..native import host
 
         if self._force or schedule.native:
             return
         if schedule.native is False:
             raise CannotLower("the tuner found NumPy faster")
-        check_speed(kernel, host.machine())
+        try:
+            machine = host.machine()
+        except (ImportError, OSError, RuntimeError) as error:  # a damaged installation
+            raise CannotLower(f"no compiler: {error}") from None
+        check_speed(kernel, machine)
 
     def choice(self, kernel: Kernel | Bundle) -> Choice | None:
         is_tuned = place.exist() and self._schedule is tuned
         return ENGINE.choice(kernel) if is_tuned else None
 
     def source(self, kernel: Kernel | Bundle) -> str:
+        from tilewright.codegen.kernel import Bundle
         from tilewright.codegen.llvm import emit
 
         from ..native import host
@@ -211,11 +233,13 @@ def make(choice: str) -> Any:
     """
     if choice not in ("", "numpy", "auto", "llvm"):
         raise RuntimeError(f"TW_CPU: expected numpy, auto or llvm, got {choice!r}")
-    from ..native import host
+    from ..native import host, pack
 
     if choice == "numpy" or (choice == "" and not host.is_proven()):
         return NumpyDevice()
     reason = host.reason_against()
+    if reason is None and not (pack.is_here() or host.compiles()):
+        reason = "llvmlite can't be loaded"
     if reason is None:
         return LlvmDevice(force=choice == "llvm")
     if choice == "llvm":

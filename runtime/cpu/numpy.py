@@ -7,7 +7,6 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.target import NUMPY
 
 from .. import debug
@@ -15,6 +14,7 @@ from ..device import Launch
 from ..host import HostDevice
 
 if TYPE_CHECKING:
+    from tilewright.codegen.kernel import Bundle, Kernel
     from tilewright.codegen.numpy import Emitted
     from tilewright.codegen.triton import Emitted as Triton
 
@@ -41,6 +41,8 @@ class NumpyDevice(HostDevice):
     target = NUMPY
 
     def compile(self, kernel: Kernel | Bundle) -> Launch:
+        from tilewright.codegen.kernel import Bundle
+
         if isinstance(kernel, Bundle):
             return _bundle(kernel, [self.compile(member) for member in kernel.members])
         emitted = _emit(kernel)
@@ -54,6 +56,8 @@ class NumpyDevice(HostDevice):
         return bind(emitted)
 
     def source(self, kernel: Kernel | Bundle) -> str:
+        from tilewright.codegen.kernel import Bundle
+
         member = kernel.members[0] if isinstance(kernel, Bundle) else kernel
         return _emit(member).source
 

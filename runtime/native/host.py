@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import functools
 import importlib.util
 import platform
 import sys
+from collections.abc import Container
 from typing import Any
 
 from tilewright.codegen.llvm.machine import Machine
@@ -39,10 +42,61 @@ def reason_against() -> str | None:
     if sys.byteorder != "little" or sys.maxsize < 2**32:
         return "native code needs a little-endian 64-bit machine"
     try:
+        if is_proven():
+            return _missing(features())
         machine()
     except (ImportError, OSError, RuntimeError) as error:
         return str(error)
     return None
+
+
+NEEDED = "avx2", "fma", "f16c"
+"""The extensions of x86-64 that kernels need."""
+_SPELLED = {"bmi1": "bmi", "abm": "lzcnt"}  # Linux's names of features that LLVM calls otherwise
+
+
+@functools.cache
+def features() -> frozenset[str]:
+    """The extensions that this processor has, by LLVM's names. Linux is asked first: LLVM takes
+    long to load, and most processes compile nothing."""
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", "rb") as file:
+        for line in file:
+            if line.startswith(b"flags"):
+                return frozenset(_SPELLED.get(f, f) for f in line.decode().split())
+    return frozenset(f for f, has in binding().get_host_cpu_features().items() if has)
+
+
+def _missing(found: Container[str]) -> str | None:
+    """Which extensions this processor lacks, as a sentence."""
+    missing = [f for f in NEEDED if f not in found]
+    return f"this processor lacks {', '.join(missing)}" if missing else None
+
+
+@functools.cache
+def _libraries() -> list[ctypes.CDLL]:
+    found = []
+    for name in (None, "libm.so.6", "libm.so", "libm.dylib"):
+        with contextlib.suppress(OSError, TypeError):
+            found.append(ctypes.CDLL(name))
+    return found
+
+
+def address_of(name: str) -> int | None:
+    """The address of a function of the C library."""
+    for library in _libraries():
+        function = getattr(library, name, None)
+        if function is not None:
+            return ctypes.cast(function, ctypes.c_void_p).value
+    return None
+
+
+@functools.cache
+def compiles() -> bool:
+    """Whether LLVM can be loaded. Its installation may be damaged."""
+    try:
+        return machine() is not None
+    except (ImportError, OSError, RuntimeError):
+        return False
 
 
 @functools.cache
@@ -56,9 +110,9 @@ def machine() -> Machine:
     except RuntimeError:  # unknown on some platforms
         found, features = {}, ""
     if triple.startswith(("x86_64", "amd64")):
-        missing = [f for f in ("avx2", "fma", "f16c") if not found.get(f)]
+        missing = _missing([f for f, has in found.items() if has])
         if missing:
-            raise RuntimeError(f"this processor lacks {', '.join(missing)}")
+            raise RuntimeError(missing)
         width = 64 if found.get("avx512f") and found.get("avx512vl") else 32
     else:
         width = 16

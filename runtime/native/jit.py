@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from tilewright.codegen.llvm.math.library import LIBM
-
 from .. import cache
 from . import host, pack
 
@@ -89,18 +87,10 @@ def _identity() -> str:
 @functools.cache
 def _libm() -> dict[str, int]:
     """Addresses of the C library's functions, including `fmodf` for float remainders."""
-    names = {*LIBM, "fmodf"}
-    found: dict[str, int] = {}
-    for library in (None, "libm.so.6", "libm.so", "libm.dylib"):
-        try:
-            handle = ctypes.CDLL(library)
-        except (OSError, TypeError):
-            continue
-        for name in names - set(found):
-            function = getattr(handle, name, None)
-            if function is not None:
-                found[name] = ctypes.cast(function, ctypes.c_void_p).value or 0
-    return found
+    from tilewright.codegen.llvm.math.library import LIBM
+
+    found = {name: host.address_of(name) for name in (*LIBM, "fmodf")}
+    return {name: address for name, address in found.items() if address is not None}
 
 
 def assemble(code: str, machine: Machine | None = None) -> bytes:
@@ -113,12 +103,6 @@ def assemble(code: str, machine: Machine | None = None) -> bytes:
     module.verify()
     optimize(module, target)
     return _emit_object(target, module)
-
-
-def image_of(code: str, machine: Machine) -> pack.Image:
-    """The object code of a module for the pack."""
-    made = assemble(code, machine)
-    return pack.Image(made, tuple(n for n in sorted(_libm()) if n.encode() in made))
 
 
 def _emit_object(target: Any, module: Any) -> bytes:
@@ -196,20 +180,17 @@ def link_all(
         return [found[k] for k in keys]
 
 
-def link_image(name: str, image: pack.Image, *symbols: str) -> Linked:
-    """Object code from the pack, ready to be called."""
+def packed(name: str, imports: dict[str, int] | None = None) -> Linked | None:
+    """The module called `name` of the pack, ready to be called; None if it isn't there. No compiler
+    is loaded for it."""
     with _LOCK:
-        libm = _libm()
-        return _in_memory(name, image.code, symbols, {n: libm[n] for n in image.imports})
+        found = pack.addresses(name, imports)
+        return None if found is None else Linked(found)
 
 
 def _images(wanted: dict[str, str]) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
-    for key, code in wanted.items():
-        packed = pack.image(cache.digest(code))
-        image = packed.code if packed else cache.load_bytes("llvm", key)
-        if image is not None:
-            found[key] = image
+    stored = {key: cache.load_bytes("llvm", key) for key in wanted}
+    found = {key: image for key, image in stored.items() if image is not None}
     statistics.loaded += len(found)
     return found | _assembled({k: code for k, code in wanted.items() if k not in found})
 

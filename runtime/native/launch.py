@@ -1,14 +1,9 @@
-"""Launches: an emitted kernel bound to its machine code, as a function of buffers and scalars.
-
-One native entry point serves all kernels. It walks through a descriptor, which holds the numbers of
-the kernel and the places of its buffers and scalars.
-"""
+"""Launches: an emitted kernel bound to its machine code, as a function of buffers and scalars."""
 
 from __future__ import annotations
 
 import copy
 import ctypes
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,61 +12,17 @@ import numpy as np
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.kernel.structure import starts
 from tilewright.codegen.llvm import DEFAULT, CannotLower, Emitted, Schedule, emit, form_of
-from tilewright.ir.dtype import BOOL, FLOAT, DType, int64
 
 from ..device import Bound, Launch, Run
 from . import emissions, entries, host, jit
+from .calls import entry, kind_of
 from .pack import Layout
-from .pool import num_threads, pool
+from .pool import pool
 
-
-class _PyMethodDef(ctypes.Structure):
-    _fields_ = [
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    ]
-
-
-_METH_FASTCALL = 0x80
 _MOVES, _TEMPLATE, _PHASES, _ENDS, _SPACE, _SPACE_PLACE, _FIRST = (
     entries.DESCRIPTOR.index(word)
     for word in ("moves", "template", "phases", "phase_ends", "space", "space_place", "first")
 )
-
-
-@functools.cache
-def _method(name: str) -> _PyMethodDef:
-    """The Python method of a native entry point. METH_FASTCALL needs no tuple of arguments."""
-    _check_layout()
-    return _PyMethodDef(name.encode(), pool().native[name], _METH_FASTCALL, None)
-
-
-def _check_layout() -> None:
-    """Check that arrays keep their address where the entry point reads it, as in NumPy's C
-    headers."""
-    probe = np.empty(3)
-    if ctypes.c_size_t.from_address(id(probe) + 16).value != probe.ctypes.data:
-        raise RuntimeError("NumPy's arrays are not laid out as expected")
-
-
-def _entry(name: str, address: int, owner: Any = None) -> Any:
-    """The entry point `name` as a function, bound to the descriptor or table at `address`. It keeps
-    `owner` alive, to whom that memory belongs."""
-    make = ctypes.pythonapi.PyCFunction_NewEx
-    make.restype = ctypes.py_object
-    make.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
-    # The third argument is the function's module to Python. Any object will do; the function holds
-    # it.
-    return make(ctypes.addressof(_method(name)), address, owner)
-
-
-def _kind(dtype: DType) -> int:
-    """The entry point's code for converting a Python number; see runtime/native/entries.py."""
-    if dtype.category == FLOAT:
-        return 1 if dtype.itemsize == 8 else 0
-    return 3 if dtype.category == BOOL else 2
 
 
 def emitted(kernel: Kernel | Bundle, schedule: Schedule = DEFAULT) -> list[Emitted]:
@@ -146,7 +97,7 @@ class Native:
                 elif word.role == "scalar":
                     assert word.dtype is not None
                     slot = member.scalars[word.value].slot
-                    moves += [slots[slot], place, _kind(word.dtype)]
+                    moves += [slots[slot], place, kind_of(word.dtype)]
                 elif word.role == "start":
                     words[place] = begins[word.value]
                 elif word.role == "workspace":
@@ -190,7 +141,7 @@ class Native:
         )
         self.prepared = None if is_bundle else emitted[0].prepared
         self._outputs = outputs
-        self._entry = _entry("tw_launch", self.descriptor.ctypes.data)
+        self._entry = entry("tw_launch", self.descriptor.ctypes.data)
         if chunks > 1:
             pool().start()
 
@@ -220,7 +171,7 @@ class Native:
         other.template[self.descriptor[_SPACE_PLACE]] = -(-memory.ctypes.data // 64) * 64
         other.descriptor[_TEMPLATE] = other.template.ctypes.data
         other.descriptor[_SPACE] = 0
-        other._entry = _entry("tw_launch", other.descriptor.ctypes.data)
+        other._entry = entry("tw_launch", other.descriptor.ctypes.data)
         return other
 
     def fail(self, words: bytes) -> None:
@@ -256,79 +207,9 @@ def layout_of(kernel: Kernel, emitted: Emitted, size: int, order: Sequence[int])
     for place, word in enumerate(words):
         if word.role == "scalar":
             assert word.dtype is not None
-            scalars.append((kernel.scalars[word.value].slot, place, _kind(word.dtype)))
+            scalars.append((kernel.scalars[word.value].slot, place, kind_of(word.dtype)))
     buffers = tuple([i for i, w in enumerate(words) if w.role == "buffer"])
     return Layout(len(words), buffers, tuple(sizes), tuple(scalars), tuple(order))  # type: ignore[arg-type]
-
-
-def bound(
-    linked: jit.Linked,
-    template: np.ndarray,
-    places: np.ndarray,
-    moves: np.ndarray,
-    chunks: int,
-    parallel: bool,
-) -> Any:
-    """A function of (buffers, numbers) that runs the chunks of the code's `kernel`.
-
-    template: its words, of which `places` get the buffers' addresses. moves: (number, place, kind)
-    of each number. parallel: whether the pool's threads share the chunks.
-    """
-    ends = np.array([chunks], np.int64)
-    said = {
-        "function": linked.addresses["kernel"],
-        "chunks": chunks,
-        "words": len(template),
-        "buffers": len(places),
-        "moves": len(moves) // 3,
-        "buffer_places": places.ctypes.data,
-        "move_table": moves.ctypes.data,
-        "template": template.ctypes.data,
-        "parallel": int(parallel),
-        "phases": 1,
-        "phase_ends": ends.ctypes.data,
-    }
-    descriptor = np.array([said.get(word, 0) for word in entries.DESCRIPTOR], np.int64)
-    owned = (linked, template, places, moves, ends, descriptor)
-    return _entry("tw_launch", descriptor.ctypes.data, owned)
-
-
-class Flat:
-    """A kernel of one axis for arrays of any size: flat((output, *inputs), size, numbers).
-
-    The code takes the size, the number of chunks and their size as words, so that what was emitted
-    for one size runs for all. numbers: the values of the kernel's scalars, by slot.
-    """
-
-    def __init__(self, layout: Layout, linked: jit.Linked):
-        self.order = layout.order
-        self._linked = linked
-        at, whole = layout.sizes, _kind(int64)
-        moves = [0, at[0], whole, 1, at[2], whole]
-        for slot, place, kind in layout.scalars:
-            moves += [2 + slot, place, kind]
-        self._moves = np.array(moves, np.int64)
-        self._places = np.array(layout.buffers, np.int64)
-        self._serial = self._entry(1, at[1], layout.words)
-        self._chunks = 2 * num_threads()
-        self._parallel = self._entry(self._chunks, at[1], layout.words)
-
-    def _entry(self, chunks: int, place: int, words: int) -> Any:
-        template = np.zeros(words, np.int64)
-        template[place] = chunks
-        return bound(self._linked, template, self._places, self._moves, chunks, chunks > 1)
-
-    def __call__(self, arrays: Sequence[Any], size: int, numbers: Sequence[Any] = ()) -> None:
-        if size < _PARALLEL_FROM:
-            self._serial(arrays, (size, size, *numbers))
-        else:
-            pool().start()
-            each = -(-size // (64 * self._chunks)) * 64
-            self._parallel(arrays, (size, each, *numbers))
-
-
-_PARALLEL_FROM = 1 << 16
-"""Elements from which a flat kernel runs on all cores."""
 
 
 def _run(launches: Sequence[Bound]) -> Run:
@@ -340,7 +221,7 @@ def _run(launches: Sequence[Bound]) -> Run:
     for layout in layouts:
         words += [layout.descriptor.ctypes.data, next(addresses), next(addresses)]  # type: ignore[attr-defined]
     table = np.array(words, np.int64)
-    run: Run = _entry("tw_sequence", table.ctypes.data, (table, places, layouts))
+    run: Run = entry("tw_sequence", table.ctypes.data, (table, places, layouts))
     return run
 
 
@@ -372,4 +253,4 @@ def steps_of_loop(launches: Sequence[tuple[Launch, Launch, tuple[int, ...]]], sl
         both = (first.descriptor, later.descriptor)  # type: ignore[attr-defined]
         words += [*(each.ctypes.data for each in both), places.ctypes.data]
     table = np.array(words, np.int64)
-    return _entry("tw_loop", table.ctypes.data, (table, used, launches))
+    return entry("tw_loop", table.ctypes.data, (table, used, launches))

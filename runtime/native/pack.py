@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import functools
 import json
-import mmap
 import os
+import zlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from tilewright import codegen
 from tilewright.codegen.llvm.machine import Machine
@@ -20,6 +21,7 @@ from tilewright.ir import ops
 
 from .. import cache, debug, files
 from . import host
+from .image import Loaded, Module, link
 
 FILE = Path(__file__).parent / "x86_64-linux.pack"
 MACHINE = Machine(
@@ -43,21 +45,17 @@ class Layout(NamedTuple):
     order: tuple[int, ...]
 
 
-class Image(NamedTuple):
-    """Object code, and the names of the C library's functions that it calls."""
+def addresses(name: str, outside: Mapping[str, int] | None = None) -> dict[str, int] | None:
+    """The functions of the module called `name`, ready to be called; None if it isn't there.
 
-    code: bytes
-    imports: tuple[str, ...]
-
-
-def image(name: str) -> Image | None:
-    """The object code called `name`; None if it isn't there."""
+    outside: addresses of what the code calls besides the C library.
+    """
     content = _content()
-    place = content.said["images"].get(name) if content is not None else None
-    if content is None or place is None:
+    module = content.said["modules"].get(name) if content is not None else None
+    if content is None or module is None:
         return None
-    start, size, imports = place
-    return Image(bytes(content.code[start : start + size]), tuple(imports))
+    known = outside or {}
+    return content.code.addresses(Module(*module), lambda n: known.get(n) or host.address_of(n))
 
 
 def layout(name: str) -> Layout | None:
@@ -70,30 +68,41 @@ def layout(name: str) -> Layout | None:
     return Layout(words, tuple(buffers), tuple(sizes), tuple(map(tuple, scalars)), tuple(order))
 
 
-def write(images: dict[str, Image], layouts: dict[str, Layout], file: Path = FILE) -> None:
-    """Write the pack, all at once: a line of JSON that tells where the pieces lie, and the code."""
-    places, start = {}, 0
-    for name, (code, imports) in images.items():
-        places[name] = (start, len(code), imports)
-        start += len(code)
-    said = {"sources": _sources(), "images": places, "layouts": layouts}
+def write(objects: Mapping[str, bytes], layouts: Mapping[str, Layout], file: Path = FILE) -> None:
+    """Write the pack, all at once: a line of JSON that tells what lies where, and the image.
+
+    objects: the object code of each module, for `MACHINE`.
+    """
+    code, modules, imports = link(objects)
+    said = {
+        "sources": _sources(),
+        "size": len(code),
+        "sum": zlib.crc32(code),
+        "modules": modules,
+        "imports": imports,
+        "layouts": layouts,
+    }
     with files.whole(file) as out:
-        out.write(json.dumps(said).encode() + b"\n" + b"".join(i.code for i in images.values()))
+        out.write(json.dumps(said).encode() + b"\n" + code)
     _content.cache_clear()
 
 
 def fits() -> bool:
     """Whether this machine runs the pack's code."""
-    machine = host.machine()
-    has_all = set(MACHINE.features.split(",")) <= set(machine.features.split(","))
-    return has_all and "linux" in machine.triple
+    needed = {f.removeprefix("+") for f in MACHINE.features.split(",")}
+    return host.is_proven() and needed <= host.features()
+
+
+def is_here() -> bool:
+    """Whether there is a pack that this machine runs."""
+    return _content() is not None
 
 
 class _Content(NamedTuple):
-    """The line of JSON, and the code, of which only what is asked for is read."""
+    """The line of JSON, and the code."""
 
     said: dict[str, Any]
-    code: Any
+    code: Loaded
 
 
 @functools.cache
@@ -104,10 +113,8 @@ def _content() -> _Content | None:
     try:
         with FILE.open("rb") as file:
             said = json.loads(file.readline())
-            start = file.tell()
-            if said["sources"] == _sources():
-                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-                return _Content(said, memoryview(mapped)[start:])
+            if not _is_stale(said["sources"]):
+                return _Content(said, _loaded(said, file))
         state = "was made from other sources"
     except FileNotFoundError:
         state = "is not there"
@@ -118,6 +125,20 @@ def _content() -> _Content | None:
         "(`python tools/make_pack.py` makes it)"
     )
     return None
+
+
+def _loaded(said: dict[str, Any], file: BinaryIO) -> Loaded:
+    def read(memory: memoryview) -> None:
+        if file.readinto(memory) != len(memory) or zlib.crc32(memory) != said["sum"]:  # type: ignore[attr-defined]
+            raise ValueError("the pack is damaged")
+
+    return Loaded(said["size"], said["imports"], read)
+
+
+def _is_stale(sources: str) -> bool:
+    """Whether the sources changed since the pack was made. They can only in a checkout."""
+    checkout = Path(codegen.__path__[0]).resolve().parent / "pyproject.toml"
+    return checkout.exists() and sources != _sources()
 
 
 def _sources() -> str:

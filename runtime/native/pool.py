@@ -20,6 +20,7 @@ from typing import Any
 
 from tilewright.ir.numeric import batches, fourier
 
+from .. import cache
 from . import entries, jit, source
 from .workspace import Workspaces
 
@@ -61,8 +62,9 @@ class Pool:
         self.workspaces = Workspaces()
         symbols["tw_spaces"] = self.workspaces.address
         architecture = _architecture()
-        self._code = jit.link(
-            source.text(architecture),
+        text = source.text(architecture)
+        self._code = jit.packed(cache.digest(text), symbols) or jit.link(
+            text,
             *("tw_worker", "tw_stop", "tw_parallel", "tw_bundle"),
             *("tw_launch", "tw_sequence", "tw_loop"),
             imports=symbols,

@@ -41,6 +41,16 @@ def test_nothing_of_them_is_loaded_with_tilewright(run_python) -> None:
     assert all(n.startswith(("tilewright.backends", "tilewright.autograd")) for n in loaded), loaded
 
 
+def test_no_compiler_is_loaded_with_tilewright(run_python) -> None:
+    """Emitters and passes take longer to load than the rest of the package."""
+    code = """
+import sys, tilewright
+print([n for n in ("tilewright.codegen.kernel", "tilewright.codegen.llvm.emitter",
+    "tilewright.codegen.fusion", "llvmlite", "fractions", "multiprocessing", "json", "tempfile")
+    if n in sys.modules])"""
+    assert run_python(code) == "[]\n"
+
+
 def test_devices_that_are_not_here_say_so() -> None:
     for kind in (tw.xpu, tw.mps, tw.mtia):
         assert not kind.is_available() and kind.device_count() == 0

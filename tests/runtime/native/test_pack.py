@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,9 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.runtime import baseline
+from tilewright.runtime import baseline, cache
 from tilewright.runtime.baseline import maps
-from tilewright.runtime.native import host, jit, launch, pack
+from tilewright.runtime.native import host, jit, pack, source
+from tilewright.runtime.native.calls import Flat
+from tilewright.runtime.native.image import Loaded, link
 
 pytestmark = pytest.mark.skipif(
     host.reason_against() is not None or not host.is_proven() or not pack.fits(),
@@ -25,8 +29,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("pack") / "x.pack"
     codes = {name: code for name, _, code in kernels}
     codes.update((name, code + pack.MACHINE.attributes) for name, code in baseline.all_code())
-    images = {name: jit.image_of(code, pack.MACHINE) for name, code in codes.items()}
-    pack.write(images, {name: layout for name, layout, _ in kernels}, file)
+    entries = source.text("x86_64")
+    codes[cache.digest(entries)] = entries
+    objects = {name: jit.assemble(code, pack.MACHINE) for name, code in codes.items()}
+    pack.write(objects, {name: layout for name, layout, _ in kernels}, file)
     return file
 
 
@@ -43,10 +49,9 @@ def test_kernels_are_those_compiled_for_this_machine(own: Path) -> None:
     rng = np.random.default_rng(0)
     count = 0
     for name, layout, code in maps.all_for(host.machine()):
-        image = pack.image(name)
-        assert image is not None and pack.layout(name) == layout
-        ready = launch.Flat(layout, jit.link_image(name, image, "kernel"))
-        compiled = launch.Flat(layout, jit.link(code, "kernel"))
+        packed = jit.packed(name)
+        assert packed is not None and pack.layout(name) == layout
+        ready, compiled = Flat(layout, packed), Flat(layout, jit.link(code, "kernel"))
         if name == "random bits":
             arrays, dtype, numbers = [], np.dtype(np.uint32), [5, 7]
         else:
@@ -64,18 +69,20 @@ def test_kernels_are_those_compiled_for_this_machine(own: Path) -> None:
 
 
 def test_a_wrong_file_is_no_pack(own: Path, monkeypatch: Any, tmp_path: Path) -> None:
-    assert pack.image("exp float32") is not None and pack.image("no such op") is None
+    assert pack.addresses("exp float32") and pack.addresses("no such op") is None
     assert pack.layout("no such op") is None
     whole = own.read_bytes()
-    for content in (b"", b"{}", b"[1]\n", whole.replace(b'"sources": "', b'"sources": "0')):
+    damaged = whole[:-5000] + bytes([whole[-5000] ^ 1]) + whole[-4999:]
+    other = whole.replace(b'"sources": "', b'"sources": "0')
+    for content in (b"", b"{}", b"[1]\n", other, whole[:-1], damaged):
         wrong = tmp_path / "wrong.pack"
         wrong.write_bytes(content)
         monkeypatch.setattr(pack, "FILE", wrong)
         pack._content.cache_clear()
-        assert pack.image("exp float32") is None
+        assert pack.addresses("exp float32") is None
     monkeypatch.setattr(pack, "FILE", tmp_path / "missing.pack")
     pack._content.cache_clear()
-    assert pack.image("exp float32") is None
+    assert pack.addresses("exp float32") is None
 
 
 def test_a_stale_pack_is_said(
@@ -88,7 +95,7 @@ def test_a_stale_pack_is_said(
     for file, state in ((stale, "other sources"), (tmp_path / "missing.pack", "is not there")):
         monkeypatch.setattr(pack, "FILE", file)
         pack._content.cache_clear()
-        assert pack.image("exp float32") is None
+        assert pack.addresses("exp float32") is None
         assert state in capsys.readouterr().err
 
 
@@ -106,8 +113,74 @@ print(x.exp().sum().item() > 9, x.tanh().sum().item())
 x = torch.ones(1, 2, 4, 4).requires_grad_()
 torch.nn.functional.conv2d(x, torch.ones(3, 2, 3, 3)).sum().backward()
 print(x.grad.sum().item())
-print("tilewright.codegen.fusion" in sys.modules, jit.statistics.compiled)
+loaded = [name in sys.modules for name in ("tilewright.codegen.fusion", "llvmlite")]
+print(*loaded, jit.statistics.compiled)
 """
     said = run_python(code, str(own), env={"TW_TIER": "auto"}).split()
-    assert said[0] == "True" and said[2:4] == ["216.0", "False"]
-    assert int(said[4]) <= 1, "only the pool's entry points, which this pack lacks"
+    assert said[0] == "True" and said[2:] == ["216.0", "False", "False", "0"]
+
+
+CALLS = """
+declare double @cos(double)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+@outside = external global i64
+define double @kernel(double %x) {
+  %y = call double @cos(double %x)
+  %z = fadd double %y, 0x400921FB54442D18
+  ret double %z
+}
+define i64 @place() {
+  %a = ptrtoint ptr @outside to i64
+  ret i64 %a
+}
+define void @copy(ptr %to, ptr %from, i64 %n) {
+  call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %from, i64 %n, i1 false)
+  ret void
+}
+"""
+
+
+def _in_memory(objects: dict[str, bytes]) -> tuple[Any, Loaded]:
+    made = link(objects)
+
+    def read(memory: memoryview) -> None:
+        memory[:] = made.code
+
+    return made, Loaded(len(made.code), made.imports, read)
+
+
+def test_an_image_calls_what_lies_outside() -> None:
+    """Functions, constants and addresses outside, in the second of two modules."""
+    objects = {
+        "first": jit.assemble("define i32 @kernel() {\n  ret i32 7\n}\n", pack.MACHINE),
+        "second": jit.assemble(CALLS, pack.MACHINE),
+    }
+    made, loaded = _in_memory(objects)
+    assert set(made.imports) == {"cos", "memcpy", "outside"}
+    first = loaded.addresses(made.modules["first"], lambda name: None)
+    assert ctypes.CFUNCTYPE(ctypes.c_int32)(first["kernel"])() == 7
+    with pytest.raises(LookupError, match="outside is not in this process"):
+        loaded.addresses(made.modules["second"], host.address_of)
+    known = {"outside": 123_456_789_012}
+    found = loaded.addresses(made.modules["second"], lambda n: known.get(n) or host.address_of(n))
+    kernel = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(found["kernel"])
+    assert kernel(1.25) == math.cos(1.25) + math.pi
+    assert ctypes.CFUNCTYPE(ctypes.c_int64)(found["place"])() == known["outside"]
+    source, target = np.arange(9.0), np.zeros(9)
+    copy = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(found["copy"])
+    copy(target.ctypes.data, source.ctypes.data, source.nbytes)
+    np.testing.assert_array_equal(target, source)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("@v = global i64 5\ndefine ptr @kernel() {\n  ret ptr @v\n}\n", "variables"),
+        ("@t = constant ptr @f\ndefine void @f() {\n  ret void\n}\n", "variables|relocation"),
+    ],
+)
+def test_what_would_not_run_anywhere_is_no_image(code: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        link({"module": jit.assemble(code, pack.MACHINE)})
+    with pytest.raises(ValueError, match="not an object file"):
+        link({"module": b"MZ"})

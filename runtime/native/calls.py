@@ -1,0 +1,137 @@
+"""Calls: machine code as functions that Python calls, with arrays and numbers as arguments.
+
+One native entry point serves all code. It walks through a descriptor, which holds the numbers of
+the call and the places of its buffers and scalars. Nothing here needs a compiler, so that code from
+the pack runs without one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.dtype import BOOL, FLOAT, DType, int64
+
+from . import entries
+from .jit import Linked
+from .pack import Layout
+from .pool import num_threads, pool
+
+
+class _PyMethodDef(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    ]
+
+
+_METH_FASTCALL = 0x80
+
+
+@functools.cache
+def _method(name: str) -> _PyMethodDef:
+    """The Python method of a native entry point. METH_FASTCALL needs no tuple of arguments."""
+    _check_layout()
+    return _PyMethodDef(name.encode(), pool().native[name], _METH_FASTCALL, None)
+
+
+def _check_layout() -> None:
+    """Check that arrays keep their address where the entry point reads it, as in NumPy's C
+    headers."""
+    probe = np.empty(3)
+    if ctypes.c_size_t.from_address(id(probe) + 16).value != probe.ctypes.data:
+        raise RuntimeError("NumPy's arrays are not laid out as expected")
+
+
+def entry(name: str, address: int, owner: Any = None) -> Any:
+    """The entry point `name` as a function, bound to the descriptor or table at `address`. It keeps
+    `owner` alive, to whom that memory belongs."""
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype = ctypes.py_object
+    make.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
+    # The third argument is the function's module to Python. Any object will do; the function holds
+    # it.
+    return make(ctypes.addressof(_method(name)), address, owner)
+
+
+def kind_of(dtype: DType) -> int:
+    """The entry point's code for converting a Python number; see entries.py."""
+    if dtype.category == FLOAT:
+        return 1 if dtype.itemsize == 8 else 0
+    return 3 if dtype.category == BOOL else 2
+
+
+def bound(
+    linked: Linked,
+    template: np.ndarray,
+    places: np.ndarray,
+    moves: np.ndarray,
+    chunks: int,
+    parallel: bool,
+) -> Any:
+    """A function of (buffers, numbers) that runs the chunks of the code's `kernel`.
+
+    template: its words, of which `places` get the buffers' addresses. moves: (number, place, kind)
+    of each number. parallel: whether the pool's threads share the chunks.
+    """
+    ends = np.array([chunks], np.int64)
+    said = {
+        "function": linked.addresses["kernel"],
+        "chunks": chunks,
+        "words": len(template),
+        "buffers": len(places),
+        "moves": len(moves) // 3,
+        "buffer_places": places.ctypes.data,
+        "move_table": moves.ctypes.data,
+        "template": template.ctypes.data,
+        "parallel": int(parallel),
+        "phases": 1,
+        "phase_ends": ends.ctypes.data,
+    }
+    descriptor = np.array([said.get(word, 0) for word in entries.DESCRIPTOR], np.int64)
+    owned = (linked, template, places, moves, ends, descriptor)
+    return entry("tw_launch", descriptor.ctypes.data, owned)
+
+
+class Flat:
+    """A kernel of one axis for arrays of any size: flat((output, *inputs), size, numbers).
+
+    The code takes the size, the number of chunks and their size as words, so that what was emitted
+    for one size runs for all. numbers: the values of the kernel's scalars, by slot.
+    """
+
+    def __init__(self, layout: Layout, linked: Linked):
+        self.order = layout.order
+        self._linked = linked
+        at, whole = layout.sizes, kind_of(int64)
+        moves = [0, at[0], whole, 1, at[2], whole]
+        for slot, place, kind in layout.scalars:
+            moves += [2 + slot, place, kind]
+        self._moves = np.array(moves, np.int64)
+        self._places = np.array(layout.buffers, np.int64)
+        self._serial = self._entry(1, at[1], layout.words)
+        self._chunks = 2 * num_threads()
+        self._parallel = self._entry(self._chunks, at[1], layout.words)
+
+    def _entry(self, chunks: int, place: int, words: int) -> Any:
+        template = np.zeros(words, np.int64)
+        template[place] = chunks
+        return bound(self._linked, template, self._places, self._moves, chunks, chunks > 1)
+
+    def __call__(self, arrays: Sequence[Any], size: int, numbers: Sequence[Any] = ()) -> None:
+        if size < _PARALLEL_FROM:
+            self._serial(arrays, (size, size, *numbers))
+        else:
+            pool().start()
+            each = -(-size // (64 * self._chunks)) * 64
+            self._parallel(arrays, (size, each, *numbers))
+
+
+_PARALLEL_FROM = 1 << 16
+"""Elements from which a flat kernel runs on all cores."""
