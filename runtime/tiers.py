@@ -24,8 +24,12 @@ from .shapes import Shapes, is_absent
 
 AUTO, FUSED, BASELINE = MODES = ("auto", "fused", "baseline")
 OFTEN = 512
-"""The runs after which a graph of small tensors is compiled. Its compilation takes about two
+"""The runs after which a large graph of small tensors is compiled. Its compilation takes about two
 milliseconds for each op, and saves about four microseconds for each in a run."""
+GRAPH, PRODUCT = 4, 20
+"""The ops whose compilation takes as long as what a graph takes besides, and as a product."""
+COMPILER = 30_000
+"""The ops of small tensors that are run in the time in which the compiler is loaded."""
 MOST_STEPS = 400_000
 """The steps of all programs together, about 0.4 KB each, from which they are forgotten."""
 SMALL = 16 << 10
@@ -44,8 +48,8 @@ mode = _mode()
 
 def expect_repeats() -> None:
     """Compile a graph the second time it is met, as a program asks that says what it repeats."""
-    global OFTEN
-    OFTEN = 2
+    global OFTEN, GRAPH, PRODUCT, COMPILER
+    OFTEN, GRAPH, PRODUCT, COMPILER = 2, 0, 0, 0
 
 
 @contextmanager
@@ -60,15 +64,33 @@ def fused() -> Iterator[None]:
         mode = before
 
 
-def _patience(mean_bytes: float, kin: int = 1) -> int:
-    """The number of runs after which a graph is compiled whose ops write so many bytes on average,
-    and that so many graphs resemble."""
-    return int(OFTEN * SMALL / (SMALL + mean_bytes) * kin)
+def _share(program: Program) -> float:
+    """How much of a step's time is that of a call."""
+    return SMALL / (SMALL + program.mean_bytes)
 
 
-def _steps_are_due(runs: int, mean_bytes: float) -> bool:
-    """Whether to compile the step of loops."""
-    return mode != BASELINE and runs >= _patience(mean_bytes)
+def _patience(program: Program) -> float:
+    """The runs after which the graph of `program` is compiled, if none that resembles it was."""
+    share = _share(program)
+    besides = (GRAPH + PRODUCT * program.products) / max(len(program.steps), 1)
+    return OFTEN * share * (1 + share * besides)
+
+
+_ran = 0.0
+"""The ops of small tensors that would take the time of all that ran op by op."""
+
+
+def _may_compile(patience: float) -> bool:
+    """Whether to compile what has run so often. The first compilation loads the compiler."""
+    return mode != BASELINE and (patience < 1 or _held > 0 or _ran >= COMPILER)
+
+
+def _steps_are_due(runs: int, more: int, program: Program) -> bool:
+    """Whether to compile the step of loops that ran so often, `more` of them last."""
+    global _ran
+    _ran += more * len(program.steps) / _share(program)
+    patience = _patience(program)
+    return runs >= int(patience) and _may_compile(patience)
 
 
 loops.is_due = _steps_are_due
@@ -88,18 +110,16 @@ class Baseline:
     def __init__(self, roots: tuple[Node, ...], fallible: tuple[Node, ...]):
         self.recorded, self.fallible = roots, fallible
         self.program: Program | None = Program(roots, fallible)
-        self.structure, self.mean_bytes = self.program.structure, self.program.mean_bytes
-        self.runs = 0
-        self.due = self._is_due()
+        self.structure, self.runs = self.program.structure, 0
+        self._work = len(self.program.steps) / _share(self.program)
+        self._patience = _patience(self.program)
+        self.due = mode != BASELINE and self._patience < 1
         _hold(self.program)
 
     @property
     def patience(self) -> int:
         """The number of runs after which the graph is compiled."""
-        return _patience(self.mean_bytes, 1 + _siblings[self.structure])
-
-    def _is_due(self) -> bool:
-        return mode != BASELINE and self.runs >= self.patience
+        return int(self._patience * (1 + _siblings[self.structure]))
 
     def run(
         self,
@@ -109,13 +129,16 @@ class Baseline:
     ) -> list[Any]:
         """The buffers of the roots, in memory of their own or, where parts of a tensor are
         written, in that of a leaf that `donated` names."""
+        global _ran
         self.runs += 1
-        self.due = self._is_due()
         try:
             program = self.program
             if program is None:
                 program = self.program = Program(self.recorded, self.fallible)
                 _hold(program)
+            _ran += self._work
+            if self.runs >= self._patience - 1:  # most don't get that far
+                self.due = self.runs >= self.patience and _may_compile(self._patience)
             if self.runs > 1 and not program.is_settled:
                 program.settle()
             return program.run(buffers, scalars, donated)

@@ -21,13 +21,12 @@ if TYPE_CHECKING:
     from .program import Program
 
 
-def never(runs: int, mean_bytes: float) -> bool:
+def never(runs: int, more: int, program: Program) -> bool:
     return False
 
 
-is_due: Callable[[int, float], bool] = never
-"""Whether a graph is compiled that ran so often, and writes so many bytes in an op on average. The
-tiers set it."""
+is_due: Callable[[int, int, Program], bool] = never
+"""Whether a step is compiled that ran so often, `more` times of them last. The tiers set it."""
 
 
 class Steps:
@@ -48,7 +47,7 @@ class Steps:
 
         def loop(*arrays: Any) -> Any:
             self.runs += count
-            if self._compiled is None and is_due(self.runs, self.program.mean_bytes):
+            if self._compiled is None and is_due(self.runs, count, self.program):
                 self._compiled = _compiled(node)
             if self._compiled is None:
                 return self._op_by_op(count, arrays)

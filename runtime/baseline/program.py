@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.ir import loop, ops
 from tilewright.ir.node import Node
-from tilewright.ir.op import Kind, Op
+from tilewright.ir.op import REGISTRY, Kind, Op
 from tilewright.ir.ops.generate import constant, constant_value
 from tilewright.ir.ops.marker import LEAK, MARKERS, example
 from tilewright.ir.passes.autodiff import decomposed
@@ -56,13 +56,19 @@ _COMPUTED = {
 }  # fmt: skip
 
 
+_PRODUCTS = {
+    *(op for op in REGISTRY.values() if op.kind in (Kind.CONTRACTION, Kind.ATTENTION)),
+    ops.linear, ops.linear_input_grad, ops.linear_weight_grad,
+}  # fmt: skip
+
+
 class Program:
     """The steps that compute `roots` and, before them, all nodes `fallible`.
 
     leaves: (slot, number of the buffer); scalars: (slot, number, dtype of NumPy).
     results: the slots of the roots.
     structure: a hash of the ops in order, the same for other sizes.
-    mean_bytes: the bytes that a step writes on average.
+    mean_bytes: the bytes that a step writes on average. products: the number of products.
     """
 
     def __init__(self, roots: Sequence[Node], fallible: Sequence[Node] = ()):
@@ -82,6 +88,7 @@ class Program:
         if self._writes:
             self._drop_unread({self._slots[n] for n in fallible})
             self._views = {slot for node, slot in self._slots.items() if _is_view(node)}
+        self.products = sum([op in _PRODUCTS for op in self._ops])
         self.mean_bytes = self._bytes / max(len(self.steps), 1)
         if self._writes or self._bytes > _FREED_FROM:
             self._free()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,9 @@ pytestmark = pytest.mark.usefixtures("fresh_tables")
 @pytest.fixture(autouse=True)
 def auto(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(tiers, "mode", tiers.AUTO)
-    monkeypatch.setattr(tiers, "OFTEN", 512)  # torch.compile lowers it
+    # torch.compile lowers them
+    for name, value in (("OFTEN", 512), ("GRAPH", 0), ("PRODUCT", 0), ("COMPILER", 0)):
+        monkeypatch.setattr(tiers, name, value)
     yield
     recording.flush()
     recording.clear_tables()
@@ -42,6 +44,28 @@ def test_a_graph_is_compiled_when_it_came_often(monkeypatch: pytest.MonkeyPatch)
         seen.append(counts())
     patience = 2  # tensors of some bytes take a little off the three
     assert seen == [(0, 1)] * patience + [(1, 0)] * (5 - patience)
+
+
+def runs_until_compiled(run: Callable[[], object]) -> int:
+    before, runs = counts()[0], 0
+    while counts()[0] == before:
+        run()
+        runs += 1
+    return runs
+
+
+def test_what_takes_long_to_compile_comes_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler itself is loaded when that pays, a product when it has saved as much."""
+    monkeypatch.setattr(tiers, "OFTEN", 20)
+    monkeypatch.setattr(tiers, "_ran", 0.0)
+    monkeypatch.setattr(tiers, "COMPILER", 200)
+    first = runs_until_compiled(lambda: step(10))
+    assert 40 < first <= 100  # its two or three ops have run 200 times
+    second = runs_until_compiled(lambda: float(tw.arange(8.0).exp().sum() * 2 + 1))
+    assert second <= 21
+    monkeypatch.setattr(tiers, "PRODUCT", 3)
+    x = tw.ones(3, 3)
+    assert second < runs_until_compiled(lambda: float((x @ x).exp().sum() * 2 + 1)) < 4 * second
 
 
 def test_another_size_of_a_compiled_structure_waits_longer(

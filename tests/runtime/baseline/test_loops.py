@@ -17,7 +17,8 @@ from tilewright.runtime.baseline import program
 def test_lengths_share_a_compiled_step(kind: str, monkeypatch: Any) -> None:
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(tiers, "mode", tiers.AUTO)
-    monkeypatch.setattr(tiers, "OFTEN", 30)
+    for name, value in (("OFTEN", 30), ("GRAPH", 0), ("PRODUCT", 0), ("COMPILER", 0)):
+        monkeypatch.setattr(tiers, name, value)
     program.clear()
     tw.manual_seed(0)
     ours = getattr(tw.nn, kind)(3, 5, bidirectional=True)
