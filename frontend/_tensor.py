@@ -478,14 +478,15 @@ class Tensor(Methods, metaclass=_TensorMeta):
 
     def item(self) -> Any:
         """The one element as a Python number."""
-        if self.is_meta:
+        _, dtype, device = self._typed()
+        if device == "meta":
             raise RuntimeError(f"Tensor.item() cannot be called on meta tensors{at_user_line()}")
-        array = self._array()
+        array = arrays.array_of(self)
         if array.size != 1:
             raise RuntimeError(
                 f"a Tensor with {array.size} elements cannot be converted to Scalar{at_user_line()}"
             )
-        if self.dtype is complex32:
+        if dtype is complex32:
             array = cast(array, np.complex64)
         return float(array.reshape(())) if is_added(array.dtype) else array.item()
 
@@ -521,8 +522,8 @@ class Tensor(Methods, metaclass=_TensorMeta):
                 "behavior.\nConsider using tensor.detach() first.",
                 once=True,
             )
-        value = self._one().item()
-        if isinstance(value, complex):
+        value = (self if self.shape.numel() == 1 else self._one()).item()
+        if value.__class__ is complex:
             if value.imag:
                 raise RuntimeError(
                     f"value cannot be converted to type {name} without overflow{at_user_line()}"

@@ -240,6 +240,17 @@ def intern(
     return instruction.nodes.get(operands) or instruction.new(operands, loc)
 
 
+def literal(op: Op, attrs: tuple[Any, ...], of: Type) -> Node:
+    """As `intern` for an op without operands whose type is known, in both grad modes."""
+    key = (op, attrs, of.device, _MODE.grad)
+    instruction = _INSTRUCTIONS.get(key)
+    if instruction is None:
+        instruction = Instruction(op, attrs, of, (True, of.device))
+        for grad in (True, False):
+            _INSTRUCTIONS[op, attrs, of.device, grad] = instruction
+    return instruction.nodes.get(()) or instruction.new(())
+
+
 def _instruction(
     op: Op, operands: tuple[Node, ...], attrs: tuple[Any, ...], device: str | None
 ) -> Instruction:

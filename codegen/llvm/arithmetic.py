@@ -112,7 +112,7 @@ for _op, _intrinsic in (
     ROUTINES[_op] = _rounding(_intrinsic)
 
 
-@routine(ops.sqrt)
+@routine(ops.sqrt, ops.root)
 def _sqrt(c: Context) -> Ref:
     return c.intrinsic("sqrt", *c.args)
 

@@ -19,6 +19,7 @@ from .. import recording
 from ..functions import shapes
 from ..recording import views
 from ..recording.epoch import Failed, SharedMemory, clock
+from ..recording.flushing import end_step
 from ..recording.reading import value_of
 
 if TYPE_CHECKING:
@@ -31,13 +32,13 @@ def array_of(t: Any) -> np.ndarray:
     a device."""
     clock.effects += 1
     if t._node is not None:
-        recording.end_step()
-    if t._node is not None:  # the epoch is held: compute this value alone
-        name = t._typed()[2]
-        return devices.get(name).to_numpy(value_of(t._node))
+        end_step()
+        if t._node is not None:  # the epoch is held: compute this value alone
+            name = t._typed()[2]
+            return devices.get(name).to_numpy(value_of(t._node))
     state = t if t._storage is None else t._storage
     if state._node is not None or state._buffer is None:
-        recording.end_step()
+        end_step()
     if clock.capturing and state._node is None:  # unreadable only if it is a GPU's
         recording.resolve(t)
     if state._node is not None:

@@ -12,7 +12,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.op import Kind
 
 from ..recording import Handle, record
-from ..recording.builders import FLOAT32, WIDEST, builder
+from ..recording.builders import FLOAT32, WIDEST, blind, builder
 from .arguments import as_first, as_handle, into, truth
 from .call import arithmetic, binary, public, unary, without_operator
 from .promotion import (
@@ -181,16 +181,19 @@ rad2deg = unary("rad2deg", _rad2deg)
 # ---- two operands ----------------------------------------------------------------------------
 
 
+@blind
 def _add(a: Node, b: Node) -> Node:
     a, b = promoted(a, b)
     return ops.bitwise_or(a, b) if a.dtype is dtypes.bool_ else ops.add(a, b)
 
 
+@blind
 def _mul(a: Node, b: Node) -> Node:
     a, b = promoted(a, b)
     return ops.bitwise_and(a, b) if a.dtype is dtypes.bool_ else ops.mul(a, b)
 
 
+@blind
 def _sub(a: Node, b: Node) -> Node:
     a, b = promoted(a, b)
     if a.dtype is dtypes.bool_:

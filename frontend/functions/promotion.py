@@ -11,6 +11,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.ops.composite import as_dtype
 
 from .. import recording
+from ..recording.builders import blind
 
 
 def result_dtype(*nodes: Node) -> DType:
@@ -78,8 +79,10 @@ def floating(node: Node) -> Node:
 
 
 def promoting(op: Callable[..., Node]) -> Callable[..., Node]:
-    """A builder that applies `op` to its operands in their common dtype."""
+    """A builder that applies `op`, which looks at no values, to its operands in their common
+    dtype."""
 
+    @blind
     def build(a: Node, b: Node) -> Node:
         a, b = promoted(a, b)
         return op(a, b)
@@ -90,6 +93,7 @@ def promoting(op: Callable[..., Node]) -> Callable[..., Node]:
 def promoting_float(op: Callable[..., Node]) -> Callable[..., Node]:
     """As `promoting`, but integers become floats. Declare the builder with `floats=True`."""
 
+    @blind
     def build(a: Node, b: Node) -> Node:
         a, b = beside(a, b)
         dtype = result_dtype(a, b)

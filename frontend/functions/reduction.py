@@ -418,7 +418,7 @@ def _norm(x: Node, p: float, dim: Dim, keepdim: bool) -> Node:
         if p == 2:  # without a root in between
             a, b = ops.real(x), ops.imag(x)
             total = finish(ops.sum(a * a + b * b, axes), axes, keepdim)
-            return _root(total)
+            return ops.root(total)
         x = ops.modulus(x)
     if p == math.inf:
         result = ops.max(ops.abs(x), axes)
@@ -429,7 +429,7 @@ def _norm(x: Node, p: float, dim: Dim, keepdim: bool) -> Node:
     elif p == 1:
         result = ops.sum(ops.abs(x), axes)
     elif p == 2:
-        result = _root(ops.sum(x * x, axes))
+        result = ops.root(ops.sum(x * x, axes))
     else:
         result = _general_norm(ops.abs(x), p, axes)
     return finish(result, axes, keepdim)
@@ -448,11 +448,6 @@ def _general_norm(size: Node, p: float, axes: tuple[int, ...]) -> Node:
         powers = power(size, p)
     total = ops.sum(powers, axes)
     return _but_at_zero(total, lambda x: power(x, 1 / p)) if p > 0 else power(total, 1 / p)
-
-
-def _root(total: Node) -> Node:
-    """The square root, which has no derivative at 0; PyTorch takes 0 there."""
-    return _but_at_zero(total, ops.sqrt)
 
 
 def _but_at_zero(x: Node, function: Callable[[Node], Node], value: float = 0) -> Node:

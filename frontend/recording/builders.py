@@ -78,6 +78,19 @@ def builder(
     return declare
 
 
+_BLIND: set[Any] = set()
+
+
+def blind(build: _Build) -> _Build:
+    """Declare that a builder never looks at the value of a number: it makes the same op of all."""
+    _BLIND.add(build)
+    return build
+
+
+def is_blind(build: Any) -> bool:
+    return build in _BLIND
+
+
 def by_kind(casts: Casts) -> dict[str, Cast]:
     """What autocast does by the kind of device; one class alone is that of all kinds."""
     return dict.fromkeys(KINDS, casts) if isinstance(casts, Cast) else dict(casts or {})

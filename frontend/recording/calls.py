@@ -21,14 +21,14 @@ import numpy as np
 
 from tilewright.ir import node as graph
 from tilewright.ir import ops
-from tilewright.ir.dtype import HALVES, float32
+from tilewright.ir.dtype import HALVES, float32, float64
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import OPAQUE, Instruction, Node
 from tilewright.ir.numeric.special import cast as cast_number
 from tilewright.ir.ops.composite import widen
 
 from . import compounds, epoch, threads
-from .builders import facts, name_of
+from .builders import facts, is_blind, name_of
 from .building import built
 from .compounds import COMPOUND
 from .epoch import Handle, clock, handles, mutated, resolve
@@ -113,6 +113,7 @@ def node_of(build: Callable[..., Any], *args: Any) -> Any:
     return (similar(key) or _record(build, args)) if result is None else result
 
 
+_PLAIN = frozenset((float32, float64))
 Single = tuple[
     Instruction, int, int, tuple[Node, ...], tuple[Node, ...], tuple[Any, ...], tuple[Any, ...]
 ]
@@ -142,6 +143,34 @@ def similar(key: tuple[Any, ...]) -> Any:
     if node.requires_grad:
         node.memo.setdefault("call", (key[0], [*head, *nodes, *tail]))
     return node
+
+
+Site = tuple[Callable[..., Any], Node, type, bool]
+"""Where a number stands: (builder, node, type of the number, whether the number comes first)."""
+
+
+def similar_to_number(site: Site, value: Any) -> Node | None:
+    """As `similar`, for a builder that looks at no number. All numbers beside nodes of one type
+    become the same instruction."""
+    known = clock.table.get(_alike_but_number(site))
+    if known is None:
+        return None
+    instruction, dtype = known
+    build, node, _, swapped = site
+    before = graph.set_location(graph.location(3))
+    try:
+        other = number(site, value, dtype)
+        found: Node = instruction.of((other, node) if swapped else (node, other))
+    finally:
+        graph.set_location(before)
+    if found.requires_grad:
+        found.memo.setdefault("call", (build, found.operands))
+    return found
+
+
+def _alike_but_number(site: Site) -> tuple[Any, ...]:
+    build, node, kind, swapped = site
+    return build, node.instruction.alike, kind, swapped
 
 
 def _alike(key: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -277,24 +306,29 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
         return NotImplemented
     kind = type(value)
     node = resolve(t)
+    if node is COMPOUND:
+        return compounds.apply(build, (value, t) if swapped else (t, value))
     key: Any = (build, value, kind, node) if swapped else (build, node, value, kind)
     exact = is_exact(value)
     site = build, node, kind, swapped
     found = clock.table.get(key) if exact else None
-    if found is None and exact and not varies(site, value):
-        found = similar(key)
     if found is not None:
         return found
-    if node is COMPOUND:
-        return compounds.apply(build, (value, t) if swapped else (t, value))
+    sees_none = node.dtype in _PLAIN and clock.casts is None and is_blind(build)
+    if exact and (sees_none or not varies(site, value)):
+        found = similar_to_number(site, value) if sees_none else similar(key)
+        if found is not None:
+            if found.operands[not swapped].op is not ops.scalar:
+                clock.table[key] = found
+            return found
     if clock.casts is not None:
         (node,) = clock.casts(build, [node])
     dtype = scalar_dtype(node.dtype, value)
-    known = facts(build)
-    if not dtype.is_differentiable and known is not None and known.floats:
+    said = facts(build)
+    if not dtype.is_differentiable and said is not None and said.floats:
         dtype = default_dtype()
     wide = dtype
-    if dtype in HALVES and known is not None and known.widens:
+    if dtype in HALVES and said is not None and said.widens:
         wide = dtype if float(cast_number(value, dtype.np)) == value else float32
     other = number(site, value, wide)
     nodes = (other, node) if swapped else (node, other)
@@ -309,6 +343,8 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
     else:
         result = ops.cast(build(*map(widen, nodes)), dtype)
     result = _own(result, build, nodes)
+    if sees_none and result.operands == nodes:
+        clock.table[_alike_but_number(site)] = result.instruction, dtype
     if is_input and wide is dtype:
         clock.table[of_nodes] = result
     elif exact and not is_input:

@@ -338,11 +338,19 @@ def _complete(
     # Interrupted steps are started again: half a flush must not remain.
     if kept and plan is not None:
         _surely(keep, kept, plan.recorded, values, live)
-    _surely(_hand_out, live, outcome, histories, values, error is not None)
     if error is not None:
+        _surely(_hand_out, live, outcome, histories, values, True)
         _surely(_forget_missing_gradients)
-    _surely(_end_epoch)
-    return error
+        _surely(_end_epoch)
+        return error
+    try:
+        _hand_out(live, outcome, histories, values, False)
+        _end_epoch()
+    except BaseException:
+        _hand_out(live, outcome, histories, values, False)
+        _end_epoch()
+        raise
+    return None
 
 
 def _surely(step: Callable[..., None], *args: Any) -> None:
@@ -473,13 +481,13 @@ def _end_epoch() -> None:
         for each in SELDOM_USED:
             if each:
                 each.clear()
-    clock.number += 1
+    number = clock.number = clock.number + 1
     if clock.ends.is_asked:
-        clock.ends = Ends(clock.number)
-    clock.ends.number = clock.number
+        clock.ends = Ends(number)
+    clock.ends.number = number
     clock.differentiated = clock.stepped = False
     clock.leaf_bytes, clock.checked_bytes = 0, epoch.BYTES
-    if (clock.number % CHECKED == 0 and _are_full()) or tiers.held() > LAUNCH_LIMIT:
+    if number % CHECKED == 0 and (_are_full() or tiers.held() > LAUNCH_LIMIT):
         clear_tables()
 
 

@@ -368,6 +368,7 @@ from .unary import (
     neg,
     reciprocal,
     relu,
+    root,
     round,
     rsqrt,
     sigmoid,

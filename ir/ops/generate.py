@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..dtype import DType, float32, int64, uint32
-from ..node import Node, intern
+from ..node import Node, literal, type_of
 from ..numeric.special import cast
 from ..op import Aval, Kind, Op
 from ..shape import Size
@@ -38,6 +38,9 @@ constant_op = Op(
 _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
+_ONE = Size(())
+
+
 def constant(value: Any, dtype: DType, device: str | None = None) -> Node:
     """A 0-d node holding `value`; kept by its bits, so -0.0 is not 0.0 and NaN is itself."""
     kind = value.__class__
@@ -50,7 +53,7 @@ def constant(value: Any, dtype: DType, device: str | None = None) -> Node:
             bits = _known_bits[key] = bits_of(value, dtype)
     else:
         bits = bits_of(value, dtype)
-    return intern(constant_op, (), (bits, dtype), device)
+    return literal(constant_op, (bits, dtype), type_of(_ONE, dtype, device, False))
 
 
 _known_bits: dict[tuple[Any, ...], int] = {}

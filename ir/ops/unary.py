@@ -53,6 +53,15 @@ def float_unary(name: str, numpy: str, triton: str, vjp: Any, **more: Any) -> Op
     )
 
 
+def _steep(g: Node, out: Node) -> Node:
+    """g / (2 out), and 0 where out is 0. The quotient is finite there, for second derivatives."""
+    from .binary import eq
+
+    is_zero = eq(out, zeros_like(out))
+    slope = g / ternary.where(is_zero, full_like(out, 1), out * 2)
+    return ternary.where(is_zero, zeros_like(g), slope)
+
+
 def _step(name: str, numpy: str, triton: str, **more: Any) -> Op:
     """A piecewise constant function: its derivative is zero."""
     return Op(
@@ -170,6 +179,17 @@ sqrt = float_unary(
     error=0.5,
     complex=True,
 )
+root = float_unary(
+    "root",
+    "np.sqrt({0})",
+    "tw_sqrt({0})",
+    lambda g, out, x: _steep(g, out),
+    onnx="Sqrt",
+    domain=(0.1, 4),
+    cost=4,
+    error=0.5,
+)
+"""The square root of a sum of squares. It has no derivative at 0, and PyTorch takes 0 there."""
 rsqrt = float_unary(
     "rsqrt",
     "special.rsqrt({0})",

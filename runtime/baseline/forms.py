@@ -86,6 +86,7 @@ _UFUNCS: dict[Op, Any] = {
     ops.neg: np.negative,
     ops.abs: np.abs,
     ops.sqrt: np.sqrt,
+    ops.root: np.sqrt,
     ops.maximum: np.maximum,
     ops.minimum: np.minimum,
     ops.eq: np.equal,

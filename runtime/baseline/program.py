@@ -431,8 +431,11 @@ def _memory(value: Any) -> Any:
 def _owned(values: list[Any], others: Sequence[Any]) -> list[Any]:
     """`values` as contiguous arrays that share memory neither with each other nor with `others`."""
     taken = set(map(id, others))
-    for value in values:
-        if value.__class__ is not np.ndarray or not value.flags.carray:
+    for i, value in enumerate(values):
+        if value.__class__ is not np.ndarray:  # a NumPy scalar: a whole sum, or a function of one
+            values[i] = np.asarray(value)
+            continue
+        if not value.flags.carray:
             break
         memory = value.base
         if memory is None:

@@ -49,6 +49,7 @@ BINARY = (((3, 4), (4,)), ((), (2, 1)), ((2, 1), (1, 3)), ((0, 3), (3,)))
 TORCH = {  # ops with another name in PyTorch
     "floor_divide": T("div", rounding_mode="floor"),
     "widened": T("clone"),  # for types that aren't halves
+    "root": lambda t, x: t.where(x == 0, x * 0, t.where(x == 0, 1, x).sqrt()),
 }
 # Records of complex numbers, in test_complex.py and test_fft.py of tests/frontend/functions, and in
 # tests/frontend/linalg.

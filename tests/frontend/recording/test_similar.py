@@ -4,9 +4,11 @@ become the node that their builder makes, as it is the same object."""
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from api_cases import every_case
 
@@ -35,8 +37,22 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
             found.append(node)
         return node
 
+    beside = calls.similar_to_number
+
+    def similar_to_number(site: calls.Site, value: Any) -> Any:
+        node = beside(site, value)
+        if node is not None:
+            build = site[0]
+            assert calls._own(built(build, node.operands), build, node.operands) is node
+            other, _ = node.operands if site[3] else node.operands[::-1]
+            assert other.op is ops.scalar or ops.constant_value(other) == other.dtype.np.type(value)
+            if node.requires_grad:
+                assert node.memo["call"] == (build, node.operands)
+            found.append(node)
+        return node
+
     monkeypatch.setattr(calls, "similar", similar)
-    tw.flush() if hasattr(tw, "flush") else None
+    monkeypatch.setattr(calls, "similar_to_number", similar_to_number)
     yield found
 
 
@@ -59,7 +75,38 @@ def test_a_chain_is_known(compared: list[Any]) -> None:
     x, c = tw.rand(7), tw.rand(7)
     for _ in range(10):
         x = 2 - x * c / 3
-    assert len(compared) == 3 * 8
+    assert len(compared) == 8 + 2 * 9
+
+
+OPERATORS = [
+    operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod,
+    operator.pow, operator.eq, operator.lt, operator.ge,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("apply", OPERATORS, ids=lambda f: f.__name__)
+def test_numbers_become_what_their_builder_makes(
+    apply: Any, dtype: str, torch: Any, compared: list[Any]
+) -> None:
+    """Numbers of every kind and size, on both sides; values and gradients are PyTorch's."""
+    values = [0.5, 2, 1, 3.0, -1.25, 1e30, 7, 0.0, -0.0, float("nan"), 0.5 + 1e-12, 2**40]
+    start = np.linspace(0.5, 2, 5).astype(dtype)
+
+    def results(lib: Any, number: Any, swapped: bool) -> Any:
+        x = lib.tensor(start, requires_grad=True)
+        y = apply(number, x) if swapped else apply(x, number)
+        if y.requires_grad and apply not in (operator.floordiv, operator.mod):
+            y.sum().backward()
+        return [v.detach().numpy() for v in (y, x.grad) if v is not None]
+
+    for number in (*values, *values[:3]):
+        for swapped in (False, True):
+            ours, theirs = (results(lib, number, swapped) for lib in (tw, torch))
+            for a, b in zip(ours, theirs, strict=True):
+                assert a.dtype == b.dtype
+                np.testing.assert_allclose(a, b, rtol=1e-6)
+    assert apply is operator.pow or len(compared) >= 8
 
 
 def test_operands_that_are_one_are_told_apart(compared: list[Any]) -> None:
