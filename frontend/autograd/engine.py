@@ -340,8 +340,13 @@ class _Pass:
             read = values_read(wanted.values(), seeds)
             saved = tuple(n for n in saved if n in read)
         mapping = {seeds[n]: g for n, g in given.items()}
+        holders: dict[Node, History] = {}
+        for history in batch:
+            for kept in history.values():
+                for value in kept:
+                    holders.setdefault(value, history)
         for node in saved:
-            mapping[node] = _saved_value(batch, node)
+            mapping[node] = _saved_value(batch, node, holders[value_node(node)])
         grads = _instantiate(tuple(wanted.values()), mapping)
         for node in begun:  # before anything arrives: a target may have several variables
             self._forget(targets[node])
@@ -588,10 +593,9 @@ def _instantiate(grads: tuple[Node, ...], mapping: dict[Node, Node]) -> tuple[No
     return found
 
 
-def _saved_value(batch: Iterable[History], node: Node) -> Node:
-    """The value of a node, kept by one of the histories."""
+def _saved_value(batch: Iterable[History], node: Node, history: History) -> Node:
+    """The value of a node, which `history`, one of `batch`, has kept."""
     value = value_node(node)
-    history = next(h for h in batch if any(value in kept for kept in h.values()))
     if value.op is ops.scalar:
         return recording.scalar(history.scalar_values[value], value.dtype, value.device)
     held = history.saved.get(value) or history.leaf_values[value]

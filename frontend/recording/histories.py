@@ -134,7 +134,7 @@ def derive_together(nodes: tuple[Node, ...]) -> Derivation:
     if found is None:
         found = derive_all({node: placeholder(node, i) for i, node in enumerate(nodes)}, False)
         # Keep only the values that derivations of single nodes read.
-        kept = dict.fromkeys(n for node in nodes for n in derive(node, placeholder(node)).saved)
+        kept = dict.fromkeys(n for node in nodes for n in reads_of(node))
         found.saved = tuple(kept)
         nodes[0].memo["gradients", nodes] = found
     return found
@@ -155,17 +155,19 @@ def is_call_output(node: Node) -> bool:
 
 
 def reads_of(root: Node) -> tuple[Node, ...]:
-    """The recorded nodes that the backward pass of `root` reads.
+    """The recorded nodes that the backward pass of `root` reads. They follow from the nodes that it
+    goes through: many roots stay without one, so it isn't derived ahead of time.
 
-    A graph with user-written derivatives can't be derived ahead of time. The backward pass computes
-    it again from its leaves instead.
+    A pass through user-written derivatives computes the graph again from its leaves instead.
     """
-    if has_calls(root):
-        return ()
-    try:
-        return derive(root, placeholder(root)).saved
-    except NotImplementedError:  # the backward pass will raise it
-        return ()
+    found: tuple[Node, ...] | None = root.memo.get("reads")
+    if found is None:
+        read: dict[Node, None] = {}
+        if not has_calls(root):
+            for node in autodiff.differentiable([root]):
+                read.update(dict.fromkeys(_read_by_vjp(node)))
+        found = root.memo["reads"] = tuple([n for n in read if not is_fixed(n)])
+    return found
 
 
 def saved_nodes(root: Node) -> tuple[Node, ...]:
@@ -221,7 +223,7 @@ def is_spared(node: Node, roots: Iterable[Node]) -> bool:
     return not any(node in _read_by_vjp(n) for n in readers)
 
 
-def _read_by_vjp(node: Node) -> frozenset[Node]:
+def _read_by_vjp(node: Node) -> list[Node]:
     """The values, of `node` and of its operands, that its derivative reads."""
     nodes = (*node.operands, node)
     # All nodes of its instruction read the same places, except those whose derivative a user wrote.
@@ -231,7 +233,7 @@ def _read_by_vjp(node: Node) -> frozenset[Node]:
     if places is None:
         hit = _reached(node)
         places = memo[key] = [i for i, n in enumerate(nodes) if n in hit]
-    return frozenset([nodes[i] for i in places])
+    return [nodes[i] for i in places]
 
 
 def _reached(node: Node) -> set[Node]:

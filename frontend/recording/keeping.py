@@ -37,23 +37,39 @@ def histories_of(
 ) -> dict[int, History]:
     """The histories of the live tensors at the places `tracked`, by the tensor's id."""
     out: dict[int, History] = {}
+    if freed:
+        ends, places = _ends({nodes[i] for i in tracked}), _places()
     for i in tracked:
-        if _is_freed(live[i], nodes[i]):
-            out[id(live[i])] = _freed_history(nodes[i])
+        state, node = live[i], nodes[i]
+        through = getattr(state, "_grad_freed", False)
+        if freed and not through:
+            through = places.get(id(state), 0) < ends.get(node, 0)
+        if through and saves(node):  # a second pass would read what the first one freed
+            out[id(state)] = _freed_history(node)
         else:
-            out[id(live[i])] = History(nodes[i], clock.number, saved_nodes(nodes[i]))
+            out[id(state)] = History(node, clock.number, saved_nodes(node))
     return out
 
 
-def _is_freed(state: Any, node: Node) -> bool:
-    """Whether a backward pass through `node` freed values that a second one would read."""
-    through = getattr(state, "_grad_freed", False)
-    if not through and freed:
-        seen_at = next((i for i, t in enumerate(handles) if t is state or t._storage is state), 0)
-        through = any(seen_at < count and node in differentiable(root) for root, count in freed)
-        # Of two tensors that the same expression computed, the pass went through one.
-        through = through and node not in _twins({node})
-    return through and saves(node)
+def _ends(nodes: set[Node]) -> dict[Node, int]:
+    """Those of `nodes` that backward passes of this epoch went through, and how many tensors there
+    were at the last one."""
+    ends: dict[Node, int] = {}
+    for root, count in freed:
+        ends.update(dict.fromkeys(nodes & differentiable(root), count))
+    # Of two tensors that the same expression computed, a pass went through one.
+    for node in _twins({*ends}):
+        del ends[node]
+    return ends
+
+
+def _places() -> dict[int, int]:
+    """The first place among the epoch's tensors of each of them and of each storage, by its id."""
+    places: dict[int, int] = {}
+    for i, t in enumerate(handles):
+        places.setdefault(id(t), i)
+        places.setdefault(id(t._storage), i)
+    return places
 
 
 def _freed_history(node: Node) -> History:
