@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -335,21 +335,25 @@ class History:
         """
         found = self.node.memo.get("inputs")
         if found is None:
-            known = set(self.variables)
-            before: set[Node] = set()
-            stack = [self.node.operands[0] if is_call_output(self.node) else self.node]
-            while stack:
-                node = stack.pop()
-                if node in known:
-                    if node.op is ops.variable:
-                        before.add(value_node(node))
-                    continue
-                known.add(node)
-                is_call = node.op.name == "function_call"
-                stack.extend(o for o in node.operands if not (is_call and o.op is ops.variable))
-            found = [n for n in known | before if n.op.kind is Kind.LEAF]
-            found = self.node.memo["inputs"] = sorted(found, key=lambda n: n.seq)
+            start = self.node.operands[0] if is_call_output(self.node) else self.node
+            few = _few_inputs(start)
+            inputs = self._all_inputs(start) if few is None else few
+            found = self.node.memo["inputs"] = sorted(inputs, key=lambda n: n.seq)
         return found
+
+    def _all_inputs(self, start: Node) -> set[Node]:
+        known = set(self.variables)
+        before: set[Node] = set()
+        stack = [start]
+        while stack:
+            node = stack.pop()
+            if node in known:
+                if node.op is ops.variable:
+                    before.add(value_node(node))
+                continue
+            known.add(node)
+            stack.extend(_inputs_lead_to(node))
+        return {n for n in known | before if n.op.kind is Kind.LEAF}
 
     def unread(self) -> list[Node]:
         """The leaves that have no value any more, as no backward pass reads them."""
@@ -421,6 +425,50 @@ class History:
         self.is_freed = True
         self.saved, self.leaf_values, self.scalar_values = {}, {}, {}
         self.targets, self.call_contexts, self.hooks = {}, {}, {}
+
+
+def _inputs_lead_to(node: Node) -> list[Node]:
+    is_call = node.op.name == "function_call"
+    return [o for o in node.operands if not (is_call and o.op is ops.variable)]
+
+
+_FEW = 64
+
+
+def _few_inputs(root: Node) -> frozenset[Node] | None:
+    """The inputs beneath `root`, as `History` means them, with those of variables that the epoch
+    computed; None if there are many. They are remembered at each node on the way, so that the
+    results of all rounds of a loop together are walked through once."""
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        if "few inputs" in node.memo:
+            stack.pop()
+            continue
+        value = value_node(node) if node.op is ops.variable else node
+        if value.op.kind is Kind.LEAF:
+            found: frozenset[Node] | None = frozenset((value,))
+        else:
+            operands = _inputs_lead_to(node)
+            missing = [o for o in operands if "few inputs" not in o.memo]
+            if missing:
+                stack.extend(missing)
+                continue
+            found = _united([o.memo["few inputs"] for o in operands])
+        stack.pop().memo["few inputs"] = found
+    few: frozenset[Node] | None = root.memo["few inputs"]
+    return few
+
+
+def _united(sets: Sequence[frozenset[Node] | None]) -> frozenset[Node] | None:
+    """The union; None if it has many elements, or one of the sets is None."""
+    found: frozenset[Node] = frozenset()
+    for each in sets:
+        if each is None:
+            return None
+        if not each <= found:  # usually one has all that the others have, and is shared
+            found = each if found <= each else found | each
+    return found if len(found) <= _FEW else None
 
 
 def _leaf_tensors(targets: Iterable[Any]) -> tuple[weakref.ref[Any], ...]:
