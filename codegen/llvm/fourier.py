@@ -73,10 +73,14 @@ class Form:
     def lanes(self, machine: Machine) -> int:
         return machine.vector_bytes // self.itemsize
 
+    @property
+    def pairs(self) -> bool:
+        """Whether a lane takes two real lines."""
+        return Line.REAL in (self.reads, self.writes)
+
     def lines(self, machine: Machine) -> int:
         """The lines of a block."""
-        both = Line.REAL in (self.reads, self.writes)
-        return self.lanes(machine) * (2 if both else 1)
+        return self.lanes(machine) * (2 if self.pairs else 1)
 
 
 def emit(form: Form, machine: Machine) -> str:
@@ -351,6 +355,8 @@ class _Kernel:
         for loop, places in self._walk(form.reads, form.reads_way):
             k = loop.variable
             here = self._base(base, form.reads, self._mul(k, self.of["read_step"]))
+            if form.reads_way is Way.ROWS:
+                self._fetch(base, form.reads, k, self.of["read_line"], False)
             if form.reads_way is Way.BESIDE:
                 columns = [[self._masked(self._beside(here, form.reads), self.mask)]]
             elif form.reads_way is Way.ROWS:
@@ -415,6 +421,18 @@ class _Kernel:
         """Which parts of a vector of a line exist."""
         width = self.lanes // self._tile(line)
         return self._mask(self.lanes, self._mul(rest, self._int(width)))
+
+    def _fetch(self, base: Ref, line: Line, place: Ref, stride: Ref, to_write: bool) -> None:
+        """Fetch as much of the next block of rows as a step takes of this one. Rows are one piece
+        of memory, but steps go to and fro in it, which processors don't foresee."""
+        code, lines = self.code, self.lanes * (2 if self.form.pairs else 1)
+        start = self._mul(self._add(self.first, self._int(lines)), stride)
+        at = self._base(base, line, self._add(start, self._mul(place, self._int(lines))))
+        code.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        number = lines * (1 if line is Line.REAL else 2)
+        for byte in range(0, self._tile(line) * number * self.form.itemsize, 64):
+            cell = code.let(f"getelementptr i8, {at.typed}, i64 {byte}", "ptr")
+            code.add(f"call void @llvm.prefetch.p0({cell.typed}, i32 {int(to_write)}, i32 3, i32 1)")
 
     def _columns(self, line: Line, here: Ref, lines: list[Any], rest: Ref) -> list[list[Pair]]:
         """For each number of a tile, what the lanes read of it: a complex number, or two."""
@@ -517,6 +535,7 @@ class _Kernel:
             here = self._base(base, form.writes, self._mul(loop.variable, self.of["write_step"]))
             columns = [self._column(source, place, factor) for place in places]
             if form.writes_way is Way.ROWS:
+                self._fetch(base, form.writes, loop.variable, self.of["write_line"], True)
                 rest = code.binary("sub", loop.stop, loop.variable)
                 self._put_columns(form.writes, here, lines, rest, columns)
             elif form.writes_way is Way.BESIDE:
