@@ -428,11 +428,9 @@ class _Kernel:
         code, lines = self.code, self.lanes * (2 if self.form.pairs else 1)
         start = self._mul(self._add(self.first, self._int(lines)), stride)
         at = self._base(base, line, self._add(start, self._mul(place, self._int(lines))))
-        code.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         number = lines * (1 if line is Line.REAL else 2)
         for byte in range(0, self._tile(line) * number * self.form.itemsize, 64):
-            cell = code.let(f"getelementptr i8, {at.typed}, i64 {byte}", "ptr")
-            code.add(f"call void @llvm.prefetch.p0({cell.typed}, i32 {int(to_write)}, i32 3, i32 1)")
+            code.prefetch(code.let(f"getelementptr i8, {at.typed}, i64 {byte}", "ptr"), to_write)
 
     def _columns(self, line: Line, here: Ref, lines: list[Any], rest: Ref) -> list[list[Pair]]:
         """For each number of a tile, what the lanes read of it: a complex number, or two."""

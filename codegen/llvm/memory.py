@@ -94,8 +94,7 @@ def fetch_next_row(body: Body, values: Sequence[Load]) -> None:
             ahead = code.binary("add", row, constant(line // value.buffer.dtype.itemsize, "i64"))
             text = f"getelementptr {kind}, ptr {address.text}, i64 {ahead.text}"
             place = code.let(text, "ptr", at=at)
-            code.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-            code.add(f"call void @llvm.prefetch.p0(ptr {place.text}, i32 0, i32 3, i32 1)", at)
+            code.prefetch(place, level=at)
 
 
 def addresses_of(
