@@ -355,8 +355,7 @@ class _Kernel:
         for loop, places in self._walk(form.reads, form.reads_way):
             k = loop.variable
             here = self._base(base, form.reads, self._mul(k, self.of["read_step"]))
-            if form.reads_way is Way.ROWS:
-                self._fetch(base, form.reads, k, self.of["read_line"], False)
+            self._fetch(base, form.reads, form.reads_way, k, "read", False)
             if form.reads_way is Way.BESIDE:
                 columns = [[self._masked(self._beside(here, form.reads), self.mask)]]
             elif form.reads_way is Way.ROWS:
@@ -422,15 +421,25 @@ class _Kernel:
         width = self.lanes // self._tile(line)
         return self._mask(self.lanes, self._mul(rest, self._int(width)))
 
-    def _fetch(self, base: Ref, line: Line, place: Ref, stride: Ref, to_write: bool) -> None:
-        """Fetch as much of the next block of rows as a step takes of this one. Rows are one piece
-        of memory, but steps go to and fro in it, which processors don't foresee."""
+    def _fetch(
+        self, base: Ref, line: Line, way: Way, place: Ref, name: str, to_write: bool
+    ) -> None:
+        """Fetch as much of the next block of lines as a step takes of this one. Steps go to and fro
+        in memory, which processors don't foresee."""
         code, lines = self.code, self.lanes * (2 if self.form.pairs else 1)
-        start = self._mul(self._add(self.first, self._int(lines)), stride)
-        at = self._base(base, line, self._add(start, self._mul(place, self._int(lines))))
-        number = lines * (1 if line is Line.REAL else 2)
-        for byte in range(0, self._tile(line) * number * self.form.itemsize, 64):
-            code.prefetch(code.let(f"getelementptr i8, {at.typed}, i64 {byte}", "ptr"), to_write)
+        following = self._add(self.first, self._int(lines))
+        if way is Way.ROWS:  # one piece of memory
+            taken = self._tile(line) * lines
+            start = self._mul(following, self.of[f"{name}_line"])
+            at = self._add(start, self._mul(place, self._int(lines)))
+        elif way is Way.BESIDE:
+            taken, at = lines, self._add(following, self._mul(place, self.of[f"{name}_step"]))
+        else:
+            return
+        size = self.form.itemsize * (1 if line is Line.REAL else 2)
+        cells = self._base(base, line, at)
+        for byte in range(0, taken * size, 64):
+            code.prefetch(code.let(f"getelementptr i8, {cells.typed}, i64 {byte}", "ptr"), to_write)
 
     def _columns(self, line: Line, here: Ref, lines: list[Any], rest: Ref) -> list[list[Pair]]:
         """For each number of a tile, what the lanes read of it: a complex number, or two."""
@@ -532,8 +541,8 @@ class _Kernel:
         for loop, places in self._walk(form.writes, form.writes_way):
             here = self._base(base, form.writes, self._mul(loop.variable, self.of["write_step"]))
             columns = [self._column(source, place, factor) for place in places]
+            self._fetch(base, form.writes, form.writes_way, loop.variable, "write", True)
             if form.writes_way is Way.ROWS:
-                self._fetch(base, form.writes, loop.variable, self.of["write_line"], True)
                 rest = code.binary("sub", loop.stop, loop.variable)
                 self._put_columns(form.writes, here, lines, rest, columns)
             elif form.writes_way is Way.BESIDE:
