@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.codegen.llvm.butterflies import RADICES
-from tilewright.codegen.llvm.fourier import NUMBERS, Form, Line, Way, emit
+from tilewright.codegen.llvm.fourier import NUMBERS, emit
+from tilewright.codegen.llvm.lines import Form, Line, Way
 
 from . import host, jit
 
