@@ -64,10 +64,14 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """An int64 value that the kernel computes, checks, and uses as a position."""
+    """An int64 value that the kernel computes, checks, and uses as a position.
+
+    holds: whether the value is known to pass the check, which targets may leave out.
+    """
 
     value: Value
     check: Check
+    holds: bool = False
 
     @property
     def size(self) -> int:

@@ -152,6 +152,10 @@ class _Fields:
             self.where.fail(f"one of {', '.join(allowed)} as the attribute {key}", found)
         return found
 
+    def flag(self, key: str) -> bool:
+        """Whether an attribute is there, which is true then."""
+        return key in self.attributes and self.attribute(key, bool, "true")
+
     def size(self, key: str) -> int:
         value = self.attribute(key, Integer, "an integer").value
         if value < 0:
@@ -295,7 +299,7 @@ class _Scope:
         if name not in FAILURES:
             fields.where.fail(f"the name of a failure, one of {', '.join(FAILURES)}", name)
         check = Check(fields.size("size"), fields.size("axis"), line, name)
-        return Data(fields.value(), check)
+        return Data(fields.value(), check, fields.flag("holds"))
 
     def load(self, fields: _Fields) -> Load:
         return Load(fields.buffer(), fields.index(), fields.result_dtype())
@@ -397,8 +401,7 @@ class _Scope:
     def store(self, fields: _Fields) -> None:
         value, buffer, offset = fields.value(), fields.buffer(), fields.index()
         mode = fields.string("mode", MODES) if "mode" in fields.attributes else None
-        grouped = "grouped" in fields.attributes and fields.attribute("grouped", bool, "true")
-        self.stores.append(Store(buffer, offset, value, mode, grouped))
+        self.stores.append(Store(buffer, offset, value, mode, fields.flag("grouped")))
 
 
 _RULES: dict[str, Callable[[_Scope, _Fields], Named | None]] = {

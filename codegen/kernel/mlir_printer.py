@@ -242,6 +242,8 @@ class _Printer:
                 check = atom.check
                 about: dict[str, Attribute] = {"size": Integer(check.size)}
                 about |= {"axis": Integer(check.axis), "failure": check.failure}
+                if atom.holds:
+                    about["holds"] = True
                 self.define(atom, "twk.data", about, INDEX, [atom.value], FileLocation(*check.loc))
         attributes["at"] = format_map(indices, {atom: self.name(atom) for atom in found})
         return found

@@ -131,7 +131,8 @@ class _Writer:
         if isinstance(atom, Axis):
             return atom.name
         if isinstance(atom, Data):
-            return f"data({self.names[id(atom.value)]} < {self._number(atom.size)})"
+            sign = "below" if atom.holds else "<"
+            return f"data({self.names[id(atom.value)]} {sign} {self._number(atom.size)})"
         sign = "//" if isinstance(atom, FloorDiv) else "%"
         return f"(({self._index(atom.index)}) {sign} {self._number(atom.divisor)})"
 

@@ -168,6 +168,12 @@ class Code:
     def extract(self, a: Ref, lane: int) -> Ref:
         return self.let(f"extractelement {a.typed}, i64 {lane}", a.type)
 
+    def prefetch(self, at: Ref, to_write: bool = False, level: Level | None = None) -> None:
+        """Starts to bring a line into the cache, if there is memory at all."""
+        self.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        way = int(to_write)
+        self.add(f"call void @llvm.prefetch.p0({at.typed}, i32 {way}, i32 3, i32 1)", level)
+
     def lanes_of(self, lanes: int, kind: str) -> Ref:
         return Ref(lane_numbers(lanes, kind), kind, lanes)
 

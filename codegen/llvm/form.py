@@ -28,10 +28,11 @@ CHUNK = 1 << 17  # work of one chunk: some 30 µs
 class Form:
     """vector: the axis of the lanes, None if points are computed one by one.
 
-    outer: the other parallel axes. rows: the points of these in a chunk. block: the positions of
-    the vector axis in a chunk, if it is parallel. peeled: whether whole vectors have a loop of
-    their own, without masks; that is worth the text only where little is computed. cut: whether
-    the vector axis is computed in the pieces between the changes of guards (pieces.py).
+    outer: the other parallel axes, the innermost one last. rows: the points of these in a chunk.
+    block: the positions of the vector axis in a chunk, if it is parallel. peeled: whether whole
+    vectors have a loop of their own, without masks; that is worth the text only where little is
+    computed. cut: whether the vector axis is computed in the pieces between the changes of guards
+    (pieces.py).
     """
 
     vector: Axis | None
@@ -65,7 +66,10 @@ def form_of(
         lanes = like.lanes
     peeled = vector is not None and _is_light(kernel)
     parallel = tuple(a for a in kernel.parallel if a.extent != 1)
-    outer = tuple(a for a in parallel if a is not vector)
+    outer = _outer(kernel, [a for a in parallel if a is not vector])
+    if like is not None:
+        order = [a.name for a in like.outer]
+        outer = tuple(sorted(outer, key=lambda a: order.index(a.name) if a.name in order else -1))
     row = math.prod(a.extent for a in kernel.reduction)
     if kernel.is_update and not all(a.extent for a in kernel.parallel):
         return Form(vector, lanes, outer, 1, 1, peeled)
@@ -89,6 +93,15 @@ def form_of(
     block = -(-vector.extent // pieces)
     block = max(-(-block // lanes) * lanes, lanes)
     return Form(vector, lanes, outer, 1, block, peeled, cut is not None)
+
+
+def _outer(kernel: Kernel, axes: list[Axis]) -> tuple[Axis, ...]:
+    """Axes in the order in which their points lie in the output: rows that follow each other there
+    are computed one after another."""
+    if len(axes) > 1 and kernel.stores and not kernel.is_update:
+        steps = kernel.stores[0].offset
+        axes = sorted(axes, key=lambda a: abs(steps.coefficient(a)), reverse=True)
+    return tuple(axes)
 
 
 def _crosses(kernel: Kernel, vector: Axis) -> bool:

@@ -8,9 +8,11 @@ step, and one for all its stores, so the arithmetic in between is written once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from ..kernel import Buffer, Load, Store
 from ..kernel.index import Data, Index, walk
+from .arms import on_demand
 from .body import Body, Mask
 from .code import Level
 from .convert import from_memory, to_memory
@@ -94,8 +96,7 @@ def fetch_next_row(body: Body, values: Sequence[Load]) -> None:
             ahead = code.binary("add", row, constant(line // value.buffer.dtype.itemsize, "i64"))
             text = f"getelementptr {kind}, ptr {address.text}, i64 {ahead.text}"
             place = code.let(text, "ptr", at=at)
-            code.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-            code.add(f"call void @llvm.prefetch.p0(ptr {place.text}, i32 0, i32 3, i32 1)", at)
+            code.prefetch(place, level=at)
 
 
 def addresses_of(
@@ -140,18 +141,19 @@ def _two_ways(
     full = vector_.full if every is None else every
     labels = [code.fresh_label(s) for s in ("whole", "part", "moved")]
     code.add(f"br i1 {full.text}, label %{labels[0]}, label %{labels[1]}, !prof !1", at)
-    found = []
+    found, ends = [], []
     known = at.known
     for label, make in zip(labels, (whole, part)):
         at.block(label)
         at.known = dict(known)  # values of a branch are known in it alone
         found.append(make())
+        ends.append(at.label)
         code.add(f"br label %{labels[2]}", at)
     at.known = known
     at.block(labels[2])
     out = []
     for a, b in zip(*found):
-        text = f"phi {a.full_type} [ {a.text}, %{labels[0]} ], [ {b.text}, %{labels[1]} ]"
+        text = f"phi {a.full_type} [ {a.text}, %{ends[0]} ], [ {b.text}, %{ends[1]} ]"
         out.append(code.let(text, a.type, a.lanes, at))
     return out
 
@@ -243,8 +245,14 @@ def _strided(body: Body, value: Load, stride: int, mask: Mask | None, at: Level)
         assert found is not None
         return [found]
 
-    part = lambda: [gather(body, buffer, value.offset, mask, at)]  # noqa: E731
+    part = lambda: [_some(body, buffer, value.offset, mask, at)]  # noqa: E731
     return _two_ways(body, at, whole, part, _every(body, mask, at))[0]
+
+
+def _some(body: Body, buffer: Buffer, offset: Index, mask: Mask | None, at: Level) -> Ref:
+    """Lanes that a mask lets through, one by one, if there are any."""
+    make = partial(gather, body, buffer, offset, mask, at)
+    return make() if mask is None else on_demand(body.code, body.and_lanes(mask, at), make, at)
 
 
 def _every(body: Body, mask: Mask | None, at: Level) -> Ref | None:
@@ -291,7 +299,7 @@ def _alternating(body: Body, first: Load, second: Load, mask: Mask | None, at: L
         return both
 
     def part() -> list[Ref]:
-        return [gather(body, buffer, each.offset, mask, at) for each in (first, second)]
+        return [_some(body, buffer, each.offset, mask, at) for each in (first, second)]
 
     key = ("alternating", id(first), mask.number if mask else 0)
     both = lambda: _two_ways(body, at, whole, part, _every(body, mask, at))  # noqa: E731
@@ -311,7 +319,12 @@ def pieces(lanes: int, stride: int) -> Iterator[tuple[int, dict[int, int]]]:
 
 def gather(body: Body, buffer: Buffer, offset: Index, mask: Mask | None, at: Level) -> Ref:
     code, kind, lanes = body.code, stored(buffer.dtype), body.lanes
-    addresses = _scattered(body, buffer, offset, mask, at)
+    base, offsets = _offsets(body, buffer, offset, mask, at)
+    if body.machine.vector_bytes == 32 and body.analysis.index_reads(offset):
+        return _one_by_one(body, kind, base, offsets, at)
+    addresses = code.let(
+        f"getelementptr {kind}, ptr {base.text}, {offsets.typed}", "ptr", lanes, at
+    )
     full, pointers = vector(kind, lanes), f"<{lanes} x ptr>"
     symbol = f"@llvm.masked.gather.{suffix(kind, lanes)}.v{lanes}p0"
     code.declare(f"declare {full} {symbol}({pointers}, i32, <{lanes} x i1>, {full})")
@@ -322,6 +335,29 @@ def gather(body: Body, buffer: Buffer, offset: Index, mask: Mask | None, at: Lev
     return code.let(text, kind, lanes, at)
 
 
+def _one_by_one(body: Body, kind: str, base: Ref, offsets: Ref, at: Level) -> Ref:
+    """Elements that are loaded one by one, as processors without AVX-512 do themselves. Offsets go
+    by way of memory, from where a load extends each: that takes half as long as from lanes."""
+    code, lanes = body.code, offsets.lanes
+    key = ("offsets", offsets.full_type)
+    table = code.once(
+        key,
+        body.entry,
+        lambda: code.let(f"alloca {offsets.full_type}, align 64", "ptr", at=body.entry),
+    )
+    code.add(f"store {offsets.typed}, {table.typed}, align 64", at)
+    found = Ref("poison", kind, lanes)
+    for lane in range(lanes):
+        cell = code.let(f"getelementptr {offsets.type}, {table.typed}, i64 {lane}", "ptr", at=at)
+        place = code.let(f"load {offsets.type}, {cell.typed}, align 4", offsets.type, at=at)
+        place = code.convert("sext", place, "i64", at) if offsets.type != "i64" else place
+        cell = code.let(f"getelementptr {kind}, {base.typed}, {place.typed}", "ptr", at=at)
+        element = code.let(f"load {kind}, {cell.typed}, align 1", kind, at=at)
+        text = f"insertelement {found.typed}, {element.typed}, i64 {lane}"
+        found = code.let(text, kind, lanes, at)
+    return found
+
+
 def _place_type(buffer: Buffer) -> str:
     """The type that places in a buffer are computed with: lanes of 64 bits take twice as long."""
     return "i32" if buffer.size < 1 << 31 else "i64"
@@ -329,6 +365,16 @@ def _place_type(buffer: Buffer) -> str:
 
 def _scattered(body: Body, buffer: Buffer, offset: Index, mask: Mask | None, at: Level) -> Ref:
     """An address for each lane; lanes that don't exist get an address that may be read."""
+    base, offsets = _offsets(body, buffer, offset, mask, at)
+    text = f"getelementptr {stored(buffer.dtype)}, ptr {base.text}, {offsets.typed}"
+    return body.code.let(text, "ptr", body.lanes, at)
+
+
+def _offsets(
+    body: Body, buffer: Buffer, offset: Index, mask: Mask | None, at: Level
+) -> tuple[Ref, Ref]:
+    """A base, and an offset from it for each lane; lanes that don't exist get one that may be
+    read."""
     code, kind, lanes = body.code, stored(buffer.dtype), body.lanes
     live = body.and_lanes(mask, at)
     stride = stride_of(body, offset)
@@ -349,9 +395,7 @@ def _scattered(body: Body, buffer: Buffer, offset: Index, mask: Mask | None, at:
         offsets = lane_steps(body, factor, "i64")
     else:
         offsets = code.spread(position(body, offset, mask, _place_type(buffer)), lanes, at)
-    offsets = code.select(live, offsets, constant(0, offsets.type, lanes), at)
-    text = f"getelementptr {kind}, ptr {base.text}, {offsets.typed}"
-    return code.let(text, "ptr", lanes, at)
+    return base, code.select(live, offsets, constant(0, offsets.type, lanes), at)
 
 
 def store(body: Body, stores: Sequence[tuple[Store, Ref]]) -> None:

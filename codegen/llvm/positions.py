@@ -197,11 +197,13 @@ def _times(body: Body, a: Ref, b: Ref, at: Level) -> Ref:
 
 
 def data(body: Body, atom: Data, mask: Mask | None) -> Ref:
-    """A position that is data, checked; out of range it counts as 0. int64, or int32 in lanes that
-    were of that type."""
+    """A position that is data, checked if it has to be; out of range it counts as 0. int64, or
+    int32 in lanes that were of that type."""
     value = body.evaluate(body, _short(atom), mask)
     if value.lanes == 1 or value.type != "i32":
         value = _extended(body, body.evaluate(body, atom.value, mask), atom.value.dtype)
+    if atom.holds:
+        return value
     level = level_of_index(body, Index(((atom, 1),)), mask)
     code = body.code
 

@@ -52,6 +52,7 @@ from ..kernel import (
 from ..kernel import index as ix
 from ..kernel.domain import Domain, Place, along
 from ..kernel.index import Axis, Check, Data, Index
+from ..kernel.limits import limits
 from ..ops import flat, initial, leading, ordered, part, unflat
 from . import movement
 from .contraction import Term, contraction
@@ -388,7 +389,9 @@ class Lowering:
             low, high = known.bounds()
             if low >= 0 and high < size:
                 return known
-        return ix.data(Data(value, Check(size, dim, node.loc, failure)))
+        low, high = limits(value)
+        holds = low >= 0 and high < size
+        return ix.data(Data(value, Check(size, dim, node.loc, failure), holds))
 
     # Folds.
 

@@ -91,7 +91,7 @@ def _to_coordinates(t: Any, sparse_dim: int | None) -> COO:
         )
     if isinstance(t, blocks.Blocked):
         return found.coalesce()
-    return t if found is t else found._like(t._elements.view_as(t._elements))
+    return t if found is t else found._like(found._elements.view_as(found._elements))
 
 
 def _kind(layout: Any) -> str:
@@ -110,8 +110,13 @@ def _by_blocks(t: Any, by_rows: bool, blocksize: Any, dense_dim: int | None) -> 
     return blocks.dense_to_blocked(t, block, by_rows, _by_coordinates)
 
 
-def _need_a_matrix(t: Any, dense_dim: int | None) -> None:
-    """An error unless two dimensions of a tensor are sparse, or will be."""
+def _need_a_matrix(t: Any, dense_dim: int | None, batches: bool = False) -> None:
+    """An error unless two dimensions of a tensor are sparse, or will be, or those of `batches`."""
+    if isinstance(t, COO) and t.sparse_dim() != 2:
+        raise RuntimeError(
+            "conversion from Sparse to a compressed layout for input tensors with sparse_dim()!=2 "
+            f"is not supported, got {t.sparse_dim()}{at_user_line()}"
+        )
     if isinstance(t, Sparse):
         return
     dims = t.dim() - (dense_dim or 0)
@@ -120,9 +125,9 @@ def _need_a_matrix(t: Any, dense_dim: int | None) -> None:
             f"Dimension out of range (expected to be in range of [{-t.dim()}, {t.dim() - 1}], but "
             f"got -2){at_user_line()}"
         )
-    if dims > 2:
+    if dims > 2 and not batches:
         raise NotImplementedError(
-            "conversion to a compressed layout expects a matrix (batches are not implemented), got "
+            "conversion to a layout of blocks expects a matrix (batches are not implemented), got "
             f"shape {list(t.shape)}{at_user_line()}"
         )
 
@@ -136,8 +141,10 @@ def _by_lines(t: Any, by_rows: bool, dense_dim: int | None) -> Any:
             f"sparse_compressed_to_sparse_{target[-3:].lower()}: expected SparseCsr or SparseCsc "
             f"layout but got {kind_of(t.layout)}{at_user_line()}"
         )
-    _need_a_matrix(t, dense_dim)
-    return to_compressed(as_coo(t) if isinstance(t, Sparse) else _by_coordinates(t, 2), by_rows)
+    _need_a_matrix(t, dense_dim, True)
+    if isinstance(t, Sparse):
+        return to_compressed(as_coo(t), by_rows)
+    return to_compressed(_by_coordinates(t, t.dim() - (dense_dim or 0)), by_rows)
 
 
 @public("to_sparse_coo", function=False)

@@ -161,7 +161,8 @@ def sparse_compressed_tensor(
     the columns (rows) `plain_indices` [nnz]. The same of blocks, values [nnz, *block, *dense], for
     torch.sparse_bsr and torch.sparse_bsc.
 
-    Positions are always checked. NotImplementedError for batches.
+    Sizes of a batch in front of all three make a batch of matrices, with nnz elements each.
+    Positions are always checked. NotImplementedError for batches of matrices of blocks.
     """
     if layout not in MATRICES and layout not in LAYOUTS:
         raise RuntimeError(
@@ -175,7 +176,7 @@ def sparse_compressed_tensor(
     kinds = [creation.as_tensor(x).dtype for x in (compressed_indices, plain_indices)]
     kind = dtypes.int32 if kinds[0] is kinds[1] is dtypes.int32 else dtypes.int64
     pointers, minor = (_whole(x, kind, where) for x in (compressed_indices, plain_indices))
-    if pointers.dim() != 1:
+    if pointers.dim() > 1 and of_blocks:
         raise NotImplementedError(
             f"{layout}: batches of matrices are not implemented; use one tensor for each matrix"
             f"{at_user_line()}"
@@ -190,50 +191,75 @@ def _checked(
     by_rows: bool, of_blocks: bool, pointers: Any, minor: Any, elements: Any, size: Any
 ) -> Any:
     """The size of a matrix, after checks of its parts."""
-    if of_blocks and elements.dim() < 3:
-        raise RuntimeError(
-            "values must have dimensionality > sum of batch and block dimensionalities (=0 + 2) "
-            f"but got {elements.dim()}{at_user_line()}"
-        )
-    block = tuple(map(int, elements.shape[1:3])) if of_blocks else (1, 1)
-    rest = tuple(elements.shape[3 if of_blocks else 1 :])
     outer, inner = ("crow", "col") if by_rows else ("ccol", "row")
+    lines = "rows" if by_rows else "columns"
+    dims = pointers.dim() - 1
+    if dims < 0:
+        raise RuntimeError(
+            f"{outer}_indices must have dimensionality >= 1 but got 0{at_user_line()}"
+        )
+    if minor.dim() != pointers.dim():
+        raise RuntimeError(
+            f"{outer}_indices and {inner}_indices dimensionalities must be equal but got "
+            f"{pointers.dim()} and {minor.dim()}, respectively{at_user_line()}"
+        )
+    base = 2 if of_blocks else 0
+    if elements.dim() <= dims + base:
+        raise RuntimeError(
+            "values must have dimensionality > sum of batch and block dimensionalities "
+            f"(={dims} + {base}) but got {elements.dim()}{at_user_line()}"
+        )
+    shape = tuple(map(int, elements.shape))
+    batch, nnz, rest = tuple(pointers.shape[:-1]), shape[dims], shape[dims + 1 + base :]
+    block = shape[1:3] if of_blocks else (1, 1)
     where, other = np.asarray(pointers._array()), np.asarray(minor._array())
-    nnz = elements.shape[0] if elements.dim() else 0
-    _need(pointers.numel() >= 1, f"`{outer}_indices.numel() >= 1`")
-    _need(
-        minor.dim() == 1 and elements.dim() >= 1, f"`{inner}_indices` and `values` of one dimension"
-    )
-    _need(other.size == nnz, f"`{inner}_indices.numel() == values.shape[0]`")
-    _need(where[0] == 0, f"`{outer}_indices[..., 0] == 0`")
-    _need(where[-1] == nnz, f"`{outer}_indices[..., -1] == nnz`")
-    count = where.size - 1
-    steps = np.diff(where)
     sizes: tuple[int, ...]
     if size is None:
         inner_size = int(other.max(initial=-1)) + 1
-        pair = (count, inner_size) if by_rows else (inner_size, count)
-        sizes = (pair[0] * block[0], pair[1] * block[1], *rest)
+        pair = (where.shape[-1] - 1, inner_size)
+        pair = pair if by_rows else pair[::-1]
+        sizes = (*batch, pair[0] * block[0], pair[1] * block[1], *rest)
     else:
         sizes = tuple(map(int, size))
-        _need(len(sizes) == 2 + len(rest), "`len(size) == 2 + dense_dim`")
-        _need(sizes[2:] == rest, "`values.shape[1:] == size[2:]`")
-        for i, (n, side) in enumerate(zip(sizes, block)):
-            if side == 0 or n % side:
-                raise RuntimeError(
-                    f"tensor shape[{i}] (={n}) must be divisible with blocksize[{i}] (={side}) as "
-                    f"defined by values shape{at_user_line()}"
-                )
-        own = sizes[0] // block[0] if by_rows else sizes[1] // block[1]
-        _need(own == count, f"`{outer}_indices.shape[-1] == {'nrows' if by_rows else 'ncols'} + 1`")
-    limit = sizes[1] // block[1] if by_rows else sizes[0] // block[0]
-    _need(bool((steps >= 0).all()) and bool((steps <= limit).all()),
-          f"`0 <= {outer}_indices[..., 1:] - {outer}_indices[..., :-1] <= "
-          f"{'ncols' if by_rows else 'nrows'}`")  # fmt: skip
-    inside = not nnz or (other.min() >= 0 and other.max() < limit)
-    _need(bool(inside), f"`0 <= {inner}_indices < {'ncols' if by_rows else 'nrows'}`")
-    rows = structure.rows_of(where)
-    rising = (np.diff(other) > 0) | (np.diff(rows) > 0)
+        if len(sizes) != dims + 2 + len(rest):
+            raise RuntimeError(
+                "tensor dimensionality must be sum of batch, base, and dense dimensionalities "
+                f"(={dims} + 2 + {len(rest)}) but got {len(sizes)}{at_user_line()}"
+            )
+    if not batch == other.shape[:-1] == shape[:dims] == sizes[:dims]:
+        raise RuntimeError(
+            f"all batch dimensions of {outer}_indices (={list(batch)}), {inner}_indices "
+            f"(={list(other.shape[:-1])}), and values (={list(shape[:dims])}) must be equal to "
+            f"tensor batch dimensions (={list(sizes[:dims])}){at_user_line()}"
+        )
+    _need(sizes[dims + 2 :] == rest, "`values.shape[batch_dim + 1:] == size[batch_dim + 2:]`")
+    matrix = sizes[dims : dims + 2]
+    for i, (n, side) in enumerate(zip(matrix, block)):
+        if side == 0 or n % side:
+            raise RuntimeError(
+                f"tensor shape[{i}] (={n}) must be divisible with blocksize[{i}] (={side}) as "
+                f"defined by values shape{at_user_line()}"
+            )
+    grid = [n // side for n, side in zip(matrix, block)]
+    count, limit = grid if by_rows else grid[::-1]
+    if where.shape[-1] != count + 1:
+        raise RuntimeError(
+            f"{outer}_indices.shape[-1] must be equal to the number of {lines} + 1 (={count + 1}), "
+            f"but got {where.shape[-1]}{at_user_line()}"
+        )
+    if other.shape[-1] != nnz:
+        raise RuntimeError(
+            f"{inner}_indices.shape[-1] must be equal to nnz (={nnz}) as defined by "
+            f"values.shape[{dims}], but got {other.shape[-1]}{at_user_line()}"
+        )
+    _need(bool((where[..., 0] == 0).all()), f"`{outer}_indices[..., 0] == 0`")
+    _need(bool((where[..., -1] == nnz).all()), f"`{outer}_indices[..., -1] == nnz`")
+    steps, short = np.diff(where), "ncols" if by_rows else "nrows"
+    _need(bool((steps >= 0).all() and (steps <= limit).all()),
+          f"`0 <= {outer}_indices[..., 1:] - {outer}_indices[..., :-1] <= {short}`")  # fmt: skip
+    inside = not other.size or (other.min() >= 0 and other.max() < limit)
+    _need(bool(inside), f"`0 <= {inner}_indices < {short}`")
+    rising = (np.diff(other) > 0) | (np.diff(structure.rows_of(where)) > 0)
     _need(bool(rising.all()),
           f"`{inner}_indices[..., {outer}_indices[..., i - 1]:{outer}_indices[..., i]] for all i = "
           f"1, ..., {'nrows' if by_rows else 'ncols'} are sorted and distinct along the last "

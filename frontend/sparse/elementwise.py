@@ -15,7 +15,7 @@ from ..functions.joining import cat
 from ..recording import Handle, record
 from ..recording.compounds import rule
 from . import structure
-from .blocks import Blocked, blocked, in_layout_of, sum_of_blocks
+from .blocks import Blocked, in_layout_of, sum_of_blocks
 from .tensors import (
     COO,
     Compressed,
@@ -27,6 +27,7 @@ from .tensors import (
     coo,
     coo_at,
     is_sparse,
+    lines,
     rows_at,
     to_compressed,
 )
@@ -252,21 +253,22 @@ def _pow(a: Any, b: Any) -> Any:
 
 @rule(Sparse, creation.filled)
 def _filled(t: Any, value: Any, dtype: Any, requires_grad: bool) -> Any:
-    """Zeros: a tensor of the same size without elements. A compressed one keeps its positions, and
-    may be filled with ones too."""
+    """Zeros: a tensor of the same size without elements. A compressed one may be filled with other
+    numbers, at its positions."""
     kind = t.dtype if dtype is None else dtype
     elements = t._elements.detach()
-    if isinstance(t, Compressed):
+    if isinstance(t, Compressed) and value:
         made = t._like(creation.full_like(elements, value, dtype=kind))
         return made.requires_grad_(requires_grad)
     if value:
         raise NotImplementedError(
             f"ones_like: not implemented for tensors of layout {t.layout}{at_user_line()}"
         )
-    none = elements.new_zeros((0, *elements.shape[1:]), dtype=kind)
-    if isinstance(t, Blocked):
+    if isinstance(t, Lines):
         pointers = t._pointers.new_zeros(t._pointers.shape)
-        empty = blocked(t._by_rows, pointers, t._minor[:0], none, t._sizes)
+        none = elements.narrow(len(t._batch), 0, 0).to(kind)
+        empty = lines(type(t), t._by_rows, pointers, t._minor[..., :0], none, t._sizes)
         return empty.requires_grad_(requires_grad)
+    none = elements.new_zeros((0, *elements.shape[1:]), dtype=kind)
     made = coo_at(np.empty((t.sparse_dim(), 0), np.int64), none, t._sizes)
     return made.requires_grad_(requires_grad)

@@ -45,25 +45,45 @@ def _permuted(t: COO, order: tuple[int, ...]) -> COO:
 def _transposed(t: Lines, order: tuple[int, ...]) -> Any:
     if order == tuple(range(t.dim())):
         return t._like(t._elements)
-    if t.dim() != 2:
-        raise NotImplementedError(
-            f"transpose: tensors of layout {t.layout} with dense dimensions stay as they are"
-            f"{at_user_line()}"
+    dims = len(t._batch)
+    batch, rest = tuple(range(dims)), tuple(range(dims + 2, t.dim()))
+    if order != (*batch, dims + 1, dims, *rest):
+        raise RuntimeError(
+            "transpose(): can only exchange the two sparse dimensions of a tensor of layout "
+            f"{t.layout}, which has {dims} of a batch and {len(rest)} dense ones, got the order "
+            f"{list(order)}{at_user_line()}"
         )
-    return lines(type(t), not t._by_rows, t._pointers, t._minor, t._turned(), t._sizes[::-1])
+    sizes = [t._sizes[i] for i in order]
+    return lines(type(t), not t._by_rows, t._pointers, t._minor, t._turned(), sizes)
 
 
 @rule(Sparse, views.SELECT, views.SLICE, views.UNBIND, views.SPLIT, views.SPLIT_WITH_SIZES)
 def _part(t: Any, starts: Any, stops: Any, steps: Any, kept: Any = None) -> Any:
     """A slice along each dimension; those that aren't `kept` are dropped."""
-    found = as_coo(t)
     dropped = [] if kept is None else [i for i in range(t.dim()) if i not in kept]
+    if isinstance(t, Lines) and t._batch and len(dropped) == 1:
+        return _matrix(t, dropped[0], starts[dropped[0]])
+    found = as_coo(t)
     for axis, (start, stop, step) in enumerate(zip(starts, stops, steps, strict=True)):
         if axis not in dropped and (start, stop, step) != (0, t.shape[axis], 1):
             found = _narrowed(found, axis, start, stop, step)
     for axis in reversed(dropped):
         found = selected(found, axis, starts[axis])
     return found
+
+
+def _matrix(t: Lines, axis: int, index: int) -> Any:
+    """Of a batch of matrices those at `index` along a dimension of the batch."""
+    if axis >= len(t._batch):
+        raise RuntimeError(
+            "select(): selecting sparse dimensions is not supported for batched sparse compressed "
+            f"tensors{at_user_line()}"
+        )
+    pointers, minor, elements = (
+        x.select(axis, index) for x in (t._pointers, t._minor, t._elements)
+    )
+    sizes = [*t._sizes[:axis], *t._sizes[axis + 1 :]]
+    return lines(type(t), t._by_rows, pointers, minor, elements, sizes)
 
 
 def _kept(t: COO, places: np.ndarray, at: np.ndarray, sizes: Any) -> COO:

@@ -6,6 +6,7 @@ the product of a row and a row. So all of them are graph, and a GPU computes the
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -112,7 +113,7 @@ def times_sparse(a: Any, b: Any) -> Any:
 
 def product(a: Any, b: Any) -> Any:
     """a @ b, of which at least one is sparse."""
-    if a.dim() == 3 or b.dim() == 3:
+    if a.dim() > 2 or b.dim() > 2:
         return _batched(a, b)
     if is_sparse(a):
         return times_sparse(a, b) if is_sparse(b) else times_dense(a, b)
@@ -121,21 +122,27 @@ def product(a: Any, b: Any) -> Any:
 
 def _batched(a: Any, b: Any) -> Any:
     """A batch of products, as one product with a matrix of blocks on the diagonal."""
-    if not is_sparse(a) or is_sparse(b) or a.dim() != 3 or b.dim() != 3:
+    *batch, rows, inner = a.shape
+    if not is_sparse(a) or is_sparse(b) or [*b.shape[:-2]] != batch or not batch:
         raise NotImplementedError(
-            "bmm: expected a sparse tensor of 3 sparse dimensions and a dense one of 3 dimensions, "
-            f"got {list(a.shape)} and {list(b.shape)}{at_user_line()}"
+            "bmm: expected a sparse tensor and a dense one of 3 dimensions, of one batch, got "
+            f"{list(a.shape)} and {list(b.shape)}{at_user_line()}"
         )
     by = as_coo(a)
-    if by.sparse_dim() != 3:
+    if by.sparse_dim() != a.dim():
         raise RuntimeError(f"bmm_sparse: Tensor 'self' must have 3 sparse dims{at_user_line()}")
     _need_inner(a, b)
-    batch, rows, inner = a.shape
-    own = by._positions()
-    at = np.stack([own[0] * rows + own[1], own[0] * inner + own[2]])
-    flat = coo_at(at, by._elements, (batch * rows, batch * inner), False)
-    wide = b.reshape(batch * inner, b.shape[2])
-    return times_dense(flat, wide).reshape(batch, rows, b.shape[2])
+    at, count = np.stack(_in_line(by)), math.prod(batch)
+    flat = coo_at(at, by._elements, (count * rows, count * inner), False)
+    wide = b.reshape(count * inner, b.shape[-1])
+    return times_dense(flat, wide).reshape(*batch, rows, b.shape[-1])
+
+
+def _in_line(by: COO) -> tuple[np.ndarray, np.ndarray]:
+    """The row and the column of each element, as numbers of those of all matrices of a batch."""
+    own, sizes = by._positions(), by._sparse_sizes()
+    columns = structure.numbers(np.delete(own, -2, 0), (*sizes[:-2], sizes[-1]))
+    return structure.numbers(own[:-1], sizes[:-1]), columns
 
 
 @rule(Sparse, products._matmul, products._mv)
@@ -211,18 +218,21 @@ def sampled_addmm(
             f"sampled_addmm: Expected self to have sparse csr layout, but got {input.layout}"
             f"{at_user_line()}"
         )
-    if mat1.dim() != 2 or mat2.dim() != 2:
-        raise NotImplementedError(
-            f"sampled_addmm: batches of matrices are not implemented{at_user_line()}"
-        )
     _need_inner(mat1, mat2)
-    if (mat1.shape[0], mat2.shape[1]) != tuple(input.shape):
+    shape = [*mat1.shape[:-1], mat2.shape[-1]]
+    if shape != list(input.shape) or mat1.shape[:-2] != mat2.shape[:-2]:
         raise RuntimeError(
-            f"sampled_addmm: expected a product of shape {list(input.shape)}, got "
-            f"{[mat1.shape[0], mat2.shape[1]]}{at_user_line()}"
+            f"sampled_addmm: expected a product of shape {list(input.shape)}, got that of "
+            f"{list(mat1.shape)} and {list(mat2.shape)}{at_user_line()}"
         )
-    at = as_coo(input)._at
-    terms = (mat1.index_select(0, at[0]) * mat2.t().index_select(0, at[1])).sum(1)
+    by = as_coo(input)
+    inner = mat1.shape[-1]
+    rows, columns = (
+        by._at if mat1.dim() == 2 else [beside(x, input._elements) for x in _in_line(by)]
+    )
+    left = mat1.reshape(-1, inner).index_select(0, rows)
+    terms = (left * mat2.mT.reshape(-1, inner).index_select(0, columns)).sum(1)
+    terms = terms.reshape(input._elements.shape)
     made = input._like(_scaled(terms, alpha) + _scaled(input._elements, beta))
     return made if out is None else out.copy_(made)
 

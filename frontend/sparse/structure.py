@@ -62,8 +62,18 @@ def pointers(rows: np.ndarray, count: int) -> np.ndarray:
 
 
 def rows_of(pointers: np.ndarray) -> np.ndarray:
-    """The row of each element, from where the rows begin."""
-    return np.repeat(np.arange(pointers.size - 1), np.diff(pointers))
+    """The row of each element [*batch, nnz], from where the rows begin [*batch, rows + 1]."""
+    *batch, ends = pointers.shape
+    rows = np.broadcast_to(np.arange(ends - 1), (*batch, ends - 1))
+    return np.repeat(rows.reshape(-1), np.diff(pointers).reshape(-1)).reshape(*batch, -1)
+
+
+def in_batches(matrices: np.ndarray) -> np.ndarray:
+    """The positions of elements by batch and matrix: of matrices[2, *batch, nnz], which has rows
+    and columns, [dims + 2, elements]."""
+    _, *batch, nnz = matrices.shape
+    places = np.indices((*batch, nnz)).reshape(len(batch) + 1, -1)[:-1]
+    return np.concatenate([places, matrices.reshape(2, -1)])
 
 
 def groups(at: np.ndarray, sizes: Sequence[int], axis: int) -> tuple[np.ndarray, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -308,7 +309,8 @@ class COO(Sparse):
 
 class Lines(Sparse):
     """Rows or columns of a matrix, or of its blocks, one after another: the elements [nnz, ...],
-    the column (row) of each, and where each row (column) begins."""
+    the column (row) of each, and where each row (column) begins. All parts may have dimensions of
+    a batch in front, whose matrices have as many elements each."""
 
     __slots__ = ("_by_rows", "_minor", "_pointers")
 
@@ -316,25 +318,36 @@ class Lines(Sparse):
     _pointers: Any
     _minor: Any
 
+    @property
+    def _batch(self) -> tuple[int, ...]:
+        """The sizes of the batch."""
+        return tuple(self._pointers.shape[:-1])
+
+    def _nnz(self) -> int:
+        """The number of positions with an element, of each matrix of a batch."""
+        return int(self._minor.shape[-1])
+
     def _turned(self) -> Any:
         """The elements of the transposed matrix, in the same order."""
         return self._elements
 
     def _placed(self, sizes: Any) -> COO:
         """The elements by coordinates of their rows and columns."""
-        by = self._known.get("coordinates")
+        by, elements = self._known.get("coordinates"), self._elements
+        if self._batch:
+            elements = elements.flatten(0, len(self._batch))
         versions = self._pointers._version, self._minor._version
         if by is None or by[0] != versions:
             rows = structure.rows_of(self._on_host("pointers", self._pointers))
             at = np.stack([rows, self._on_host("minor", self._minor)]).astype(np.int64)
-            at = at if self._by_rows else at[::-1]
-            made = coo(creation.beside(at, self._elements), self._elements, sizes)
+            at = structure.in_batches(at if self._by_rows else at[::-1])
+            made = coo(creation.beside(at, self._elements), elements, sizes)
             made._is_merged = structure.is_merged(at, made._sparse_sizes())
             near = made._at
             if max(at.shape[1], *made._sparse_sizes()) < 1 << 31:
                 near = creation.beside(at.astype(np.int32), self._elements)
             by = self._known["coordinates"] = versions, made._at, made._is_merged, near
-        found = coo(by[1], self._elements, sizes, by[2])
+        found = coo(by[1], elements, sizes, by[2])
         found._known["near"] = found._at._version, by[3]
         return found
 
@@ -425,6 +438,11 @@ class Compressed(Lines):
     def is_sparse_csr(self) -> bool:  # type: ignore[override]
         return self._by_rows
 
+    def dense_dim(self) -> int:
+        return self._elements.dim() - 1 - len(self._batch)
+
+    _dimV = dense_dim
+
     def _coordinates(self) -> COO:
         return self._placed(self._sizes)
 
@@ -471,19 +489,35 @@ def compressed(by_rows: bool, pointers: Any, minor: Any, elements: Any, sizes: A
 
 
 def to_compressed(t: COO, by_rows: bool) -> Compressed:
-    """The compressed form of a matrix that is given by coordinates."""
-    if t.sparse_dim() != 2:
+    """The compressed form of a matrix that is given by coordinates, or of a batch of them."""
+    dims = t.sparse_dim() - 2
+    if dims < 0:
         raise RuntimeError(
             "Only tensors with two sparse dimensions can be converted to the SparseCsr layout, got "
             f"{t.sparse_dim()}{at_user_line()}"
         )
     whole = t.coalesce()
-    at, elements = whole._positions(), whole._elements
+    at, elements, batch = whole._positions(), whole._elements, tuple(t._sizes[:dims])
+    sides = tuple(t._sizes[dims : dims + 2])
     if not by_rows:
-        order = np.lexsort((at[0], at[1]))
-        at, elements = at[::-1][:, order], rows_at(elements, order.astype(np.int64))
-    where = structure.pointers(at[0], t._sizes[0 if by_rows else 1])
-    minor = np.ascontiguousarray(at[1])
+        at, sides = at[[*range(dims), dims + 1, dims]], sides[::-1]
+        order = np.lexsort(at[::-1])
+        at, elements = at[:, order], rows_at(elements, order.astype(np.int64))
+    count = math.prod(batch)
+    lines = structure.numbers(at[:-1], (*batch, sides[0]))
+    where = structure.pointers(lines, count * sides[0])
+    minor = np.ascontiguousarray(at[-1])
+    if dims:
+        begin = where[:: sides[0]] if sides[0] else np.zeros(count + 1, np.int64)
+        nnz = minor.size // max(count, 1)
+        if (np.diff(begin) != nnz).any():
+            raise RuntimeError(
+                f"Expect the same number of specified elements per batch.{at_user_line()}"
+            )
+        own = np.arange(count)[:, None] * sides[0] + np.arange(sides[0] + 1)
+        where = (where[own] - begin[:-1, None]).reshape(*batch, -1)
+        minor = minor.reshape(*batch, nnz)
+        elements = elements.reshape(*batch, nnz, *elements.shape[1:])
     return compressed(
         by_rows, creation.beside(where, elements), creation.beside(minor, elements), elements,
         t._sizes,

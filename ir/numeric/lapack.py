@@ -16,7 +16,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,49 +92,74 @@ def _each(name: str, dtype: Any, *args: Any) -> Any:
 
     args: in its order, but without info: letters, numbers, arrays[count, ...], memory.
     """
-    function = getattr(_library(), f"scipy_{_name(name, dtype)}_64_")
+    routine = _routine(_name(name, dtype))
     count = next(len(x) for x in args if isinstance(x, np.ndarray))
     info = np.zeros(count, np.int64)
     asked = [np.zeros(1, x.dtype) for x in args if isinstance(x, _Work)]
     if asked:
-        _call(function, args, [(x, -1) for x in asked], info, 1)
+        _call(routine, args, [(x, -1) for x in asked], info, 1)
     sizes = [int(x[0].real) for x in asked]
     given = [(np.empty(n, x.dtype), n) for n, x in zip(sizes, asked, strict=True)]
-    _call(function, args, given, info, count)
+    _call(routine, args, given, info, count)
     return info
 
 
-def _call(function: Any, args: Any, work: Any, info: Any, count: int) -> None:
-    """Call a routine `count` times. work: memory and its length for each `_Work`."""
+@functools.cache
+def _routine(name: str) -> tuple[Any, int]:
+    """A function of the library, and its address."""
+    function = getattr(_library(), f"scipy_{name}_64_")
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    assert address is not None
+    return function, address
+
+
+@functools.lru_cache(256)
+def _constants(args: tuple[Any, ...]) -> tuple[Any, list[int], Any]:
+    """The arguments of a routine in so far as calls share them, by address: letters and numbers.
+    Also the places of the other ones, which are None in `args`; and what must be held."""
     letters = "".join(x for x in args if isinstance(x, str)).encode()
     text = np.frombuffer(letters, np.uint8)
-    whole = [x for x in args if isinstance(x, int)] + [n for _, n in work]
-    numbers = np.array(whole, np.int64)
+    numbers = np.array([x for x in args if isinstance(x, int)], np.int64)
     next_letter = iter(range(text.ctypes.data, text.ctypes.data + len(letters)))
-    first = numbers.ctypes.data
-    lengths = first + 8 * (len(whole) - len(work))
-    next_number, next_length = iter(range(first, lengths, 8)), iter(range(lengths, lengths + 96, 8))
+    next_number = iter(range(numbers.ctypes.data, numbers.ctypes.data + numbers.nbytes, 8))
+    addresses = np.zeros(len(args), np.int64)
+    for i, x in enumerate(args):
+        if x is not None:
+            addresses[i] = next(next_letter if isinstance(x, str) else next_number)
+    return addresses, [i for i, x in enumerate(args) if x is None], (letters, text, numbers)
+
+
+def _call(
+    routine: tuple[Any, int], args: Sequence[Any], work: Sequence[Any], info: Any, count: int
+) -> None:
+    """Call a routine `count` times. work: memory and its length for each `_Work`."""
     memories = iter(work)
-    pointers: list[tuple[int, int]] = []  # each with its step
+    shape: list[Any] = []
+    arrays: list[tuple[Any, int]] = []  # each with its step
     for x in (*args, info):
-        if isinstance(x, str):
-            pointers.append((next(next_letter), 0))
-        elif isinstance(x, int):
-            pointers.append((next(next_number), 0))
-        elif isinstance(x, _Work):
-            pointers += [(next(memories)[0].ctypes.data, 0), (next(next_length), 0)]
+        if isinstance(x, (str, int)):
+            shape.append(x)
+            continue
+        shape.append(None)
+        if isinstance(x, _Work):
+            memory, length = next(memories)
+            shape.append(length)
+            arrays.append((memory, 0))
         elif isinstance(x, _Shared):
-            pointers.append((x.array.ctypes.data, 0))
+            arrays.append((x.array, 0))
         else:
-            pointers.append((x.ctypes.data, x.strides[0]))
+            arrays.append((x, x.strides[0]))
+    constants, places, _ = _constants(tuple(shape))
+    addresses = constants.copy()
+    steps = np.zeros_like(addresses)
+    for place, (array, step) in zip(places, arrays, strict=True):
+        addresses[place], steps[place] = array.ctypes.data, step
+    function, address = routine
     if repeat is not None:
-        address = ctypes.cast(function, ctypes.c_void_p).value
-        assert address is not None
-        addresses, steps = np.array(pointers, np.int64).T.copy()
         repeat(address, addresses, steps, count)
         return
     for i in range(count):
-        function(*[ctypes.c_void_p(start + i * step) for start, step in pointers])
+        function(*map(ctypes.c_void_p, (addresses + i * steps).tolist()))
 
 
 def _flat(a: Any) -> Any:
@@ -150,6 +175,19 @@ def _back(a: Any, batch: Any) -> Any:
     """[*batch, m, n] of matrices that are stored by columns."""
     a = np.ascontiguousarray(np.swapaxes(a, 1, 2))
     return a.reshape(*batch, *a.shape[1:])
+
+
+def _clear(a: Any, upper: bool) -> None:
+    """Set what lies above (below) the diagonals of a[..., m, n] to zero."""
+    np.copyto(a, 0, where=_beyond(*a.shape[-2:], upper))
+
+
+@functools.lru_cache(16)
+def _beyond(m: int, n: int, upper: bool) -> Any:
+    """The places above (below) the diagonal of a matrix. NumPy's `tril` makes them each time, which
+    takes as long as a small factorization."""
+    rows, columns = np.arange(m)[:, None], np.arange(n)
+    return rows < columns if upper else rows > columns
 
 
 def _without(info: Any, *results: Any) -> None:
@@ -168,7 +206,7 @@ def cholesky(a: Any) -> tuple[Any, Any]:
     batch, n = a.shape[:-2], a.shape[-1]
     out = np.array(_flat(a), order="C")
     info = _each("potrf", a.dtype, "U", n, out, n)
-    out = np.tril(out)
+    _clear(out, upper=True)
     _without(info, out)
     return out.reshape(a.shape), _info(info, batch)
 
@@ -229,10 +267,11 @@ def qr(a: Any) -> tuple[Any, Any]:
     batch, (m, n) = a.shape[:-2], a.shape[-2:]
     k = min(m, n)
     q, tau = _reflectors(a)
-    r = np.triu(_back(q[:, :, :k], batch))
+    r = _turned(q[:, :, :k])
+    _clear(r, upper=False)
     q = q[:, :k]
     _each("orgqr", a.dtype, m, k, k, q, m, tau, _Work(a.dtype))
-    return _back(q, batch), r
+    return _back(q, batch), r.reshape(*batch, k, n)
 
 
 def geqrf(a: Any) -> tuple[Any, Any]:

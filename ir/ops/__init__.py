@@ -214,6 +214,7 @@ from .movement import (
 )
 from .normal import (
     entr,
+    erfc_near,
     erfcx,
     log_ndtr,
     ndtr,

@@ -15,7 +15,7 @@ from .bessel import polynomial, rounded, wide
 from .binary import bitwise_and, eq, minimum
 from .composite import as_dtype, composite, like_first, require_float
 from .ternary import where
-from .unary import abs, exp, full_like, isnan, log, log1p, logical_not, sqrt
+from .unary import abs, exp, float_unary, full_like, isnan, log, log1p, logical_not, sqrt
 
 
 def _gauss(x: Node, factor: float) -> Node:
@@ -53,15 +53,34 @@ erfcx = wide("erfcx", _erfcx, _erfcx_slope, partial(_erfcx, short=True))
 """exp(x^2) erfc(x). 4 ulp."""
 
 
-def _tail(size: Node, short: bool) -> Node:
-    """ndtr(-size) for size >= 0: erfc is exp times erfcx, which rounding hardly moves."""
-    most = minimum(size, full_like(size, 50))
-    near = most * math.sqrt(0.5)
+def _erfc_near(x: Node) -> Node:
+    size = abs(x)
+    near = minimum(size, full_like(size, 36))
     # erfcx as in `_erfcx_right`, with one quotient for two.
     first, second = near + 2, near * 2 + 1
     both = 1 / (first * second)
-    scaled = polynomial(1 - 4 * (both * second), _ERFCX[short]) * (both * first)
-    return scaled * _GAUSS[short](most, -0.5) * 0.5
+    tail = polynomial(1 - 4 * (both * second), _ERFCX[True]) * (both * first) * exp(-(near * near))
+    return where(x < 0, 2 - tail, tail)
+
+
+erfc_near = float_unary(
+    "erfc_near",
+    "special.erfc({0})",
+    "tw_erfc({0})",
+    lambda g, out, x: g * exp(-(x * x)) * (-2 / math.sqrt(math.pi)),
+    decompose=_erfc_near,
+    cost=25,
+)
+"""erfc of a float64 to 1e-9, for results that are rounded to float32: a target that has a cheaper
+form computes it whole. Exporters take it apart."""
+
+
+def _tail(size: Node, short: bool) -> Node:
+    """ndtr(-size) for size >= 0: erfc is exp times erfcx, which rounding hardly moves."""
+    if short:
+        return erfc_near(size * math.sqrt(0.5)) * 0.5
+    most = minimum(size, full_like(size, 50))
+    return _erfcx_right(most * math.sqrt(0.5), _ERFCX[False]) * _gauss(most, -0.5) * 0.5
 
 
 def _ndtr(x: Node, short: bool = False) -> Node:

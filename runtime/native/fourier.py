@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.codegen.llvm.butterflies import RADICES
-from tilewright.codegen.llvm.fourier import NUMBERS, Form, Line, Way, emit
+from tilewright.codegen.llvm.fourier import NUMBERS, emit
+from tilewright.codegen.llvm.lines import Form, Line, Way
 
 from . import host, jit
 
@@ -261,20 +262,23 @@ def _through(
         _as_complex(form, given, found, cut, inverse, factor)
     elif form.reads is Line.REAL:
         pairs: Any = np.empty((len(given), middle), _COMPLEX[kind])
-        _long(kind, given.view(pairs.dtype), pairs, half, inverse, factor)
+        between = found.reshape(-1)[: pairs.size].reshape(pairs.shape)  # written afterwards
+        _long(kind, given.view(pairs.dtype), pairs, half, inverse, factor, between)
         weights = _weights(size, kind, False)
+        scratch = np.empty(middle, pairs.dtype)
         for source, target in zip(pairs, found, strict=True):
-            _mix(source[1:], target[1:middle], [w[1:middle] for w in weights])
-            _mix(source[:1], target[:1], [w[:1] for w in weights])
-            _mix(source[:1], target[middle:], [w[middle:] for w in weights])
+            _mix(source[1:], target[1:middle], [w[1:middle] for w in weights], scratch)
+            _mix(source[:1], target[:1], [w[:1] for w in weights], scratch)
+            _mix(source[:1], target[middle:], [w[middle:] for w in weights], scratch)
     else:
         pairs = np.empty((len(given), middle), _COMPLEX[kind])
         first, last = weights = _weights(size, kind, True)
+        scratch = np.empty(middle, pairs.dtype)
         for source, target in zip(given, pairs, strict=True):
-            _mix(source[1:middle], target[1:], [w[1:middle] for w in weights])
+            _mix(source[1:middle], target[1:], [w[1:middle] for w in weights], scratch)
             # The ends are real numbers; what their imaginary parts say has no meaning.
             target[0] = source[0].real * first[0] + source[middle].real * last[0]
-        _long(kind, pairs, found.view(pairs.dtype), half, inverse, factor)
+        _long(kind, pairs, found.view(pairs.dtype), half, inverse, factor, pairs)
     return out
 
 
@@ -296,10 +300,10 @@ def _as_complex(
     found[:] = whole.real if form.writes is Line.REAL else whole[:, : found.shape[1]]
 
 
-def _mix(source: Any, target: Any, weights: Sequence[Any]) -> None:
+def _mix(source: Any, target: Any, weights: Sequence[Any], scratch: Any) -> None:
     """The transform of real numbers from that of their pairs, or that of the pairs from theirs:
     each number with the conjugate of its mirror. A line at a time stays in the cache."""
-    mirrored = np.conj(source[::-1])
+    mirrored = np.conj(source[::-1], out=scratch[: len(source)])
     mirrored *= weights[1]
     np.multiply(source, weights[0], out=target)
     target += mirrored
@@ -313,10 +317,20 @@ def _weights(size: int, kind: str, inverse: bool) -> tuple[Any, Any]:
     return (one + turn).astype(_COMPLEX[kind]), (one - turn).astype(_COMPLEX[kind])
 
 
-def _long(kind: str, x: Any, out: Any, cut: tuple[int, int], inverse: bool, factor: float) -> None:
-    """The transform of complex lines x[count, size]; `out` may be `x`."""
+def _long(
+    kind: str,
+    x: Any,
+    out: Any,
+    cut: tuple[int, int],
+    inverse: bool,
+    factor: float,
+    between: Any = None,
+) -> None:
+    """The transform of complex lines x[count, size]; `out` may be `x`. between: memory for what the
+    columns give, which may be `x`, too, but not `out`."""
     rows, columns = cut
-    between = np.empty_like(x)
+    if between is None:
+        between = np.empty_like(x)
     first = Form(kind, reads_way=Way.BESIDE, writes_way=Way.BESIDE, turned=True)
     second = Form(kind, writes_way=Way.BESIDE)
     size, along = rows * columns, _Strides(rows * columns, 1, columns)

@@ -30,8 +30,11 @@ def same(found: Any, expected: Any) -> None:
     np.testing.assert_allclose(found, expected, rtol=0, atol=200 * eps * np.abs(expected).max())
 
 
+SHAPES = [(3, 40, 40), (40, 40), (2, 1, 33, 50), (2, 50, 33), (1, 7), (2, 7, 1)]
+
+
 @pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
-@pytest.mark.parametrize("shape", [(3, 40, 40), (40, 40), (2, 1, 33, 50), (2, 50, 33)])
+@pytest.mark.parametrize("shape", SHAPES)
 def test_factors(dtype: str, shape: tuple[int, ...]) -> None:
     a = drawn(dtype, *shape)
     k = min(shape[-2:])

@@ -79,8 +79,12 @@ def compiled(kernel: Kernel | Bundle) -> Any:
     return DEVICE.compile(kernel)
 
 
-def run(kernel: Kernel, scalars: Sequence[Any] = (), **given: np.ndarray) -> dict[str, np.ndarray]:
-    """Launch the kernel and compare every output with the oracle. Returns the outputs."""
+def run(
+    kernel: Kernel, scalars: Sequence[Any] = (), bound: float = 0, **given: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Launch the kernel and compare every output with the oracle. Returns the outputs.
+
+    bound: of the errors, where it is more than rounding."""
     held: dict[str, np.ndarray] = {}
     for i, b in enumerate((*kernel.outputs, *kernel.inputs)):
         array = given[b.name].astype(b.dtype.np) if b.name in given else sample(b, i)
@@ -93,7 +97,7 @@ def run(kernel: Kernel, scalars: Sequence[Any] = (), **given: np.ndarray) -> dic
     for b in kernel.outputs:
         got = held[b.name].reshape(-1)
         if b.dtype.category == dt.FLOAT:
-            tolerance = TOLERANCE[b.dtype.name]
+            tolerance = max(TOLERANCE[b.dtype.name], bound)
             np.testing.assert_allclose(
                 got.astype(np.float64), expected[b.name], rtol=tolerance, atol=tolerance
             )

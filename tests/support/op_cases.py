@@ -44,9 +44,13 @@ def T(name: str, *args: Any, **kwargs: Any) -> Callable[..., Any]:
     return lambda t, *xs: getattr(t, name)(*xs, *args, **kwargs)
 
 
+NEAR = {"erfc_near": 1e-9}
+"""The bounds, in float64 too, of records for results that are rounded to float32."""
+
 UNARY = ((), (3, 4), (0, 2))
 BINARY = (((3, 4), (4,)), ((), (2, 1)), ((2, 1), (1, 3)), ((0, 3), (3,)))
 TORCH = {  # ops with another name in PyTorch
+    "erfc_near": T("erfc"),
     "floor_divide": T("div", rounding_mode="floor"),
     "widened": T("clone"),  # for types that aren't halves
     "root": lambda t, x: t.where(x == 0, x * 0, t.where(x == 0, 1, x).sqrt()),

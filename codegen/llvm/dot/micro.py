@@ -181,7 +181,7 @@ def _loop(
     loop = code.open_loop(first, stop, steps, state, stem="k")
     if ahead is not None:
         lines = code.binary("mul", loop.variable, constant(LINE // UNROLL, "i64"))
-        fetch(code, code.let(f"getelementptr i8, ptr {ahead.text}, i64 {lines.text}", "ptr"))
+        code.prefetch(code.let(f"getelementptr i8, ptr {ahead.text}, i64 {lines.text}", "ptr"))
     refs = [phi for phi, _ in loop.carried]
     of_a, of_b = len(a.state), len(a.state) + len(b.state)
     at_a, at_b, held = refs[:of_a], refs[of_a:of_b], refs[of_b:]
@@ -255,12 +255,6 @@ def offset(code: Code, tile: Tile, start: Ref, elements: Ref | int) -> Ref:
     if text == "0":
         return start
     return code.let(f"getelementptr {tile.kind}, ptr {start.text}, i64 {text}", "ptr")
-
-
-def fetch(code: Code, at: Ref) -> None:
-    """Starts to bring a line into the cache, if there is memory at all."""
-    code.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-    code.add(f"call void @llvm.prefetch.p0(ptr {at.text}, i32 0, i32 3, i32 1)")
 
 
 def load(code: Code, tile: Tile, at: Ref, lanes: int = 0) -> Ref:

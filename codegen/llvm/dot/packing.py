@@ -13,7 +13,6 @@ from tilewright.ir.dtype import DType, int8
 from ..code import Code, Level
 from ..convert import widened
 from ..types import Ref, computed, constant, stored, vector
-from .micro import fetch
 from .squares import head, store, transposed
 from .words import BYTES
 
@@ -124,7 +123,7 @@ def _across(code: Code, dtype: DType, width: int) -> None:
     panel = code.open_loop(group.variable, last, width, [first], stem="row")
     ((to, _),) = panel.carried
     at = _at(code, stored(dtype), source, code.binary("add", line, panel.variable))
-    fetch(code, _at(code, stored(dtype), at, later))
+    code.prefetch(_at(code, stored(dtype), at, later))
     store(code, _load(code, dtype, at, width), to)
     code.close_loop(panel, [_at(code, kind, to, _argument("panel"))])
     code.close_loop(k)
@@ -158,7 +157,7 @@ def _along(code: Code, dtype: DType, width: int, lanes: int) -> None:
         count = min(lanes, width - first)
         if width > lanes:
             for start in starts[first : first + count]:
-                fetch(code, _at(code, stored(dtype), start, later))
+                code.prefetch(_at(code, stored(dtype), start, later))
         some = [
             _load(code, dtype, _at(code, stored(dtype), s, here), lanes)
             for s in starts[first : first + count]

@@ -61,6 +61,8 @@ _ERFC = (
 )
 
 
+@function("erfc_near", "double", inline=True)
+@wide("erfc_near")
 def erfc64(x: Expr) -> Expr:
     """erfc to 1e-10 (relative), where it is no less than 1e-45."""
     size = x.abs().most(10.1)

@@ -144,7 +144,7 @@ def _taps(place: Node, mode: str, moved: Place) -> tuple[Node, Node | None]:
     at = ops.unsqueeze(first, place.rank) + k - before
     if mode == "bicubic":
         return moved(at), cubic_weights(part, k)
-    return at, ops.where(ops.eq(k, _full(0, k)), 1 - part, part)
+    return at, (1 - k) + (k * 2 - 1) * part  # 1 - part, and part itself
 
 
 @builder(
@@ -157,7 +157,9 @@ def grid_sample_of(x: Node, grid: Node, mode: str, padding: str, aligned: bool) 
     rows, *out, _ = grid.shape
     wide = to(grid, accumulator(grid.dtype))
     # Positions of the taps [n, *out, *taps], a dimension for those along each axis of the image.
-    places, weight, inside = [], None, None
+    places: list[Node] = []
+    inside: list[Node] = []
+    weight = None
     taps = 1
     for axis in range(dims):
         size = x.shape[axis + 2]
@@ -168,14 +170,12 @@ def grid_sample_of(x: Node, grid: Node, mode: str, padding: str, aligned: bool) 
         at, factor = _taps(place, mode, _padding(padding, size, aligned))
         taps = at.shape[-1]
         along = (rows, *out, *(taps if i == axis else 1 for i in range(dims)))
-        within = ops.bitwise_and(at >= 0, at <= size - 1)
-        # By way of int32, which lanes of a processor make of floats in one instruction.
-        at = ops.cast(ops.cast(ops.clamp(at, 0, size - 1), int32), int64)
-        at = ops.reshape(at, along)
-        places.append(at)
+        # By way of int32, which lanes of a processor make of floats in one instruction. Whole
+        # numbers are clamped, so that kernels see that they need no check.
+        clamped = ops.clamp(ops.cast(at, int32), 0, size - 1)
+        places.append(ops.reshape(ops.cast(clamped, int64), along))
         if padding == "zeros":
-            within = ops.reshape(within, along)
-            inside = within if inside is None else ops.bitwise_and(inside, within)
+            inside.append(ops.reshape(ops.eq(ops.cast(clamped, at.dtype), at), along))
         if factor is not None:
             factor = ops.reshape(factor, along)
             weight = factor if weight is None else weight * factor
@@ -186,8 +186,8 @@ def grid_sample_of(x: Node, grid: Node, mode: str, padding: str, aligned: bool) 
     value = to(found, wide.dtype)
     if weight is not None:
         value = value * ops.unsqueeze(weight, weight.rank)
-    if inside is not None:
-        seen = ops.expand(ops.unsqueeze(inside, inside.rank), value.shape)
+    for seen in inside:
+        seen = ops.expand(ops.unsqueeze(seen, seen.rank), value.shape)
         value = ops.where(seen, value, _full(0, value))
     inner = tuple(range(1 + dims, 1 + 2 * dims))
     value = ops.squeeze(ops.sum(value, inner), inner)

@@ -258,3 +258,28 @@ def test_transposed_convolutions_with_room_for_further_windows(torch, stride, mo
 
     for ours, theirs in zip(made(tw), made(torch), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("aligned", [True, False])
+def test_images_sampled_far_outside(torch, mode, padding, aligned):
+    """Elements that lie outside count as zero, whatever the border holds; and gradients where
+    positions are whole numbers."""
+    x = rng.standard_normal((2, 5, 6, 7)).astype(np.float32)
+    grid = rng.uniform(-1.4, 1.4, (2, 4, 9, 2)).astype(np.float32)
+    grid[0, 0, :4] = [[-1, 1], [1, -1], [0, 0], [-1, 0]]
+    far = grid.copy()
+    far[1, 0, :3] = [[3e4, -1.5], [-2e4, 0.3], [0.2, 50]]
+
+    def call(m, *xs):
+        return m.nn.functional.grid_sample(*xs, mode, padding, aligned)
+
+    if mode == "nearest":  # which has no slope
+        check(torch, lambda m, x: call(m, x, m.tensor(grid)), x)
+    else:
+        check(torch, call, x, grid, tolerance=2e-4)
+    border = x.copy()
+    border[:, :, 0], border[:, :, :, -1] = np.inf, np.nan
+    ours, theirs = (call(m, m.tensor(border), m.tensor(far)).numpy() for m in (tw, torch))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)

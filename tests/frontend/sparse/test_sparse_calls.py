@@ -284,7 +284,6 @@ def test_errors(torch: Any) -> None:
 def test_what_is_left_out_says_so() -> None:
     s = coo(tw)
     for call in (
-        lambda: tw.stack([dense(tw)] * 2).to_sparse_csr(),
         lambda: tw.stack([dense(tw)] * 2).to_sparse_bsr((3, 2)),
         lambda: s.cos(),
         lambda: tw.where(s > 0, s, s),
