@@ -159,3 +159,46 @@ def data_of_views_results_and_functions(torch, draw):
 @program
 def data_of_values_that_an_earlier_epoch_saved(torch, draw):
     yield from _data_between(torch, draw, read=True)
+
+
+@program
+def weights_rounded_by_hooks(torch, draw):
+    model = draw.mlp(3, 4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    kept = {}
+
+    def rounded(module, inputs):
+        kept[module] = module.weight.data
+        module.weight.data = (module.weight.data * 4).round() / 4
+
+    def restored(module, inputs, result):
+        module.weight.data = kept.pop(module)
+
+    for layer in model[::2]:
+        layer.register_forward_pre_hook(rounded)
+        layer.register_forward_hook(restored)
+    while True:
+        loss = model(draw(5, 3)).pow(2).mean()
+        update(optimizer, loss)
+        yield loss, model
+
+
+@program
+def codebook_of_running_averages(torch, draw):
+    nn = torch.nn
+    encoder, decoder, book = draw.mlp(4, 6, 3), draw.mlp(3, 6, 4), draw.into(nn.Embedding(5, 3))
+    book.weight.requires_grad = False
+    counts, sums = torch.zeros(5, dtype=book.weight.dtype), book.weight.data.clone()
+    optimizer = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()], 1e-3)
+    while True:
+        z = encoder(draw(8, 4))
+        near = torch.cdist(z, book.weight).argmin(1)
+        chosen = nn.functional.one_hot(near, 5).to(z.dtype)
+        coded = book(near)
+        counts = counts * 0.9 + 0.1 * chosen.sum(0)
+        sums = sums * 0.9 + 0.1 * chosen.t() @ z.detach()
+        book.weight.data.copy_(sums / (counts[:, None] + 1e-2))
+        told = nn.functional.mse_loss(decoder(z + (coded - z).detach()), draw(8, 4))
+        loss = told + 0.25 * nn.functional.mse_loss(z, coded.detach())
+        update(optimizer, loss)
+        yield loss, near, book, encoder
