@@ -147,9 +147,7 @@ mutated: set[Node] = set()  # overwritten values, for the check in backward
 # Those of them that were overwritten through `.data` -> (the memory's node after that, the view).
 rewritten: dict[Node, tuple[Node, views.Chain | None]] = {}
 moved: set[Node] = set()  # values of leaves that were given other memory, likewise
-viewed: dict[
-    Node, tuple[Storage | None, views.Chain | None]
-] = {}  # views' values, while a flush runs
+viewed: dict[Node, tuple[int, views.Chain | None]] = {}  # views' storages by id, in a flush
 freed: list[tuple[Node, int]] = []  # (root of a backward pass, number of handles then)
 hooked: dict[Node, list[dict[int, Any]]] = {}  # hooks on the gradient of a node
 contexts: list[Any] = []  # contexts of autograd.Function calls

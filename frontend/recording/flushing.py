@@ -366,8 +366,9 @@ def _forget_views() -> None:
                 v._aval = (node.shape, node.dtype, node.device or "cpu")
                 v._past = (clock.number, node) if node.requires_grad else None
                 v._node = None
-                if viewed.setdefault(node, (storage, v._chain))[0] is not storage:
-                    viewed[node] = None, None  # it isn't known whose value is read
+                # By its id, as references to a storage tell whether it is alive.
+                if viewed.setdefault(node, (id(storage), v._chain))[0] != id(storage):
+                    viewed[node] = 0, None  # it isn't known whose value is read
         storage._views.clear()
 
 

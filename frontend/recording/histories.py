@@ -325,9 +325,9 @@ class Held(NamedTuple):
 
     @classmethod
     def of(cls, tensor: Any, owner: Any, chain: Chain | None = None) -> Held:
-        state = _state(owner)
-        if state is None:
+        if owner is None:
             return cls(tensor, None, 0, 0, 0, None)
+        state = _state(owner)
         moves = getattr(owner, "_moves", 0)
         return cls(tensor, owner, state._changes, state._rewrites, moves, chain)
 

@@ -25,6 +25,7 @@ from .epoch import (
     storages,
     variables,
     viewed,
+    windows,
 )
 from .histories import (
     Held,
@@ -36,6 +37,9 @@ from .histories import (
     saves,
     value_node,
 )
+
+Seen = dict[Node, tuple[Any, "views.Chain | None"]]
+"""The tensor or storage that has a value, and how a view looks at it."""
 
 
 def histories_of(
@@ -138,14 +142,21 @@ def keep(
     for node in _twins({n for h in histories.values() for n in h.saved_nodes if n in owners}):
         del owners[node]
         viewed.pop(node, None)
-    saved = dict(zip(nodes[len(live) :], values[len(live) :], strict=True))
+    known = {id(s): s for s in (*storages, *windows)} if viewed else {}
+    seen: Seen = {n: (known.get(number), chain) for n, (number, chain) in viewed.items()}
+    seen.update((n, (state, None)) for n, state in owners.items())
+    saved = {
+        n: _held(n, value, *seen.get(n, (None, None)))
+        for n, value in zip(nodes[len(live) :], values[len(live) :], strict=True)
+    }
+    read = {n: _held_leaf(n, seen) for n in {n for h in histories.values() for n in h.leaves}}
     # Shared by the epoch's histories, so that all of them see a hook that is set later.
     hooks = {n: list(each) for n, each in hooked.items()}
     for history in histories.values():
         changed = changed_for(reads_of(history.node), (history.node,))
         history.keep(
-            saved={n: _held(n, saved[n], owners.get(n)) for n in history.saved_nodes},
-            leaves={n: _held_leaf(n) for n in history.leaves},
+            saved={n: saved[n] for n in history.saved_nodes},
+            leaves={n: read[n] for n in history.leaves},
             scalars={n: scalars[n.attrs[0]] for n in history.scalars},
             variables={n: variables[n.attrs[0]] for n in history.variables},
             calls={n: contexts[n.attrs[0]] for n in history.calls},
@@ -168,7 +179,9 @@ def _twins(nodes: set[Node]) -> set[Node]:
     found: set[Node] = set()
     first: dict[Node, Any] = {}
     for h in (*handles, *storages) if nodes else ():
-        node = _of_leaf(h._node)
+        node = h._node
+        if node is not None and node.op is ops.variable:
+            node = value_node(node)
         if node in nodes:
             state = getattr(h, "_storage", None) or h
             if first.setdefault(node, state) is not state:
@@ -208,16 +221,16 @@ def _showing_now(node: Node) -> Held | None:
     return None
 
 
-def _held_leaf(node: Node) -> Held:
+def _held_leaf(node: Node, seen: Seen) -> Held:
     state, rest, buffer = leaves[node.attrs[0]]
+    if state is not None and state._node is rest:
+        return _held(node, buffer, state, None)
     # A state that was written to has another node now. `overwritten` tells whether that is an
     # error.
-    return _held(node, buffer, state if state is not None and state._node is rest else None)
+    return _held(node, buffer, *seen.get(node, (None, None)))
 
 
-def _held(node: Node, buffer: Any, owner: Any) -> Held:
+def _held(node: Node, buffer: Any, owner: Any, chain: views.Chain | None) -> Held:
     t = Handle()
     t._buffer, t._aval = buffer, (node.shape, node.dtype, node.device or "cpu")
-    if owner is None and node in viewed:
-        return Held.of(t, *viewed[node])
-    return Held.of(t, owner)
+    return Held.of(t, owner, chain)
