@@ -7,7 +7,7 @@ import numpy as np
 from . import program, raised
 
 
-@program
+@program(varies="masks select another number of elements in each step")
 def parts_by_every_kind_of_index(torch, draw):
     i, near = torch.tensor([2, 0, -1]), torch.tensor([2, 0, 4])
     while True:
@@ -48,7 +48,7 @@ def parts_written_by_every_kind_of_index(torch, draw):
         yield x
 
 
-@program
+@program(varies="some of the writes are made, to one tensor that nobody reads")
 def indices_that_are_refused(torch, draw):
     x = draw(2, 3, 4)
     keys = [1.5, "a", {}, (1, "a"), object(), 1j, b"a", torch.tensor(1.5), torch.tensor([1.5])]
