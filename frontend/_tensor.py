@@ -242,6 +242,8 @@ class Tensor(Methods, metaclass=_TensorMeta):
     @property
     def _version(self) -> int:
         """The number of writes in place to its memory."""
+        if self._chain is not None and self._chain.is_data:
+            return self._root._writes  # type: ignore[union-attr]
         return (self._storage or self)._changes
 
     @property
@@ -252,7 +254,7 @@ class Tensor(Methods, metaclass=_TensorMeta):
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
             raise TypeError(f"expected a Tensor, got {type(value).__name__}{at_user_line()}")
-        recording.set_data(self, value.detach())
+        recording.set_data(self, value.detach(), is_read=True)
 
     @property
     def _base(self) -> Tensor | None:

@@ -19,9 +19,10 @@ from tilewright.ir.passes.autodiff import Passed, pullback
 from tilewright.ir.rewrite import substitute
 
 from .. import recording
-from ..recording import epoch
+from ..recording import epoch, views
 from ..recording.histories import (
     Derivation,
+    Held,
     History,
     derive,
     derive_all,
@@ -29,6 +30,7 @@ from ..recording.histories import (
     differentiable,
     earliest_first,
     is_copied,
+    is_read_transposed,
     is_spared,
     placeholder,
     saves,
@@ -96,13 +98,17 @@ def _leaf_gradients(t: Any, seed: Node, retain_graph: bool) -> list[tuple[Any, N
     if recording.hooked or recording.contexts or t._grad_freed or node.op is ops.variable:
         return None
     derivation = derive(node, seed)
+    changed = recording.changed_for(derivation.saved, (node,)) if epoch.mutated else ()
+    if changed:
+        with recording.grad_mode(False):
+            grads = _renewed(derivation, _present_values(changed, (node,)))
+        derivation = Derivation(derivation.seeds, grads)
     found = {}
     for place, g in derivation.places:
         target = recording.variable_target(place)
         if isinstance(target, History) or target in found:
             return None
         found[target] = g
-    _refuse(recording.overwritten(derivation.saved) if epoch.mutated else (), (node,))
     if not retain_graph:
         t._grad_freed = True
         recording.mark_freed(node)
@@ -212,21 +218,26 @@ class _Pass:
                 derivation = derive_all(
                     seeds, self.create_graph, targets=tuple(plain), hooks=watching
                 )
-        changed = recording.overwritten(derivation.saved) if epoch.mutated else []
+        changed = recording.changed_for(derivation.saved, seeds) if epoch.mutated else []
         if changed and self.wanted is not None:  # what other gradients read may have changed
-            grads = (
-                g
-                for n, g in derivation.grads.items()
-                if n in plain or self._is_wanted(recording.variable_target(n.attrs[0]))
+            read = values_read(
+                (
+                    g
+                    for n, g in derivation.grads.items()
+                    if n in plain or self._is_wanted(recording.variable_target(n.attrs[0]))
+                ),
+                seeds,
             )
-            read = values_read(grads, seeds)
             changed = [n for n in changed if n in read]
         if changed and recording.contexts:  # a user-written derivative may keep copies of them
             held = [h._node for h in recording.handles if h._node is not None]
             read = values_read(derivation.grads.values(), seeds, held)
             changed = [n for n in changed if n in read]
-        _refuse(changed, seeds)
-        for node, g in derivation.grads.items():
+        grads = derivation.grads
+        if changed:
+            with recording.grad_mode(self.create_graph):
+                grads = _renewed(derivation, _present_values(changed, seeds))
+        for node, g in grads.items():
             t = plain.get(node)
             if t is not None:
                 if has_twin(node, t):
@@ -418,10 +429,10 @@ def _revive(
     }
     for node, held in history.leaf_values.items():
         if node not in mapping:
-            changed = node in saved and _is_changed(held, node in history.overwritten)
-            if changed and (node in of_tensors or _is_in_numpy(held)):
+            is_changed = held.is_changed or held.is_rewritten or node in history.overwritten
+            if node in saved and is_changed and (node in of_tensors or _is_in_numpy(held)):
                 raise _modified(node)
-            mapping[node] = recording.resolve(held[0])
+            mapping[node] = recording.resolve(held.tensor)
     for node, value in history.scalar_values.items():
         if node not in mapping:
             mapping[node] = recording.scalar(value, node.dtype, node.device)
@@ -429,11 +440,13 @@ def _revive(
         if node in attrs or node in mapping:
             continue
         value = value_node(node)
-        held = history.leaf_values.get(value) or history.saved.get(value) or (None, None, 0)
-        if held[1] is not None and not isinstance(target, History) and _is_itself(target, held):
+        own = history.leaf_values.get(value) or history.saved.get(value)
+        if own is not None and not isinstance(target, History) and _is_itself(target, own):
             mapping[node] = recording.resolve(target)
         elif value in history.saved:  # begin with it, not with the update that made it
-            mapping[node] = recording.variable(recording.resolve(held[0]), target)
+            mapping[node] = recording.variable(
+                recording.resolve(history.saved[value].tensor), target
+            )
         else:
             attrs[node] = (len(recording.variables),)
             recording.variables.append(target)
@@ -451,11 +464,11 @@ def _hooks_of(history: History) -> dict[Node, list[dict[int, Any]]]:
     return {n: hooks for n, hooks in history.hooks.items() if n in inside}
 
 
-def _is_itself(t: Any, held: tuple[Any, Any, int]) -> bool:
+def _is_itself(t: Any, held: Held) -> bool:
     """Whether leaf tensor `t` still has the value that the history kept."""
-    state = t if t._storage is None else t._storage
-    own = recording.resolve(t)
-    return state is held[1] and not _is_changed(held) and own.op is ops.variable
+    if held.owner is None or held.is_moved or held.is_changed or held.is_rewritten:
+        return False
+    return held.state is (t._storage or t) and recording.resolve(t).op is ops.variable
 
 
 def _history_of(t: Any) -> History | None:
@@ -574,6 +587,24 @@ def _refuse(changed: Iterable[Node], roots: Iterable[Node]) -> None:
             raise _modified(node)
 
 
+def _present_values(changed: Iterable[Node], roots: Iterable[Node]) -> dict[Node, Node]:
+    """What stands in the place of values that were overwritten through `.data`: PyTorch's backward
+    pass reads that. RuntimeError for other writes."""
+    values = {n: recording.present(n) for n in changed}
+    _refuse((n for n, now in values.items() if now is None), roots)
+    return {n: now for n, now in values.items() if now is not None and not is_spared(n, roots)}
+
+
+def _renewed(derivation: Derivation, values: dict[Node, Node]) -> dict[Node, Node]:
+    """The gradients of a derivation, where they read other values of some forward nodes."""
+    if not values:
+        return derivation.grads
+    kept = (*derivation.saved, *derivation.seeds.values())
+    mapping = {**dict(zip(kept, kept, strict=True)), **values}
+    grads = substitute(tuple(derivation.grads.values()), mapping)
+    return dict(zip(derivation.grads, grads, strict=True))
+
+
 def _modified(node: Node) -> RuntimeError:
     return RuntimeError(
         "one of the variables needed for gradient computation has been modified by an inplace "
@@ -599,19 +630,23 @@ def _saved_value(batch: Iterable[History], node: Node, history: History) -> Node
     if value.op is ops.scalar:
         return recording.scalar(history.scalar_values[value], value.dtype, value.device)
     held = history.saved.get(value) or history.leaf_values[value]
-    if _is_changed(held, value in history.overwritten):
+    now = history.rewritten.get(node)
+    overwritten = value in history.overwritten and now is None
+    if now is not None:
+        held = now
+    if overwritten or held.is_changed:
         if _is_in_numpy(held):  # that memory has the new value
             raise _modified(value)
-        written = value in history.overwritten and node.op is not ops.saved
+        written = overwritten and node.op is not ops.saved
         if written or not is_copied(node):
-            _refuse((value,), [h.node for h in batch])
-    return recording.resolve(held[0])
+            _refuse((node,), [h.node for h in batch])
+    if held.is_rewritten and not is_copied(node):
+        roots = [h.node for h in batch]
+        is_old = held.is_moved and is_read_transposed(node, roots)
+        if not (is_old or is_spared(node, roots)):
+            return value_node(views.apply(epoch.resolve_state(held.owner), held.chain))
+    return value_node(recording.resolve(held.tensor))
 
 
-def _is_changed(held: tuple[Any, Any, int], overwritten: bool = False) -> bool:
-    _, owner, version = held
-    return overwritten or (owner is not None and owner._changes != version)
-
-
-def _is_in_numpy(held: tuple[Any, Any, int]) -> bool:
-    return held[1] is not None and held[1]._shared is not None
+def _is_in_numpy(held: Held) -> bool:
+    return held.owner is not None and held.state._shared is not None

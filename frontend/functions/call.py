@@ -22,7 +22,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.op import Op
 
 from .. import recording
-from ..recording import Handle, clock, record, resolve
+from ..recording import Handle, clock, handles, record, resolve
 from ..recording.builders import Cast, Casts, Gradient, builder, facts
 from .arguments import as_handle, into, need_tensor
 from .promotion import can_cast
@@ -333,13 +333,15 @@ def overwriting(name: str, method: Function) -> Function:
     def write(self: Any, *args: Any, **options: Any) -> Any:
         # No epoch ends in between: the op reads the old value and doesn't save it for later.
         recording.claim()
-        before = clock.holding
+        before, known = clock.holding, len(handles)
         try:
             clock.holding = before + 1
             result = method(self, *args, **options)
             if result is NotImplemented:
                 return result
             node = resolve(result)
+            if len(handles) > known and handles[-1] is result:
+                handles.pop()  # nobody has it, so it is no other tensor with this value
         finally:
             clock.holding = before
         own = self.dtype

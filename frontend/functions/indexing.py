@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -213,6 +214,8 @@ def _array_like(part: Any) -> Any:
         if array.size == 0 and not isinstance(part, np.ndarray):
             array = array.astype(np.int64)
         return _array_like(_tensor_of(array))
+    if isinstance(part, (str, bytes)):
+        raise TypeError(f"new(): invalid data type '{type(part).__name__}'{at_user_line()}")
     raise IndexError(
         "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid "
         f"indices (got {type(part).__name__}){at_user_line()}"
@@ -241,7 +244,7 @@ def _consumes(part: Any) -> int:
 def _slice(t: Any, axis: int, part: slice) -> Any:
     size = t.shape[axis]
     said = [
-        b if b is None or type(b) is int else b.__index__()
+        b if b is None or type(b) is int else operator.index(b)
         for b in (part.start, part.stop, part.step)
     ]
     start, stop, step = bounds((said[0], said[1], said[2]), size)

@@ -132,13 +132,6 @@ class Sequential(_Listed):
     def _of(self, items: list[tuple[str, Module]]) -> Sequential:
         return type(self)(OrderedDict(items))
 
-    def __delitem__(self, index: int | slice) -> None:
-        keys = list(self._modules)[index] if isinstance(index, slice) else [self._key(index)]
-        for key in keys:
-            delattr(self, key)
-        if all(name.isdigit() for name in self._modules):
-            self._renumber(list(self._modules.values()))
-
     def __add__(self, other: Sequential) -> Sequential:
         if not isinstance(other, Sequential):
             raise ValueError(

@@ -268,7 +268,7 @@ class Optimizer(Hooked):
             packed["params"] = [numbers[id(p)] for p in group["params"]]
             groups.append(packed)
         state = {
-            numbers[id(p)] if isinstance(p, Tensor) else p: _packed(s) if isinstance(s, dict) else s
+            numbers[id(p)] if isinstance(p, Tensor) else p: self._packed(s)
             for p, s in self._states_to_save()
         }
         saved: dict[str, Any] = {"state": state, "param_groups": groups}
@@ -279,6 +279,32 @@ class Optimizer(Hooked):
 
     _repeats = False  # whether a group has a parameter twice
     _derived: tuple[str, ...] = ()  # what is saved though it follows from the step count
+
+    @property
+    def _counts_steps(self) -> bool:
+        """Whether a state has a step count of ours, which is a number until it is saved. Optimizers
+        of users save what they have."""
+        return type(self)._new_state is not Optimizer._new_state
+
+    def _packed(self, state: Any) -> Any:
+        """A state to save, with its step count as a 0-d tensor, as PyTorch has it: float64 if that
+        is the default dtype."""
+        if not isinstance(state, dict):
+            return state
+        count = state.get("step")
+        if count is None or isinstance(count, Tensor) or not self._counts_steps:
+            return dict(state)
+        wide = recording.default_dtype() is dtypes.float64
+        dtype = dtypes.float64 if wide else dtypes.float32
+        saved = creation.tensor(float(count), dtype=dtype)
+        return {"step": saved, **{k: v for k, v in state.items() if k != "step"}}
+
+    def _unpacked(self, name: str, value: Any, p: Any) -> Any:
+        if name != "step":
+            return _unpacked(value, p)
+        if not self._counts_steps:
+            return value
+        return int(value.item() if isinstance(value, Tensor) else value)
 
     def _states_to_save(self) -> Iterable[tuple[Any, Any]]:
         """Each parameter with its state, as PyTorch has it."""
@@ -311,7 +337,7 @@ class Optimizer(Hooked):
                 state[key] = value
             else:
                 kept = {name: v for name, v in value.items() if name not in self._derived}
-                state[p] = {name: _unpacked(name, v, p) for name, v in kept.items()}
+                state[p] = {name: self._unpacked(name, v, p) for name, v in kept.items()}
         self.state = state
         for a, b in zip(own, saved):
             kept = {k: a[k] for k in ("params", "param_names") if k in a and k not in b}
@@ -365,23 +391,11 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, Tensor)
 
 
-def _packed(state: dict[str, Any]) -> dict[str, Any]:
-    """A state to save, with its step count as a 0-d tensor, as PyTorch has it: float64 if that is
-    the default dtype. Until saved, step counts are numbers here."""
-    if "step" not in state:
-        return dict(state)
-    wide = recording.default_dtype() is dtypes.float64
-    count = creation.tensor(float(state["step"]), dtype=dtypes.float64 if wide else dtypes.float32)
-    return {"step": count, **{k: v for k, v in state.items() if k != "step"}}
-
-
-def _unpacked(name: str, value: Any, p: Any) -> Any:
-    if name == "step":
-        return int(value.item() if isinstance(value, Tensor) else value)
+def _unpacked(value: Any, p: Any) -> Any:
     if isinstance(value, dict):
-        return {k: _unpacked("", v, p) for k, v in value.items()}
+        return {k: _unpacked(v, p) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_unpacked("", v, p) for v in value)
+        return type(value)(_unpacked(v, p) for v in value)
     if not isinstance(value, Tensor):
         return value
     dtype = p.dtype if p.dtype.is_floating_point else value.dtype

@@ -52,7 +52,7 @@ from .epoch import (
     variables,
 )
 from .flushing import clear_tables, end_step, flush, unevaluated
-from .keeping import mark_freed, overwritten
+from .keeping import changed_for, mark_freed, present
 from .modes import (
     grad_mode,
     hold,
@@ -90,6 +90,7 @@ __all__ = [
     "cached_view",
     "claim",
     "clear_tables",
+    "changed_for",
     "clock",
     "contexts",
     "default_dtype",
@@ -113,7 +114,7 @@ __all__ = [
     "named_dtype",
     "node_of",
     "number",
-    "overwritten",
+    "present",
     "record",
     "record_fallible",
     "record_into",

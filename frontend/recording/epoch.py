@@ -65,7 +65,8 @@ class State:
     _node: its value in this epoch, or None if it hasn't been used yet.
     _buffer: its memory, once computed. _aval: shape, dtype and device of the buffer.
     _history: the graph that computed it in an earlier epoch, if a gradient may be needed.
-    _changes: counts in-place writes. _place: its number among the epoch's leaves.
+    _changes: counts in-place writes, except those through `.data`. _rewrites: counts those.
+    _place: its number among the epoch's leaves.
     """
 
     _node: Node | None = None
@@ -73,7 +74,7 @@ class State:
     _aval: Aval | None = None
     _history: History | None = None
     _requires_grad = False
-    _changes = 0
+    _changes = _rewrites = 0
     _place = -1
     _shared: SharedMemory | None = None
 
@@ -96,6 +97,8 @@ class Handle(State):
     _past: (epoch, node) of a view that required a gradient at the end of its last epoch.
     _root: the root of its history; None if it has its storage's history.
     _leaf: the tensor that collects the gradient of this view, if that isn't its storage's owner.
+    _moves: counts how often it was given other memory. _move_is_read: whether the last time was an
+        assignment to `.data`, after which a backward pass reads its new value.
     """
 
     _storage: Storage | None = None
@@ -108,6 +111,8 @@ class Handle(State):
     _hooks: dict[int, Callable[..., Any]] | None = None
     _post_hooks: dict[int, Callable[..., Any]] | None = None
     _grad_freed = False
+    _moves = 0
+    _move_is_read = False
 
     if TYPE_CHECKING:  # Tensor's attributes, for modules that know only Handle
 
@@ -139,6 +144,10 @@ scalars: list[Any] = []  # numbers that are inputs of the run
 drawn: dict[int, tuple[str, Any]] = {}  # draws: place -> ("seed" or "offset", generator)
 counted: list[Any] = []  # in a capture: (first place, states, numbers by the step)
 mutated: set[Node] = set()  # overwritten values, for the check in backward
+# Those of them that were overwritten through `.data` -> (the memory's node after that, the view).
+rewritten: dict[Node, tuple[Node, views.Chain | None]] = {}
+moved: set[Node] = set()  # values of leaves that were given other memory, likewise
+viewed: dict[Node, tuple[int, views.Chain | None]] = {}  # views' storages by id, in a flush
 freed: list[tuple[Node, int]] = []  # (root of a backward pass, number of handles then)
 hooked: dict[Node, list[dict[int, Any]]] = {}  # hooks on the gradient of a node
 contexts: list[Any] = []  # contexts of autograd.Function calls
@@ -337,7 +346,8 @@ def leaf_node(place: int, aval: Aval) -> Node:
 def _keep_alone(t: Any, storage: Storage) -> None:
     """Make `t` its own storage again: the other tensors that shared it are gone."""
     t._buffer, t._aval = storage._buffer, storage._aval
-    t._changes, t._shared = storage._changes, storage._shared
+    t._changes, t._rewrites = storage._changes, storage._rewrites
+    t._shared = storage._shared
     t._history = storage._history if t._chain is None else None
     t._storage = t._chain = t._root = t._leaf = None
 
@@ -534,7 +544,8 @@ def _adopt(storage: Storage, t: Any) -> None:
     if t._storage is None:
         storage._node = t._node
         storage._buffer, storage._aval = t._buffer, t._aval
-        storage._history, storage._changes = t._history, t._changes
+        storage._history = t._history
+        storage._changes, storage._rewrites = t._changes, t._rewrites
         storage._shared, storage._place = t._shared, t._place
         storage._requires_grad = t._requires_grad
         if t._requires_grad:

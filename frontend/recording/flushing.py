@@ -31,11 +31,14 @@ from .epoch import (
     handles,
     hooked,
     leaves,
+    moved,
     mutated,
+    rewritten,
     scalars,
     storages,
     tables,
     variables,
+    viewed,
     windows,
 )
 from .histories import Ends, History
@@ -60,8 +63,8 @@ def _calibrate() -> tuple[int, int]:
 
 
 SELDOM_USED: list[Any] = [
-    storages, windows, variables, scalars, drawn, counted, freed, contexts, mutated, hooked,
-    fallible,
+    storages, windows, variables, scalars, drawn, counted, freed, contexts, mutated, rewritten,
+    moved, viewed, hooked, fallible,
 ]  # fmt: skip
 """What is cleared at the end of an epoch, if it isn't empty."""
 # The result of getrefcount for an object that only a list holds: by map(), and in a comprehension.
@@ -371,6 +374,9 @@ def _forget_views() -> None:
                 v._aval = (node.shape, node.dtype, node.device or "cpu")
                 v._past = (clock.number, node) if node.requires_grad else None
                 v._node = None
+                # By its id, as references to a storage tell whether it is alive.
+                if viewed.setdefault(node, (id(storage), v._chain))[0] != id(storage):
+                    viewed[node] = 0, None  # it isn't known whose value is read
         storage._views.clear()
 
 

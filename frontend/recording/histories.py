@@ -6,7 +6,7 @@ import functools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilewright.ir import ops
 from tilewright.ir.node import Node, beneath, intern
@@ -15,6 +15,9 @@ from tilewright.ir.passes import autodiff
 from tilewright.ir.passes.autodiff import pullback
 from tilewright.ir.rewrite import above
 from tilewright.ir.shape import Size
+
+if TYPE_CHECKING:
+    from .views import Chain
 
 
 @dataclass
@@ -223,6 +226,14 @@ def is_spared(node: Node, roots: Iterable[Node]) -> bool:
     return not any(node in _read_by_vjp(n) for n in readers)
 
 
+def is_read_transposed(node: Node, roots: Iterable[Node]) -> bool:
+    """Whether only linear layers read a leaf that was given other memory. PyTorch keeps a
+    transposed view of their weights, which stays in the memory that it had."""
+    users = (n for root in roots for n in differentiable(root) if node in n.operands)
+    readers = {n.op for n in users if node in _read_by_vjp(n)}
+    return readers == {ops.linear}
+
+
 def _read_by_vjp(node: Node) -> list[Node]:
     """The values, of `node` and of its operands, that its derivative reads."""
     nodes = (*node.operands, node)
@@ -300,16 +311,66 @@ class Ends:
     is_asked: bool = False
 
 
+class Held(NamedTuple):
+    """A value that a history keeps.
+
+    tensor: holds it. owner: the tensor or storage that had it, or None; changes, rewrites, moves:
+        what that had counted by then. chain: how it was seen there.
+    """
+
+    tensor: Any
+    owner: Any
+    changes: int
+    rewrites: int
+    moves: int
+    chain: Chain | None
+
+    @classmethod
+    def of(cls, tensor: Any, owner: Any, chain: Chain | None = None) -> Held:
+        if owner is None:
+            return cls(tensor, None, 0, 0, 0, None)
+        state = _state(owner)
+        moves = getattr(owner, "_moves", 0)
+        return cls(tensor, owner, state._changes, state._rewrites, moves, chain)
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the owner was written to since, otherwise than through `.data`."""
+        return self.owner is not None and not self.is_moved and self.changes != self.state._changes
+
+    @property
+    def is_rewritten(self) -> bool:
+        """Whether the owner was written to or moved through `.data` since."""
+        if self.is_moved:
+            return bool(self.owner._move_is_read)
+        return self.owner is not None and self.rewrites != self.state._rewrites
+
+    @property
+    def state(self) -> Any:
+        """That of the owner's memory."""
+        return _state(self.owner)
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether the owner was given other memory since."""
+        return bool(self.moves != getattr(self.owner, "_moves", 0))
+
+
+def _state(owner: Any) -> Any:
+    return getattr(owner, "_storage", None) or owner
+
+
 @dataclass(eq=False)
 class History:
     """The graph of a tensor whose epoch is over.
 
-    saved, leaf_values: node -> (holder of its value, its owner at the time, the owner's version).
+    saved, leaf_values: node -> its value.
     targets: variable node -> the leaf tensor that collects its gradient, or the earlier history
         where the gradient continues. Variables behind a `detach` have no target, which would keep
         earlier histories alive.
     hooks: node -> dictionaries of hooks on its gradient; shared by the epoch's histories.
-    overwritten: saved nodes whose tensors were changed in place within the epoch.
+    overwritten: saved nodes whose tensors were changed in place within the epoch. rewritten: read
+        nodes whose tensors were changed through `.data` within the epoch -> what has their values.
     is_captured: whether its saved values are memory of a graph, which each replay overwrites.
     """
 
@@ -318,8 +379,9 @@ class History:
     saved_nodes: tuple[Node, ...]
     is_freed: bool = False
     is_captured: bool = False
-    saved: dict[Node, tuple[Any, Any, int]] = field(default_factory=dict)
-    leaf_values: dict[Node, tuple[Any, Any, int]] = field(default_factory=dict)
+    saved: dict[Node, Held] = field(default_factory=dict)
+    leaf_values: dict[Node, Held] = field(default_factory=dict)
+    rewritten: dict[Node, Held] = field(default_factory=dict)
     scalar_values: dict[Node, Any] = field(default_factory=dict)
     targets: dict[Node, Any] = field(default_factory=dict)
     call_contexts: dict[Node, Any] = field(default_factory=dict)
@@ -392,10 +454,12 @@ class History:
         scalars: Any,
         variables: Any,
         calls: Any,
+        rewritten: dict[Node, Held],
         overwritten: frozenset[Node],
     ) -> None:
         self.saved, self.leaf_values, self.scalar_values = saved, leaves, scalars
-        self.targets, self.call_contexts, self.overwritten = variables, calls, overwritten
+        self.targets, self.call_contexts = variables, calls
+        self.rewritten, self.overwritten = rewritten, overwritten
 
     def before(self) -> list[History]:
         """The earlier histories where gradients of this one continue."""
@@ -423,7 +487,7 @@ class History:
             return
         self.leaf_tensors()  # remembers the leaf tensors, which alone are kept
         self.is_freed = True
-        self.saved, self.leaf_values, self.scalar_values = {}, {}, {}
+        self.saved, self.leaf_values, self.scalar_values, self.rewritten = {}, {}, {}, {}
         self.targets, self.call_contexts, self.hooks = {}, {}, {}
 
 

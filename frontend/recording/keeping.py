@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tilewright.ir import ops
 from tilewright.ir.node import Node, reachable
 from tilewright.ir.op import Kind
 
+from . import views
 from .epoch import (
     Handle,
     clock,
@@ -17,19 +18,28 @@ from .epoch import (
     handles,
     hooked,
     leaves,
+    moved,
     mutated,
+    rewritten,
     scalars,
     storages,
     variables,
+    viewed,
+    windows,
 )
 from .histories import (
+    Held,
     History,
     differentiable,
+    is_read_transposed,
     reads_of,
     saved_nodes,
     saves,
     value_node,
 )
+
+Seen = dict[Node, tuple[Any, "views.Chain | None"]]
+"""The tensor or storage that has a value, and how a view looks at it."""
 
 
 def histories_of(
@@ -97,7 +107,35 @@ def overwritten(nodes: Any) -> list[Node]:
         return []
     held = {h._node for h in handles}
     held.update(state._node for state, _, _ in leaves if state is not None)
-    return [n for n in found if n not in held]
+    return [n for n in found if n in moved or n not in held]
+
+
+def changed_for(nodes: Any, roots: Iterable[Node]) -> list[Node]:
+    """Those of `nodes`, which the backward pass of `roots` reads, whose tensors were overwritten or
+    given other memory."""
+    found = overwritten(nodes)
+    return [n for n in found if n not in moved or not is_read_transposed(n, roots)]
+
+
+def present(node: Node) -> Node | None:
+    """The value that a tensor has now in the place of the overwritten `node`; None if it was
+    overwritten otherwise than through `.data`."""
+    found = _present(node)
+    if found is None:
+        return None
+    base, chains = found
+    for chain in reversed(chains):
+        base = views.apply(base, chain)
+    return base
+
+
+def _present(node: Node) -> tuple[Node, list[views.Chain | None]] | None:
+    """See `present`: the node of the memory, and how it is viewed, the last view first."""
+    chains = []
+    while node in rewritten:
+        node, chain = rewritten[node]
+        chains.append(chain)
+    return None if not chains or overwritten([node]) else (node, chains)
 
 
 def _is_constant(node: Node) -> bool:
@@ -116,23 +154,35 @@ def keep(
 
     nodes: those of `live`, then the other saved ones. values: of all `nodes`.
     """
-    owners = dict(zip(nodes, live))  # not strict: the other nodes have no owner
+    owners = dict(zip(map(_of_leaf, nodes), live))  # not strict: the other nodes have no owner
     for node in _twins({n for h in histories.values() for n in h.saved_nodes if n in owners}):
         del owners[node]
-    saved = dict(zip(nodes[len(live) :], values[len(live) :], strict=True))
+        viewed.pop(node, None)
+    known = {id(s): s for s in (*storages, *windows)} if viewed else {}
+    seen: Seen = {n: (known.get(number), chain) for n, (number, chain) in viewed.items()}
+    seen.update((n, (state, None)) for n, state in owners.items())
+    saved = {
+        n: _held(n, value, *seen.get(n, (None, None)))
+        for n, value in zip(nodes[len(live) :], values[len(live) :], strict=True)
+    }
+    read = {n: _held_leaf(n, seen) for n in {n for h in histories.values() for n in h.leaves}}
     # Shared by the epoch's histories, so that all of them see a hook that is set later.
     hooks = {n: list(each) for n, each in hooked.items()}
     for history in histories.values():
-        changed = map(value_node, overwritten(reads_of(history.node)))
+        changed = changed_for(reads_of(history.node), (history.node,))
         history.keep(
-            saved={n: _held(n, saved[n], owners.get(n)) for n in history.saved_nodes},
-            leaves={n: _held_leaf(n) for n in history.leaves},
+            saved={n: saved[n] for n in history.saved_nodes},
+            leaves={n: read[n] for n in history.leaves},
             scalars={n: scalars[n.attrs[0]] for n in history.scalars},
             variables={n: variables[n.attrs[0]] for n in history.variables},
             calls={n: contexts[n.attrs[0]] for n in history.calls},
-            overwritten=frozenset(changed),
+            rewritten={n: t for n in changed if (t := _showing_now(n)) is not None},
+            overwritten=frozenset(map(value_node, changed)),
         )
         history.hooks = hooks
+        for node, target in history.targets.items():
+            if isinstance(target, Handle) and target._storage is not None:
+                _own_leaf(history, value_node(node), target)
     if clock.ends.is_asked:
         clock.ends.hooks = hooks
         for history in histories.values():
@@ -146,6 +196,8 @@ def _twins(nodes: set[Node]) -> set[Node]:
     first: dict[Node, Any] = {}
     for h in (*handles, *storages) if nodes else ():
         node = h._node
+        if node is not None and node.op is ops.variable:
+            node = value_node(node)
         if node in nodes:
             state = getattr(h, "_storage", None) or h
             if first.setdefault(node, state) is not state:
@@ -153,14 +205,48 @@ def _twins(nodes: set[Node]) -> set[Node]:
     return found
 
 
-def _held_leaf(node: Node) -> tuple[Any, Any, int]:
+def _of_leaf(node: Any) -> Any:
+    """The node of a leaf's value; other nodes as they are."""
+    return value_node(node) if node is not None and node.op is ops.variable else node
+
+
+def _own_leaf(history: History, value: Node, target: Any) -> None:
+    """Make the leaf tensor `target` the owner of its value, as it may get other memory."""
+    for kept in (history.saved, history.leaf_values):
+        held = kept.get(value)
+        if held is not None and held.owner is not None and held.state is target._storage:
+            kept[value] = Held.of(held.tensor, target)
+
+
+def _showing_now(node: Node) -> Held | None:
+    """The tensor that shows what stands in the place of the overwritten `node`; None if it was
+    overwritten otherwise than through `.data`."""
+    found = _present(node)
+    if found is None:
+        return None
+    target = variables[node.attrs[0]] if node.op is ops.variable else None
+    if isinstance(target, Handle):
+        return Held.of(target, target)
+    base, chains = found
+    for storage in storages:
+        if storage._node is base and chains[1:] == [None] * (len(chains) - 1):
+            t = Handle()
+            t._storage, t._chain = storage, chains[0]
+            t._aval = (node.shape, node.dtype, node.device or "cpu")
+            return Held.of(t, storage)
+    return None
+
+
+def _held_leaf(node: Node, seen: Seen) -> Held:
     state, rest, buffer = leaves[node.attrs[0]]
+    if state is not None and state._node is rest:
+        return _held(node, buffer, state, None)
     # A state that was written to has another node now. `overwritten` tells whether that is an
     # error.
-    return _held(node, buffer, state if state is not None and state._node is rest else None)
+    return _held(node, buffer, *seen.get(node, (None, None)))
 
 
-def _held(node: Node, buffer: Any, owner: Any) -> tuple[Any, Any, int]:
+def _held(node: Node, buffer: Any, owner: Any, chain: views.Chain | None) -> Held:
     t = Handle()
     t._buffer, t._aval = buffer, (node.shape, node.dtype, node.device or "cpu")
-    return t, owner, (owner._changes if owner is not None else 0)
+    return Held.of(t, owner, chain)

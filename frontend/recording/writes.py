@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from tilewright.ir import node as graph
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node, grad_mode, intern
-from tilewright.ir.shape import contiguous_strides
+from tilewright.ir.shape import Size, contiguous_strides
 from tilewright.runtime import devices
 
 from . import epoch, flushing, threads, views
@@ -22,9 +22,11 @@ from .epoch import (
     clock,
     handles,
     leaf_tensor,
+    moved,
     mutated,
     resolve,
     resolve_state,
+    rewritten,
     variable,
 )
 from .histories import leads_to, reads, value_node
@@ -109,10 +111,12 @@ def _placed(node: Node, device: str | None) -> Node:
 
 def _write_storage(t: Any, storage: Storage, value: Node) -> None:
     base = resolve_state(storage)
-    before = [base, resolve(t), *(v._node for v in storage._views if v._node is not None)]
+    seen = {resolve(t): t._chain}
+    seen.update((v._node, v._chain) for v in storage._views if v._node is not None)
+    seen[base] = None
     # An in-place op may read the old value for its own derivative: that is no write to a saved
     # value.
-    read = {value_node(n) for n in before if reads(value, n)} if value.requires_grad else ()
+    read = {value_node(n) for n in seen if reads(value, n)} if value.requires_grad else ()
     owner = leaf_tensor(base) if base.requires_grad else None
     history = None
     if graph.grad_enabled() and _is_tracked(t, base, value, owner) and _is_detached(t):
@@ -127,12 +131,15 @@ def _write_storage(t: Any, storage: Storage, value: Node) -> None:
         new = _with_history(base, views.write(base, t._chain, value))
     if history is not None:
         _write_history(t, history)
-    storage._changes += 1
     if t._root is not None:
         t._root._writes += 1
-    if t._chain is None or not t._chain.is_data:
+    mutated.update(n for n in seen if value_node(n) not in read)
+    if t._chain is not None and t._chain.is_data:  # PyTorch's backward pass reads the new value
+        storage._rewrites += 1
+        _stands_for(new, seen)
+    else:
+        storage._changes += 1
         storage._writes += 1
-    mutated.update(n for n in before if value_node(n) not in read)
     if storage._shared is not None:
         _write_through(storage, new)
         return
@@ -142,6 +149,14 @@ def _write_storage(t: Any, storage: Storage, value: Node) -> None:
             v._node = None
     storage._views.clear()
     storage._node = new
+
+
+def _stands_for(new: Node, seen: Mapping[Node, views.Chain | None]) -> None:
+    """Let backward passes read `new`, each time through a chain, in the place of other nodes."""
+    rewritten.update((n, (new, chain)) for n, chain in seen.items())
+    rewritten.pop(new, None)  # its value is back
+    mutated.discard(new)
+    moved.discard(new)
 
 
 def _is_detached(t: Any) -> bool:
@@ -290,30 +305,53 @@ def adopt(t: Any, source: Any) -> None:
     t._changes += 1
 
 
-def set_data(t: Any, source: Any) -> None:
+def set_data(t: Any, source: Any, *, is_read: bool = False) -> None:
     """Move `t` to the memory of the detached tensor `source`. Its history stays: a leaf remains a
-    leaf, and a computed tensor keeps its gradient."""
+    leaf, and a computed tensor keeps its gradient.
+
+    is_read: whether the backward pass of what has read a leaf reads its new value.
+    """
     shares = t._storage is source._storage and t._storage is not None
     if shares and t.shape == source.shape and _layout(t) == _layout(source):
         return  # `t.data -= x` ends with this assignment, after its write
     wants, is_leaf = t.requires_grad, t.is_leaf
-    own = None
+    own, before = None, t._node
     if wants and not is_leaf:
         own = _alias(t)
     elif wants and shares:
         epoch.set_requires_grad(t, False)  # the shared memory is no longer the leaf's
     t._requires_grad = wants and is_leaf
     _look_at(t, source)
-    t._root.own = own
+    if own is not None:
+        t._root.own = own
+    t._moves, t._move_is_read = t._moves + 1, is_read
+    if is_read and is_leaf and before is not None:
+        mutated.add(before)
+        moved.add(before)
+        _stands_for(resolve(t), {before: None})
 
 
 def _look_at(t: Any, source: Any) -> None:
     """Move `t` to the memory of `source`. A leaf still collects the gradients of its views."""
     t._node = t._buffer = t._history = t._shared = t._root = t._leaf = None
     t._storage, t._chain, t._aval = source._storage, source._chain, source._typed()
+    if t._chain is not None and t._chain.view is views.DETACH:
+        t._chain = _detached_once(t._chain)
+    if t._chain is not None and t._chain.only_detaches and t._storage._leaf_owner is t:
+        t._chain = None  # its own memory, to which it returns
     if t._chain is not None:
         t._root = Root(len(t._chain.links))
         t._root.leaf = weakref.ref(t) if t._requires_grad else None
+
+
+def _detached_once(chain: views.Chain) -> views.Chain:
+    """The chain of a detached tensor, with one link that detaches. So assignments to `.data` that
+    follow each other don't make it ever longer."""
+    parent: views.Chain | Size = chain.base
+    for view, attrs in chain.links:
+        if not view.detaches:
+            parent = views.chained(parent, view, attrs)
+    return views.chained(parent, views.DETACH, ())
 
 
 def _layout(t: Any) -> views.Layout:

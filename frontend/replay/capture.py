@@ -33,7 +33,7 @@ from ..recording.epoch import (
     scalars,
     storage_of,
 )
-from ..recording.histories import History
+from ..recording.histories import Held, History
 from ..recording.keeping import histories_of, keep
 
 
@@ -117,9 +117,9 @@ class Program:
         # The saved results are now those of this run.
         own = {id(storage) for _, _, storage in self.results if storage is not None}
         for history in self.histories:
-            for node, (kept, owner, _) in history.saved.items():
-                if id(owner) in own:
-                    history.saved[node] = kept, owner, owner._changes
+            for node, held in history.saved.items():
+                if held.owner is not None and id(held.state) in own:
+                    history.saved[node] = Held.of(held.tensor, held.owner)
 
 
 _begun: tuple[Any, int] | None = None  # (argument of `flushing.resume`, the seed at `begin`)

@@ -261,6 +261,8 @@ def test_containers():
     plain = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Tanh())
     del plain[1]
     assert [type(m) for m in plain] == [nn.Linear, nn.Tanh]
+    del seq[1]  # PyTorch numbers what is left
+    assert list(seq.state_dict()) == ["0.weight", "0.bias", "1.weight", "1.bias"]
     plain[-1] = nn.Identity()
     plain.insert(1, nn.ReLU())
     assert [type(m) for m in plain] == [nn.Linear, nn.ReLU, nn.Identity]

@@ -202,7 +202,10 @@ class Program:
                 done = self.assign(target, name, y)
             recorded = False
         elif through < 0.25:
-            done = self.assign(target.data, name, y)
+            # After a write through `.data` a backward pass reads the new value, so its gradient is
+            # no derivative any more: programs/through_data.py has such programs.
+            tracked = any(each.tensor.requires_grad for each in self.slots)
+            done = self.assign(target.detach() if tracked else target.data, name, y)
             # What is written to another view of the memory has a history of its own.
             array = Array(array.value)
         elif self._is_refused(target, y):
