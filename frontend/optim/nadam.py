@@ -10,6 +10,7 @@ from tilewright.ir.node import Node
 from ..functions import creation
 from ..functions.promotion import to
 from ..recording import revalued
+from .counting import Counted
 from .optimizer import (
     Optimizer,
     check,
@@ -62,9 +63,10 @@ class NAdam(Optimizer):
             "differentiable": differentiable,
         })  # fmt: skip
 
+    _counts = True
+
     def _new_state(self, group: dict[str, Any], p: Any) -> dict[str, Any]:
-        state = self.state[p]
-        state["step"] = 0
+        state = self.state[p] = Counted()
         state["mu_product"] = creation.tensor(1.0, device=p.device)
         state["exp_avg"] = zeros_for(p)
         state["exp_avg_sq"] = zeros_for(p)
