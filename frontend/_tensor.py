@@ -711,13 +711,11 @@ class Tensor(Methods, metaclass=_TensorMeta):
         found: type = getattr(typed_storages, typed_storages.NAME_OF[self.dtype])
         return found
 
-    def hash_tensor(
-        self, dim: int | Sequence[int] = (), *, keepdim: bool = False, mode: int = 0
-    ) -> Tensor:
+    def hash_tensor(self, *args: Any, **options: Any) -> Tensor:
         """See `torch.hash_tensor`."""
         from .functions import hashing
 
-        return hashing.hash_tensor(self, dim, keepdim=keepdim, mode=mode)
+        return hashing.hash_tensor(self, *args, **options)
 
     def module_load(self, other: Tensor, assign: bool = False) -> Any:
         """What a module takes when `other` is loaded in the place of this tensor: `other`, or this

@@ -15,10 +15,11 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import broadcast
 
+from .. import recording
 from ..recording import Handle, lowered, record
 from ..recording.builders import FLOAT32, LOWER, LOWER_BEFORE, WIDEST, builder
 from . import shapes
-from .arguments import as_handle, into
+from .arguments import as_handle, into, need_tensor
 from .call import public
 from .promotion import to
 from .spellings import also_named, in_older_order
@@ -66,17 +67,21 @@ def _product_name(args: Sequence[Any]) -> str:
     return f"{names.get(ranks, 'UnsafeView')}Backward0"
 
 
+_times = recording.binary(_matmul, "matmul", numbers=False)
+
+
 def _matmul_by(self: Tensor, other: Tensor) -> Tensor:
-    return matmul(self, other) if isinstance(other, Handle) else NotImplemented
+    return _times(self, other) if isinstance(other, Handle) else NotImplemented
 
 
 def _matmul_of(self: Tensor, other: Tensor) -> Tensor:
-    return matmul(other, self) if isinstance(other, Handle) else NotImplemented
+    return _times(other, self) if isinstance(other, Handle) else NotImplemented
 
 
 @public(
     "matmul",
     _matmul,
+    method=_times,
     casts=LOWER,
     gradient=_product_name,
     operators={
@@ -86,12 +91,15 @@ def _matmul_of(self: Tensor, other: Tensor) -> Tensor:
 )
 def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The matrix product, with PyTorch's rules for vectors and broadcast batches."""
-    if out is not None and out.dtype is not input.dtype:
+    need_tensor("matmul", input)
+    if out is None:
+        return _times(input, other)  # type: ignore[no-any-return]
+    if out.dtype is not input.dtype:
         raise RuntimeError(
             f"Expected out tensor to have dtype {input.dtype}, but got {out.dtype} instead"
             f"{at_user_line()}"
         )
-    return into(out, record(_matmul, input, other))
+    return into(out, _times(input, other))
 
 
 # Products that autocast treats each in its own way.

@@ -45,14 +45,6 @@ def hashable(dim: Dim) -> Any:
     return operator.index(dim) if hasattr(dim, "__index__") else tuple(map(operator.index, dim))
 
 
-def numpys(named: dict[str, Any], dim: Any, keepdim: Any) -> tuple[Any, Any]:
-    """dim and keepdim, which NumPy calls axis and keepdims."""
-    dim, keepdim = named.pop("axis", dim), named.pop("keepdims", keepdim)
-    if named:
-        raise TypeError(f"got an unexpected keyword argument {next(iter(named))!r}")
-    return dim, keepdim
-
-
 def need_float(name: str, x: Node) -> None:
     if not x.dtype.is_differentiable:
         raise RuntimeError(
@@ -80,11 +72,8 @@ def sum(
     *,
     dtype: DType | None = None,
     out: Tensor | None = None,
-    **named: Any,
 ) -> Tensor:
     """Sum over `dim` (all by default). Integers and bools are summed as int64."""
-    if named:
-        dim, keepdim = numpys(named, dim, keepdim)
     return into(out, record(_sum, input, hashable(dim), bool(keepdim), dtype))
 
 
@@ -103,11 +92,8 @@ def prod(
     *,
     dtype: DType | None = None,
     out: Tensor | None = None,
-    **named: Any,
 ) -> Tensor:
     """Product over `dim` (all by default). Integers and bools are multiplied as int64."""
-    if named:
-        dim, keepdim = numpys(named, dim, keepdim)
     return into(out, record(_prod, input, hashable(dim), bool(keepdim), dtype))
 
 
@@ -131,11 +117,8 @@ def mean(
     *,
     dtype: DType | None = None,
     out: Tensor | None = None,
-    **named: Any,
 ) -> Tensor:
     """Arithmetic mean over `dim` (all by default)."""
-    if named:
-        dim, keepdim = numpys(named, dim, keepdim)
     return into(out, record(_mean, input, hashable(dim), bool(keepdim), dtype))
 
 
@@ -151,11 +134,9 @@ def _amin(x: Node, dim: Dim, keepdim: bool) -> Node:
 
 @public("amax", _amax)
 def amax(
-    input: Tensor, dim: Dim = (), keepdim: bool = False, *, out: Tensor | None = None, **named: Any
+    input: Tensor, dim: Dim = (), keepdim: bool = False, *, out: Tensor | None = None
 ) -> Tensor:
     """Largest element over `dim`; ties share the gradient evenly."""
-    if named:
-        dim, keepdim = numpys(named, dim, keepdim)
     if dim is None or dim == ():
         _some("amax", input)
     return into(out, record(_amax, input, hashable(dim), bool(keepdim)))
@@ -163,11 +144,9 @@ def amax(
 
 @public("amin", _amin)
 def amin(
-    input: Tensor, dim: Dim = (), keepdim: bool = False, *, out: Tensor | None = None, **named: Any
+    input: Tensor, dim: Dim = (), keepdim: bool = False, *, out: Tensor | None = None
 ) -> Tensor:
     """Smallest element over `dim`; ties share the gradient evenly."""
-    if named:
-        dim, keepdim = numpys(named, dim, keepdim)
     if dim is None or dim == ():
         _some("amin", input)
     return into(out, record(_amin, input, hashable(dim), bool(keepdim)))
@@ -195,11 +174,8 @@ def argmax(
     keepdim: bool = False,
     *,
     out: Tensor | None = None,
-    **named: Any,
 ) -> Tensor:
     """Position of the first largest element, along `dim` or in the flattened input."""
-    if named:
-        dim, keepdim = numpys(named, dim, keepdim)
     return into(
         out, record(_argmax, input, None if dim is None else operator.index(dim), bool(keepdim))
     )
@@ -212,11 +188,8 @@ def argmin(
     keepdim: bool = False,
     *,
     out: Tensor | None = None,
-    **named: Any,
 ) -> Tensor:
     """Position of the first smallest element, along `dim` or in the flattened input."""
-    if named:
-        dim, keepdim = numpys(named, dim, keepdim)
     return into(
         out, record(_argmin, input, None if dim is None else operator.index(dim), bool(keepdim))
     )
@@ -280,11 +253,8 @@ def max(
     *,
     other: Tensor | None = None,
     out: Any = None,
-    **named: Any,
 ) -> Any:
     """max(x): the largest element. max(x, dim): (values, indices). max(x, y): elementwise."""
-    if named:
-        dim, keepdim = numpys(named, dim, keepdim)
     if isinstance(dim, Handle) or other is not None:
         return into(out, maximum(input, dim if other is None else other))  # type: ignore[arg-type]
     if dim is None:
@@ -318,11 +288,8 @@ def min(
     *,
     other: Tensor | None = None,
     out: Any = None,
-    **named: Any,
 ) -> Any:
     """min(x): the smallest element. min(x, dim): (values, indices). min(x, y): elementwise."""
-    if named:
-        dim, keepdim = numpys(named, dim, keepdim)
     if isinstance(dim, Handle) or other is not None:
         return into(out, minimum(input, dim if other is None else other))  # type: ignore[arg-type]
     if dim is None:
@@ -369,11 +336,8 @@ def any(
     keepdim: bool = False,
     *,
     out: Tensor | None = None,
-    **named: Any,
 ) -> Tensor:
     """Whether some element over `dim` is nonzero."""
-    if named:
-        dim, keepdim = numpys(named, dim, keepdim)
     return into(out, record(_any, input, hashable(dim), bool(keepdim)))
 
 
@@ -384,11 +348,8 @@ def all(
     keepdim: bool = False,
     *,
     out: Tensor | None = None,
-    **named: Any,
 ) -> Tensor:
     """Whether every element over `dim` is nonzero."""
-    if named:
-        dim, keepdim = numpys(named, dim, keepdim)
     return into(out, record(_all, input, hashable(dim), bool(keepdim)))
 
 

@@ -156,6 +156,7 @@ def _as_elements(input: Tensor, dtype: DType) -> Tensor:
     return creation.beside(values.reshape(-1).view(dtype.np).reshape(shape), input)
 
 
+@by_numpys_names
 def alias(input: Tensor) -> Any:
     """Another tensor of the same memory."""
     return view(input, views.ALIAS, tuple(input.shape))

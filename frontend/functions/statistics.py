@@ -13,7 +13,7 @@ from tilewright.ir.node import Node
 from ..recording import Handle, record
 from .arguments import into
 from .call import public
-from .reduction import axes_of, finish, hashable, mean, need_float, numpys
+from .reduction import axes_of, finish, hashable, mean, need_float
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -77,11 +77,8 @@ def var(
     *,
     correction: float | None = None,
     out: Tensor | None = None,
-    **named: Any,
 ) -> Tensor:
     """Variance over `dim`, divided by N - correction (1 by default)."""
-    if named:
-        dim, keepdim = numpys(named, dim, keepdim)
     return into(out, _spread(input, dim, unbiased, correction, keepdim, False))
 
 
@@ -94,11 +91,8 @@ def std(
     *,
     correction: float | None = None,
     out: Tensor | None = None,
-    **named: Any,
 ) -> Tensor:
     """Standard deviation over `dim`: the root of `var`."""
-    if named:
-        dim, keepdim = numpys(named, dim, keepdim)
     return into(out, _spread(input, dim, unbiased, correction, keepdim, True))
 
 

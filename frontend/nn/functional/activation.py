@@ -17,6 +17,7 @@ from ...functions.call import public
 from ...functions.elementwise import ON_A_GPU
 from ...functions.promotion import to
 from ...functions.sampling import draw
+from ...functions.spellings import by_numpys_names
 from ...recording import record, record_into
 from ...recording.builders import LOWER, builder
 
@@ -66,6 +67,7 @@ def relu_(input: Tensor) -> Tensor:
     return relu(input, inplace=True)
 
 
+@by_numpys_names
 def gelu(input: Tensor, approximate: str = "none", *, out: Tensor | None = None) -> Tensor:
     """x Phi(x), Phi being the normal distribution's; approximate='tanh' computes it by tanh."""
     if approximate not in ("none", "tanh"):
@@ -133,6 +135,7 @@ def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
 _softplus = builder("softplus", casts=ON_A_GPU)(ops.softplus)
 
 
+@by_numpys_names
 def softplus(
     input: Tensor, beta: float = 1.0, threshold: float = 20.0, *, out: Tensor | None = None
 ) -> Tensor:
@@ -146,6 +149,7 @@ def hardshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) 
     return into(out, record(ops.hardshrink, input, float(lambd)))
 
 
+@by_numpys_names
 def softshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
     """x moved towards zero by lambd, at most to zero."""
     if lambd < 0:

@@ -14,6 +14,7 @@ from tilewright.ir.node import Node
 from ...functions.call import public
 from ...functions.elementwise import ON_A_GPU
 from ...functions.promotion import to
+from ...functions.spellings import by_numpys_names
 from ...recording import record
 from ...recording.builders import builder
 from .byte_resampling import resized_bytes
@@ -265,6 +266,7 @@ def _pixel_unshuffle(x: Node, r: int) -> Node:
     return ops.reshape(y, (*lead, c * r * r, h // r, w // r))
 
 
+@by_numpys_names
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """[…, c, h r, w r] to […, c r^2, h, w]."""
     return record(_pixel_unshuffle, input, int(downscale_factor))
@@ -282,6 +284,7 @@ def _channel_shuffle(x: Node, groups: int) -> Node:
     return ops.reshape(ops.transpose(y, 1, 2), x.shape)
 
 
+@by_numpys_names
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """Reorder the channels of input[n, c, …], which form `groups`: take one of each group in
     turn."""
