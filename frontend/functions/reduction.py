@@ -20,7 +20,7 @@ from ..recording.builders import FLOAT32, builder
 from .arguments import into, truth
 from .call import public
 from .elementwise import ON_A_GPU, maximum, minimum
-from .promotion import floating, to
+from .promotion import floating, promoted, to
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -299,7 +299,11 @@ def min(
     )
 
 
-@public("aminmax")
+def _aminmax(x: Node, dim: Dim, keepdim: bool) -> tuple[Node, Node]:
+    return _amin(x, dim, keepdim), _amax(x, dim, keepdim)
+
+
+@public("aminmax", _aminmax)
 def aminmax(
     input: Tensor,
     *,
@@ -310,8 +314,7 @@ def aminmax(
     return into(
         out,
         return_types.aminmax(
-            amin(input, () if dim is None else dim, keepdim),
-            amax(input, () if dim is None else dim, keepdim),
+            *record(_aminmax, input, () if dim is None else hashable(dim), bool(keepdim))
         ),
         cast=False,
     )
@@ -446,7 +449,13 @@ def count_nonzero(input: Tensor, dim: Dim = None) -> Tensor:
     return sum(input != 0, dim)
 
 
-@public("nansum")
+def _nansum(x: Node, dim: Dim, keepdim: bool, dtype: DType | None) -> Node:
+    if x.dtype.is_floating_point:
+        x = ops.where(ops.ne(x, x), ops.full_like(x, 0), x)
+    return _sum(x, dim, keepdim, dtype)
+
+
+@public("nansum", _nansum)
 def nansum(
     input: Tensor,
     dim: Dim = None,
@@ -458,7 +467,7 @@ def nansum(
     """Sum over `dim` that takes NaN for zero."""
     if input.dtype.is_complex:
         raise RuntimeError(f"nansum on CPU does not support complex inputs{at_user_line()}")
-    return into(out, sum(input.masked_fill(input.isnan(), 0), dim, keepdim, dtype=dtype))
+    return into(out, record(_nansum, input, hashable(dim), bool(keepdim), dtype))
 
 
 @public("nanmean")
@@ -480,7 +489,11 @@ def nanmean(
     return into(out, nansum(input, dim, keepdim, dtype=dtype) / count)
 
 
-@public("dist")
+def _dist(a: Node, b: Node, p: float) -> Node:
+    return _norm(ops.sub(*promoted(a, b)), p, None, False)
+
+
+@public("dist", _dist, casts=ON_A_GPU)
 def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """The p-norm of the difference."""
-    return norm(input - other, p)
+    return record(_dist, input, other, float(p))

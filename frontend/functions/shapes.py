@@ -281,12 +281,13 @@ def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Dimensions of size 1 dropped: all of them, or those in `dim`."""
     rank = input.dim()
     if dim is None:
-        drop = set(range(rank))
+        drop, kind = set(range(rank)), views.SQUEEZE
     else:
         drop = {normalize_axis(d, rank) for d in listed(dim)}
+        kind = views.SQUEEZE_SOME if isinstance(dim, (tuple, list)) else views.SQUEEZE_ONE
     gone = tuple(i for i, s in enumerate(input.shape) if i in drop and s == 1)
     kept = tuple(s for i, s in enumerate(input.shape) if i not in gone)
-    return view(input, views.SQUEEZE, kept, gone)
+    return view(input, kind, kept, gone)
 
 
 @public("unsqueeze", in_place=becoming)

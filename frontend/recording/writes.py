@@ -142,6 +142,8 @@ def _write_storage(t: Any, storage: Storage, value: Node) -> None:
             v._node = None
     storage._views.clear()
     storage._node = new
+    if new.requires_grad and t._chain is not None:
+        new.memo["written"] = True
 
 
 def _is_detached(t: Any) -> bool:

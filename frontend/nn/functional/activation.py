@@ -48,11 +48,17 @@ relu6 = _simple(
 )
 silu = _simple("silu", _silu, "x sigmoid(x).")
 mish = _simple("mish", ops.mish, "x tanh(softplus(x)).")
-selu = public("selu", method=False)(_simple("selu", ops.selu, "1.0507 elu(x, 1.6733)."))
+selu = public("selu", method=False)(
+    _simple("selu", builder("selu", gradient="EluBackward0")(ops.selu), "1.0507 elu(x, 1.6733).")
+)
 hardswish = _simple("hardswish", ops.hardswish, "x relu6(x + 3) / 6.")
 hardsigmoid = _simple("hardsigmoid", ops.hardsigmoid, "relu6(x + 3) / 6.")
-softsign = _simple("softsign", ops.softsign, "x / (1 + |x|).")
-tanhshrink = _simple("tanhshrink", ops.tanhshrink, "x - tanh(x).")
+softsign = _simple(
+    "softsign", builder("softsign", gradient="DivBackward0")(ops.softsign), "x / (1 + |x|)."
+)
+tanhshrink = _simple(
+    "tanhshrink", builder("tanhshrink", gradient="SubBackward0")(ops.tanhshrink), "x - tanh(x)."
+)
 
 
 _log_sigmoid = builder("log_sigmoid")(ops.logsigmoid)
@@ -281,7 +287,7 @@ def _rrelu(x: Node, seed: Node, offset: Node, lower: float, upper: float) -> Nod
     return ops.where(x <= 0, x * slope, x)
 
 
-@public("rrelu", _rrelu, method=False)
+@public("rrelu", _rrelu, method=False, gradient="RreluWithNoiseBackward0")
 def rrelu(
     input: Tensor,
     lower: float = 1 / 8,

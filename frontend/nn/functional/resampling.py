@@ -224,6 +224,9 @@ def interpolate(
     return record(build, input, sizes, scales, mode, bool(align_corners))
 
 
+_OLDER = "`nn.functional.{}` is deprecated. Use `nn.functional.interpolate` instead."
+
+
 def upsample(
     input: Tensor,
     size: int | Sequence[int] | None = None,
@@ -232,7 +235,7 @@ def upsample(
     align_corners: bool | None = None,
 ) -> Tensor:
     """`interpolate` by its older name."""
-    warn("`nn.functional.upsample` is deprecated. Use `nn.functional.interpolate` instead.")
+    warn(_OLDER.format("upsample"))
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
@@ -241,6 +244,7 @@ def upsample_nearest(
     size: int | Sequence[int] | None = None,
     scale_factor: float | Sequence[float] | None = None,
 ) -> Tensor:
+    warn(_OLDER.format("upsample_nearest"))
     return interpolate(input, size, scale_factor, "nearest")
 
 
@@ -249,6 +253,7 @@ def upsample_bilinear(
     size: int | Sequence[int] | None = None,
     scale_factor: float | Sequence[float] | None = None,
 ) -> Tensor:
+    warn(_OLDER.format("upsample_bilinear"))
     return interpolate(input, size, scale_factor, "bilinear", align_corners=True)
 
 
