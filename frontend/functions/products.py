@@ -22,7 +22,7 @@ from . import shapes
 from .arguments import as_handle, into, need_tensor
 from .call import public
 from .promotion import to
-from .reduction import _norm
+from .reduction import _norm, _sum
 from .spellings import also_named, in_older_order
 
 if TYPE_CHECKING:
@@ -448,9 +448,7 @@ def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T
 
 
 def _trace(x: Node) -> Node:
-    return ops.sum(
-        ops.diagonal(to(x, x.dtype if x.dtype.is_differentiable else int64), 0, 0, 1), (0,)
-    )
+    return _sum(ops.diagonal(x, 0, 0, 1), None, False, None)
 
 
 @public("trace", _trace)

@@ -178,7 +178,6 @@ def test_renaming_every_builder_changes_nothing(monkeypatch: pytest.MonkeyPatch)
 # ---- builders --------------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore:torch.* is deprecated")
 def test_every_builder_that_a_case_calls_is_declared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else its errors and its `grad_fn` had no name."""
     import numpy as np

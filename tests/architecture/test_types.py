@@ -168,7 +168,6 @@ def is_right(form: ast.FunctionDef, args: Any, options: dict[str, Any], result: 
     return fits(result, known["result"])
 
 
-@pytest.mark.filterwarnings("ignore:torch.* is deprecated")
 def test_annotations_of_ops_are_true(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every case of the API tests: what it gives an op, and what it gets, is what the op says."""
     stubs = load_script(ROOT / "tools" / "stubs.py")
