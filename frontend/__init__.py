@@ -269,7 +269,8 @@ _LAZY = {
     "_shape_as_tensor": "naming",
     "TensorType": "_C",
     **dict.fromkeys(
-        "has_lapack has_mkl has_openmp has_spectral is_vulkan_available is_warn_always_enabled "
+        "has_lapack has_mkl has_openmp has_spectral "
+        "is_vulkan_available is_warn_always_enabled "
         "set_flush_denormal set_warn_always init_num_threads DeviceObjType".split(),
         "settings.build",
     ),
@@ -324,6 +325,11 @@ def _later(name: str) -> Any:
 
         value = globals()[name] = named(name)
         return value
+    if name.startswith("has_"):
+        from .settings.build import older
+
+        if (value := older(name)) is not None:
+            return value
     if name in _SUBMODULES:
         return _importlib.import_module(f".{name}", __package__)
     if name == "torch":  # some programs write torch.torch

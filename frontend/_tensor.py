@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from operator import attrgetter
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
@@ -103,12 +103,9 @@ class Tensor(Methods, metaclass=_TensorMeta):
 
     @staticmethod
     def _make_wrapper_subclass(cls: type, *args: Any, **options: Any) -> Any:
-        """Refused: tensors without memory of their own need PyTorch's dispatcher."""
-        raise NotImplementedError(
-            f"{cls.__name__}: tilewright has no __torch_dispatch__, which a wrapper of tensors "
-            "needs. Make a subclass that holds data (as_subclass), and give it a "
-            f"__torch_function__{at_user_line()}"
-        )
+        """A tensor of `cls` without memory, whose `__torch_dispatch__` is asked for operators."""
+        wrappers = importlib.import_module(".dispatching.wrappers", __package__)
+        return wrappers.make_wrapper(cls, *args, **options)
 
     @classmethod
     def __torch_function__(
@@ -180,6 +177,17 @@ class Tensor(Methods, metaclass=_TensorMeta):
     def requires_grad(self, value: bool) -> None:
         self.requires_grad_(value)
 
+    def _get_grad(self) -> Tensor | None:
+        found: Any = self._grad
+        if found is None and self.requires_grad and not self.is_leaf and not self.retains_grad:
+            warn(
+                "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its "
+                ".grad attribute won't be populated during autograd.backward(). If you indeed want "
+                "the .grad field to be populated for a non-leaf Tensor, use .retain_grad() on the "
+                "non-leaf Tensor."
+            )
+        return found
+
     def _set_grad(self, value: Tensor | None) -> None:
         if value is not None:
             _check_grad(self, value)
@@ -191,9 +199,7 @@ class Tensor(Methods, metaclass=_TensorMeta):
     if TYPE_CHECKING:
         grad: Tensor | None
     else:
-        grad = property(
-            attrgetter("_grad"), _set_grad, _del_grad, doc="The gradient of a leaf, or None."
-        )
+        grad = property(_get_grad, _set_grad, _del_grad, doc="The gradient of a leaf, or None.")
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Begin (or stop) to collect gradients in `.grad`."""
@@ -393,7 +399,7 @@ class Tensor(Methods, metaclass=_TensorMeta):
                 "cases.",
                 once=True,
             )
-        elif self.dim() != 2 and self.dim() != 1:
+        elif self.dim() != 2:
             warn(
                 "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is "
                 "deprecated and it will throw an error in a future release. Consider `x.mT` to "
@@ -714,13 +720,11 @@ class Tensor(Methods, metaclass=_TensorMeta):
         found: type = getattr(typed_storages, typed_storages.NAME_OF[self.dtype])
         return found
 
-    def hash_tensor(
-        self, dim: int | Sequence[int] = (), *, keepdim: bool = False, mode: int = 0
-    ) -> Tensor:
+    def hash_tensor(self, *args: Any, **options: Any) -> Tensor:
         """See `torch.hash_tensor`."""
         from .functions import hashing
 
-        return hashing.hash_tensor(self, dim, keepdim=keepdim, mode=mode)
+        return hashing.hash_tensor(self, *args, **options)
 
     def module_load(self, other: Tensor, assign: bool = False) -> Any:
         """What a module takes when `other` is loaded in the place of this tensor: `other`, or this

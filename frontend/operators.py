@@ -76,7 +76,23 @@ def _without(name: str) -> Function:
     return refuse
 
 
+_REDUCTIONS = ("none", "mean", "sum")
+
+
+def _nll_loss_forward(
+    x: Any, target: Any, weight: Any, reduction: int, ignore_index: int
+) -> tuple[Any, Any]:
+    """The loss, and the weight of all targets that count."""
+    functional = importlib.import_module(f"{__package__}.nn.functional")
+    found = functional.nll_loss(
+        x, target, weight, ignore_index=ignore_index, reduction=_REDUCTIONS[reduction]
+    )
+    kept = (target != ignore_index).to(x.dtype)
+    return found, (kept if weight is None else kept * weight[target.clamp(min=0)]).sum()
+
+
 _OTHERS: dict[str, Function] = {
+    "nll_loss_forward": _nll_loss_forward,
     # Packages name these when they are imported, to tell what their own tensors do there.
     **{name: _without(name) for name in ("_sparse_addmm", "_sparse_mm_reduce_impl")},
     "_to_copy": _to_copy,

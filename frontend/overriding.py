@@ -7,11 +7,12 @@ the first mode, makes all public functions ask (`watch`): the code of each is re
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 from tilewright.ir.location import at_user_line
@@ -51,11 +52,12 @@ SPREADING = frozenset({"einsum"})
 
 class _State(threading.local):
     modes: list[Any]
+    dispatching: list[Any]  # the modes of `dispatching/`
     classes = True  # whether classes are asked
     skips = False  # whether the next call asks nobody
 
     def __init__(self) -> None:
-        self.modes = []
+        self.modes, self.dispatching = [], []
 
 
 state = _State()
@@ -102,16 +104,21 @@ _PLAIN: set[type] = {int, float, bool, str, type(None)}  # classes whose values 
 
 def overriding(values: Iterable[Any]) -> list[Any]:
     """The values that have a say, one of each class: subclasses first, then from the left."""
+    return first_of_each(filter(has_override, values))
+
+
+def first_of_each(values: Iterable[Any]) -> list[Any]:
+    """One value of each class: subclasses first, then from the left."""
     found: list[Any] = []
     for value in values:
-        if not has_override(value) or any(type(value) is type(other) for other in found):
+        if any(type(value) is type(other) for other in found):
             continue
         places = [i for i, other in enumerate(found) if issubclass(type(value), type(other))]
         found.insert(places[0] if places else len(found), value)
     return found
 
 
-def _arguments(args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[Any]:
+def arguments(args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[Any]:
     """The arguments that may have a say, those in lists too."""
     for value in (*args, *kwargs.values()) if kwargs else args:
         kind = value.__class__
@@ -195,19 +202,24 @@ def _dispatch(func: Function, own: Function, makes: bool, form: Any = _as_given)
 
     spreads = func.__name__ in SPREADING
 
+    def below(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        if _below is None:
+            return own(*args, **kwargs)
+        return _below(func, own, args, kwargs)
+
     def dispatch(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         modes, classes = state.modes, state.classes
         if state.skips:
             state.skips = False
             return own(*args, **kwargs)
         if not modes and (not classes or (not kwargs and _PLAIN.issuperset(map(type, args)))):
-            return own(*args, **kwargs)
+            return below(args, kwargs)
         if makes and not modes:
             with without_classes():
-                return own(*args, **kwargs)
-        found = overriding(_arguments(args, kwargs)) if classes and not makes else []
+                return below(args, kwargs)
+        found = overriding(arguments(args, kwargs)) if classes and not makes else []
         if not modes and not found:
-            return own(*args, **kwargs)
+            return below(args, kwargs)
         if spreads and len(args) == 2 and isinstance(args[1], (list, tuple)):
             args = (args[0], *args[1])
         return ask(func, found, *form(args, kwargs))
@@ -215,8 +227,23 @@ def _dispatch(func: Function, own: Function, makes: bool, form: Any = _as_given)
     return dispatch
 
 
-def _asking(*args: Any, _dispatch: Any, **kwargs: Any) -> Any:
-    return _dispatch(args, kwargs)
+@functools.cache
+def _asking(cells: int) -> CodeType:
+    """The code of a function that asks, with a closure of so many cells, as the function has that
+    it takes the place of. It names them, so that Python copies them to where it looks for them when
+    somebody reads the locals of a frame."""
+    names = "".join(f"cell{i}, " for i in range(cells))
+    text = (
+        f"def make({names}):\n"
+        "    def asking(*args, _dispatch, **kwargs):\n"
+        "        return _dispatch(args, kwargs)\n"
+        f"        ({names})\n"
+        "    return asking\n"
+    )
+    scope: dict[str, Any] = {}
+    exec(compile(text, __file__, "exec"), scope)
+    made: CodeType = scope["make"](*[None] * cells).__code__
+    return made
 
 
 def _watch_function(
@@ -234,9 +261,8 @@ def _watch_function(
     )
     own.__kwdefaults__ = function.__kwdefaults__
     own.__annotations__ = function.__annotations__
-    code = _asking.__code__.replace(
-        co_name=function.__name__, co_freevars=function.__code__.co_freevars
-    )
+    cells = function.__code__.co_freevars
+    code = _asking(len(cells)).replace(co_name=function.__name__, co_freevars=cells)
     function.__code__, function.__defaults__ = code, None
     form = _in_full(signature) if whole else _as_given
     function.__kwdefaults__ = {"_dispatch": _dispatch(func, own, makes, form)}
@@ -253,6 +279,14 @@ def plain(function: Any) -> Any:
 
 
 _watching = False
+_below: Function | None = None  # asks for operators, once a program has a `__torch_dispatch__`
+
+
+def dispatch(asked: Function) -> None:
+    """Make all public functions ask below, too: asked(func, own, args, kwargs)."""
+    global _below
+    watch()
+    _below = asked
 
 
 def watch() -> None:
@@ -355,7 +389,8 @@ def unwrapped() -> set[Function]:
 
 def _converted(result: Any, cls: type) -> Any:
     if isinstance(result, Handle):
-        return result if isinstance(result, cls) else result.as_subclass(cls)  # type: ignore[attr-defined]
+        kept = isinstance(result, cls) or getattr(cls, "__torch_dispatch__", None) is not None
+        return result if kept else result.as_subclass(cls)  # type: ignore[attr-defined]
     if isinstance(result, (tuple, list)):
         parts = [_converted(each, cls) for each in result]
         return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)

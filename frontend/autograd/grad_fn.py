@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from .._tensor import Tensor
 
 
+_WITHOUT_FORMULA = {"AccumulateGrad", "CopyBackwards", "CopySlices"}
+"""Classes that PyTorch doesn't generate from formulas of derivatives. Their names have a prefix."""
+
+
 class GradFn:
     """A call on the way of a gradient. Its class has PyTorch's name, such as `MulBackward0`.
 
@@ -54,7 +58,8 @@ class GradFn:
         return _known(node, None, ends)
 
     def name(self) -> str:
-        return type(self).__name__
+        name = type(self).__name__
+        return f"torch::autograd::{name}" if name in _WITHOUT_FORMULA else name
 
     @property
     def next_functions(self) -> tuple[tuple[GradFn | None, int], ...]:
@@ -108,7 +113,7 @@ class GradFn:
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def __repr__(self) -> str:
-        return f"<{self.name()} object at {id(self):#x}>"
+        return f"<{type(self).__name__} object at {id(self):#x}>"
 
 
 class AccumulateGrad(GradFn):

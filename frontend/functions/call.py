@@ -122,9 +122,8 @@ def public(
             builder(name, casts=casts, gradient=gradient)(build)
 
     def declare(written: _F) -> _F:
-        if _has_dims(written):
-            written = by_numpys_names(written)
-        own = written if method is True else method or None
+        plain, written = written, _spelled(written)
+        own = (written if _has_options(plain) else plain) if method is True else method or None
         write = None
         if in_place:
             assert own is not None, f"{name}_ is made of a method"
@@ -147,13 +146,18 @@ def public(
     return declare
 
 
-def _has_dims(function: Function) -> bool:
-    """Whether a function has dimensions that NumPy names otherwise, and doesn't take them yet."""
+def _spelled(function: _F) -> _F:
+    """The function, which takes NumPy's names too. One that takes any options sees to it itself."""
     code = getattr(function, "__code__", None)
     if code is None or code.co_flags & inspect.CO_VARKEYWORDS:
-        return False
-    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    return "axis" not in names and not {"dim", "dims", "keepdim"}.isdisjoint(names)
+        return function
+    return by_numpys_names(function)
+
+
+def _has_options(function: Function) -> bool:
+    """Whether NumPy has other names for more than the first argument, which is a method's own."""
+    code = getattr(function, "__code__", None)
+    return code is not None and not {"other", "dim", "keepdim"}.isdisjoint(code.co_varnames)
 
 
 def unary(

@@ -20,6 +20,7 @@ from .call import public, unary
 from .parts import select
 from .promotion import floating
 from .shapes import _conjugate, layout_of
+from .spellings import by_numpys_names
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -65,6 +66,7 @@ def polar(abs: Tensor, angle: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 @public("view_as_real", method=False)
 @cached_view
+@by_numpys_names
 def view_as_real(input: Tensor) -> Tensor:
     """A view of the parts of complex numbers, along a new last dimension of size 2."""
     if not input.dtype.is_complex:
@@ -76,6 +78,7 @@ def view_as_real(input: Tensor) -> Tensor:
 
 @public("view_as_complex", method=False)
 @cached_view
+@by_numpys_names
 def view_as_complex(input: Tensor) -> Tensor:
     """A view of pairs of numbers along the last dimension, of size 2, as complex numbers."""
     if input.dtype not in (dtypes.float16, dtypes.float32, dtypes.float64):

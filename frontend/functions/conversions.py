@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType
+from tilewright.ir.location import warn
+from tilewright.ir.node import Node
 
 from ..recording import record
 from ..recording.builders import builder
@@ -16,7 +18,14 @@ from .call import public
 if TYPE_CHECKING:
     from .._tensor import Tensor
 
-cast = builder("to", gradient="ToCopyBackward0")(ops.cast)
+
+@builder("to", gradient="ToCopyBackward0")
+def cast(x: Node, dtype: DType) -> Node:
+    if x.dtype.is_complex and not dtype.is_complex and dtype is not dtypes.bool_:
+        warn("Casting complex values to real discards the imaginary part", once=True)
+    return ops.cast(x, dtype)
+
+
 copy_to = builder("to", gradient="ToCopyBackward0")(ops.copy_to)
 
 

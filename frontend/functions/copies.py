@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from . import parts, shapes
 from .arguments import into
 from .call import public
+from .spellings import by_numpys_names
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 def _copying(view: Callable[..., Any]) -> Callable[..., Any]:
     """The function whose results are copies of what `view` shows."""
 
-    def copy(input: Tensor, *args: Any, out: Any = None, **options: Any) -> Any:
-        seen = view(input, *args, **options)
+    def copy(*args: Any, out: Any = None, **options: Any) -> Any:
+        seen = view(*args, **options)
         if isinstance(seen, tuple):
             return into(out, tuple([shapes.clone(each) for each in seen]))
         return into(out, shapes.clone(seen))
@@ -41,6 +42,7 @@ def _detached(input: Tensor) -> Any:
     return input.detach()
 
 
+@by_numpys_names
 def _viewed(input: Tensor, size: Any = None, *, dtype: Any = None) -> Any:
     return shapes.view_(input, dtype if size is None else size)
 

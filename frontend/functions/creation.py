@@ -25,7 +25,7 @@ from ..layouts import strided
 from ..recording import Handle, SharedMemory, compounds, record_fallible
 from ..recording.builders import builder
 from .arguments import into, sizes
-from .spellings import also_named
+from .spellings import also_named, by_numpys_names
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -405,12 +405,13 @@ def _like(value: Any) -> Any:
             pin_memory,
         )
 
-    return build
+    return by_numpys_names(build)
 
 
 zeros_like, ones_like = _like(0), _like(1)
 
 
+@by_numpys_names
 def empty_like(
     input: Tensor,
     *,
@@ -433,6 +434,7 @@ def empty_like(
     )
 
 
+@by_numpys_names
 def full_like(
     input: Tensor,
     fill_value: Number | Tensor,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import dtype as dtypes
@@ -18,6 +19,7 @@ from .call import arithmetic, binary, public, unary, without_operator
 from .promotion import (
     beside,
     floating,
+    is_number,
     on_float,
     promoted,
     promoting,
@@ -168,15 +170,15 @@ floor = unary("floor", _rounding(ops.floor))
 ceil = unary("ceil", _rounding(ops.ceil))
 trunc = unary("trunc", _rounding(ops.trunc), aliases=("fix",))
 frac = unary("frac", _frac)
-square = unary("square", _square)
+square = unary("square", _square, gradient="PowBackward0")
 relu = unary("relu", ops.relu)
 isnan = unary("isnan", _isnan, in_place=False)
 isinf = unary("isinf", _isinf, in_place=False)
 isfinite = unary("isfinite", _isfinite, in_place=False)
 logical_not = unary("logical_not", _logical_not, in_place_function=False)
 bitwise_not = unary("bitwise_not", _invert, operator="invert", in_place_function=False)
-deg2rad = unary("deg2rad", _deg2rad)
-rad2deg = unary("rad2deg", _rad2deg)
+deg2rad = unary("deg2rad", _deg2rad, gradient="Deg2RadBackward0")
+rad2deg = unary("rad2deg", _rad2deg, gradient="Rad2DegBackward0")
 
 # ---- two operands ----------------------------------------------------------------------------
 
@@ -254,21 +256,24 @@ def _of_power(args: Any) -> str:
     """PyTorch numbers the forms of pow: the exponent is a number, both are tensors, the base is a
     number."""
     base, exponent = args
-    if _is_number(base):
+    if is_number(base):
         return "PowBackward2"
-    return f"PowBackward{0 if _is_number(exponent) else 1}"
+    return f"PowBackward{0 if is_number(exponent) else 1}"
 
 
-def _is_number(node: Node) -> bool:
-    return not node.shape and (node.op.kind is Kind.CONSTANT or node.op is ops.scalar)
+def _by_second(name: str) -> Callable[[Any], str]:
+    """PyTorch numbers the forms of a call: the second operand is a number (0), or a tensor (1)."""
+    return lambda args: f"{name}Backward{int(not is_number(args[1]))}"
 
 
 mul = binary("mul", _mul, operator="mul", widens=True, both_numbers=True, aliases=("multiply",))
 floor_divide = binary(
     "floor_divide", promoting(ops.floor_divide), operator="floordiv", both_numbers=True
 )
-remainder = binary("remainder", promoting(ops.remainder), operator="mod")
-fmod = binary("fmod", promoting(ops.fmod), number_first=False)
+remainder = binary(
+    "remainder", promoting(ops.remainder), operator="mod", gradient=_by_second("Remainder")
+)
+fmod = binary("fmod", promoting(ops.fmod), number_first=False, gradient=_by_second("Fmod"))
 pow = binary("pow", _pow, operator="pow", second="exponent", casts=ON_A_GPU, gradient=_of_power)
 atan2 = binary(
     "atan2",
@@ -278,7 +283,13 @@ atan2 = binary(
     casts={"cuda": WIDEST},
     floats=True,
 )
-copysign = binary("copysign", promoting_float(ops.copysign), number_first=False, floats=True)
+copysign = binary(
+    "copysign",
+    promoting_float(ops.copysign),
+    number_first=False,
+    floats=True,
+    gradient=lambda args: f"CopysignBackward{int(is_number(args[1]))}",
+)
 maximum = binary("maximum", promoting(ops.maximum), numbers=False, in_place=False)
 minimum = binary("minimum", promoting(ops.minimum), numbers=False, in_place=False)
 fmax = binary("fmax", _fmax, numbers=False, in_place=False)
@@ -365,7 +376,7 @@ def _scaled(input: Any, other: Any, alpha: Any) -> Any:
 
 
 def _of_sub(args: Any) -> str:
-    return "RsubBackward1" if _is_number(args[0]) else "SubBackward0"
+    return "RsubBackward1" if is_number(args[0]) else "SubBackward0"
 
 
 @public(
@@ -419,7 +430,7 @@ def div(
     if rounding_mode is None:
         return into(out, input / other)
     if rounding_mode == "floor":
-        return into(out, input // other)
+        return into(out, record(_div_floor, as_handle(input), as_handle(other, input)))
     if rounding_mode != "trunc":
         raise RuntimeError(
             "div expected rounding_mode to be one of None, 'trunc', or 'floor' "
@@ -428,7 +439,10 @@ def div(
     return into(out, record(_div_trunc, as_handle(input), as_handle(other, input)))
 
 
-@builder("div")
+_div_floor = builder("div", gradient="DivBackward2")(promoting(ops.floor_divide))
+
+
+@builder("div", gradient="DivBackward2")
 def _div_trunc(a: Node, b: Node) -> Node:
     a, b = promoted(a, b)
     if a.dtype.is_differentiable:
@@ -475,7 +489,7 @@ def clamp(
 
 def _of_clamp(args: Any) -> str:
     """PyTorch numbers the forms of clamp: the bounds are tensors, or numbers."""
-    return f"ClampBackward{int(_is_number(args[1]))}"
+    return f"ClampBackward{int(is_number(args[1]))}"
 
 
 @builder("clamp", gradient=_of_clamp)
@@ -505,7 +519,7 @@ def lerp(
     return into(out, record(_lerp, input, end, as_handle(weight, input, wide=True)))
 
 
-@builder("lerp")
+@builder("lerp", gradient=lambda args: f"LerpBackward{int(not is_number(args[2]))}")
 def _lerp(a: Node, b: Node, weight: Node) -> Node:
     dtype = result_dtype(a, b)
     a, b, weight = (to(n, dtype) for n in beside(a, b, weight))

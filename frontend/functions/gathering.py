@@ -16,7 +16,7 @@ from . import shapes
 from .arguments import into
 from .call import public
 from .data_sized import repeated
-from .indexing import getitem, is_shared, picked, positions
+from .indexing import _index, gathered, getitem, is_shared, picked, positions
 from .promotion import to
 from .shapes import reshape
 
@@ -128,10 +128,16 @@ def _take_along(x: Node, dim: int, index: Node) -> Node:
     return _gather_dim(x, dim, ops.remainder(index, ops.full_like(index, max(size, 1))))
 
 
-@public("take")
+def _taken(x: Node, *args: Any) -> Node:
+    return _index(x, *args)
+
+
+@public("take", _taken)
 def take(input: Tensor, index: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Elements of the flattened input."""
-    found = getitem(shapes.reshape(input, -1), index)
+    line = shapes.reshape(input, -1)
+    whole = index.dim() and index.dtype is not dtypes.bool_ and index.dtype is not dtypes.uint8
+    found = gathered(line, [(0, index)], _taken) if whole else getitem(line, index)
     return into(out, found, cast=False, apart=(input, index))
 
 

@@ -13,11 +13,13 @@ from tilewright.ir.shape import normalize_axis
 
 from . import creation
 from .arguments import into
+from .spellings import by_numpys_names
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
 
 
+@by_numpys_names
 def hash_tensor(
     input: Tensor,
     dim: int | Sequence[int] = (),

@@ -51,10 +51,10 @@ def getitem(t: Tensor, key: Any) -> Tensor:
         and key.dtype is not dtypes.uint8
         and _consumes(key) <= t.dim()
     ):
-        return _gather(t, [(0, key)])
+        return gathered(t, [(0, key)])
     base, advanced = _basic(t, key)
     if advanced:
-        return _gather(base, advanced)
+        return gathered(base, advanced)
     return shapes.alias(t) if base is t else base
 
 
@@ -315,13 +315,15 @@ def _positions(x: Node, indices: Sequence[Node], axis: int) -> list[Node]:
     return [positions(i, x.shape[axis + k], axis + k, "index") for k, i in enumerate(indices)]
 
 
-def _gather(t: Any, advanced: list[tuple[int, Any]]) -> Any:
+def gathered(t: Any, advanced: list[tuple[int, Any]], build: Any = _index) -> Any:
+    """`t` at the advanced parts of a key: (axis, index). build: the builder, which gives the call
+    its name."""
     if len(advanced) == 1:
         t, advanced = _merged(t, *advanced[0])
     permuted, indices, axis, _ = _prepare(t, advanced)
     if is_shared(t) and not any(i.requires_grad for i in indices):
         return picked(permuted, indices, axis)
-    return record_fallible(_index, permuted, *indices, axis)
+    return record_fallible(build, permuted, *indices, axis)
 
 
 def _merged(t: Any, axis: int, index: Any) -> tuple[Any, list[tuple[int, Any]]]:
@@ -396,11 +398,18 @@ def index_put(
     )
 
 
-@public("masked_select")
+def _selected(x: Node, *args: Any) -> Node:
+    return _index(x, *args)
+
+
+@public("masked_select", _selected)
 def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The elements where `mask` holds, 1-d (their number is data: the mask is read)."""
+    if mask.dtype is not dtypes.bool_:
+        raise RuntimeError(f"masked_select: expected BoolTensor for mask{at_user_line()}")
     shape = broadcast(input.shape, mask.shape)
-    found = getitem(shapes.expand(input, shape), shapes.expand(mask, shape))
+    wide, mask = shapes.expand(input, shape), shapes.expand(mask, shape)
+    found = gathered(wide, [(0, mask)], _selected) if shape else getitem(wide, mask)
     return into(out, found, cast=False, apart=(input, mask))
 
 

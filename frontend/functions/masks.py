@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
-from tilewright.ir.location import at_user_line
+from tilewright.ir.location import at_user_line, warn
 from tilewright.ir.node import Node
 from tilewright.ir.shape import broadcast
 
@@ -14,7 +14,7 @@ from ..recording import Handle, record
 from .arguments import as_handle, into, truth
 from .call import public
 from .data_sized import nonzero
-from .promotion import promoted, to
+from .promotion import is_number, promoted, to
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -38,7 +38,12 @@ def masked_filled(x: Node, mask: Node, value: Node) -> Node:
     )
 
 
-@public("masked_fill", masked_filled, in_place=True)
+@public(
+    "masked_fill",
+    masked_filled,
+    in_place=True,
+    gradient=lambda args: f"MaskedFillBackward{int(not is_number(args[2]))}",
+)
 def masked_fill(input: Tensor, mask: Tensor, value: Number | Tensor) -> Tensor:
     """`input` with `value` where `mask` holds."""
     filling = as_handle(value, input)
@@ -54,6 +59,12 @@ def _where(condition: Node, a: Node, b: Node) -> Node:
         raise RuntimeError(
             "where expected condition to be a boolean tensor, but got a tensor with dtype "
             f"{condition.dtype}{at_user_line()}"
+        )
+    if condition.dtype is dtypes.uint8:
+        warn(
+            "where received a uint8 condition tensor. This behavior is deprecated and will be "
+            "removed in a future version of PyTorch. Use a boolean condition instead.",
+            once=True,
         )
     a, b = promoted(a, b)
     return ops.where(truth(condition), a, b)

@@ -123,7 +123,8 @@ for _name, _instead in (
     ("eig", "torch.linalg.eig(A)"),
     ("symeig", "torch.linalg.eigh(A)"),
 ):
-    public(_name, function=False)(_removed(_name, _instead))
+    public(_name)(_removed(_name, _instead))
+public("matrix_rank", method=False)(_removed("matrix_rank", "torch.linalg.matrix_rank(A)"))
 
 
 def _absent(kind: str) -> Callable[..., Tensor]:

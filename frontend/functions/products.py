@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
 from tilewright.ir.dtype import bool_, float32, float64, int64
-from tilewright.ir.location import at_user_line
+from tilewright.ir.location import at_user_line, warn
 from tilewright.ir.node import Node
 from tilewright.ir.shape import broadcast
 
+from .. import recording
 from ..recording import Handle, lowered, record
 from ..recording.builders import FLOAT32, LOWER, LOWER_BEFORE, WIDEST, builder
 from . import shapes
-from .arguments import as_handle, into
+from .arguments import as_handle, into, need_tensor
 from .call import public
 from .promotion import to
+from .reduction import _norm, _sum
 from .spellings import also_named, in_older_order
 
 if TYPE_CHECKING:
@@ -66,17 +68,21 @@ def _product_name(args: Sequence[Any]) -> str:
     return f"{names.get(ranks, 'UnsafeView')}Backward0"
 
 
+_times = recording.binary(_matmul, "matmul", numbers=False)
+
+
 def _matmul_by(self: Tensor, other: Tensor) -> Tensor:
-    return matmul(self, other) if isinstance(other, Handle) else NotImplemented
+    return _times(self, other) if isinstance(other, Handle) else NotImplemented
 
 
 def _matmul_of(self: Tensor, other: Tensor) -> Tensor:
-    return matmul(other, self) if isinstance(other, Handle) else NotImplemented
+    return _times(other, self) if isinstance(other, Handle) else NotImplemented
 
 
 @public(
     "matmul",
     _matmul,
+    method=_times,
     casts=LOWER,
     gradient=_product_name,
     operators={
@@ -86,12 +92,15 @@ def _matmul_of(self: Tensor, other: Tensor) -> Tensor:
 )
 def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The matrix product, with PyTorch's rules for vectors and broadcast batches."""
-    if out is not None and out.dtype is not input.dtype:
+    need_tensor("matmul", input)
+    if out is None:
+        return _times(input, other)  # type: ignore[no-any-return]
+    if out.dtype is not input.dtype:
         raise RuntimeError(
             f"Expected out tensor to have dtype {input.dtype}, but got {out.dtype} instead"
             f"{at_user_line()}"
         )
-    return into(out, record(_matmul, input, other))
+    return into(out, _times(input, other))
 
 
 # Products that autocast treats each in its own way.
@@ -438,14 +447,18 @@ def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T
     return shapes.diagonal(A, offset, dim1, dim2)
 
 
-@public("trace")
+def _trace(x: Node) -> Node:
+    return _sum(ops.diagonal(x, 0, 0, 1), None, False, None)
+
+
+@public("trace", _trace)
 def trace(input: Tensor) -> Tensor:
     """The sum of the diagonal of a matrix."""
     if input.dim() != 2:
         raise RuntimeError(
             f"trace: expected a matrix, but got tensor with dim {input.dim()}{at_user_line()}"
         )
-    return input.diagonal().sum()
+    return record(_trace, input)
 
 
 @public("kron")
@@ -467,6 +480,11 @@ def cross(
     """The vector product along `dim`, by default the first dimension of size 3."""
     shape = broadcast(input.shape, other.shape)
     if dim is None:
+        warn(
+            "Using torch.cross without specifying the dim arg is deprecated. Please either pass "
+            "the dim explicitly or simply use torch.linalg.cross.",
+            once=True,
+        )
         dim = next((i for i, s in enumerate(shape) if s == 3), None)
     if dim is None or shape[dim] != 3:
         raise RuntimeError(
@@ -497,6 +515,11 @@ def _euclidean(a: Node, b: Node) -> Node:
     return ops.where(none, ops.full_like(squares, 0), roots)
 
 
+@builder("cdist", casts=FLOAT32)
+def _apart(a: Node, b: Node, p: float) -> Node:
+    return _norm(ops.unsqueeze(a, a.rank - 1) - ops.unsqueeze(b, b.rank - 2), p, (-1,), False)
+
+
 @public("cdist", method=False)
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = _MODES[0]) -> Tensor:
     """The p-distance of every row of `x1` to every row of `x2`.
@@ -518,7 +541,12 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = _MO
     chosen = compute_mode == _MODES[1] or (compute_mode == _MODES[0] and many)
     if p == 2 and chosen and x1.dtype in (float32, float64):
         return record(_euclidean, x1, x2)  # type: ignore[return-value]
-    return (x1.unsqueeze(-2) - x2.unsqueeze(-3)).norm(p, -1)
+    return record(_apart, x1, x2, float(p))
+
+
+@builder("pdist", casts={"cuda": FLOAT32})
+def _pdist(rows: Node, others: Node, p: float) -> Node:
+    return _norm(rows - others, p, (-1,), False)
 
 
 @public("pdist", method=False)
@@ -527,13 +555,18 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     from .joining import triu_indices
 
     i, j = triu_indices(input.shape[0], input.shape[0], 1)
-    return (input[i] - input[j]).norm(p, -1)
+    return record(_pdist, input[i], input[j], float(p))
 
 
-@public("vdot")
+def _vdot(a: Node, b: Node) -> Node:
+    return _matmul(ops.conj(a), b)
+
+
+@public("vdot", _vdot, casts={"cuda": WIDEST})
 def vdot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inner product of two vectors, of which the first is conjugated."""
-    return into(out, dot(input.conj(), other))
+    _ranks("vdot", input, other, 1, 1)
+    return into(out, record(_vdot, input, other))
 
 
 @public("addr", _addr, in_place=True, casts={"cuda": LOWER_BEFORE})
@@ -575,6 +608,11 @@ def addbmm(
 @public("chain_matmul", method=False)
 def chain_matmul(*matrices: Tensor, out: Tensor | None = None) -> Tensor:
     """The product of matrices, in the order that takes the fewest multiplications."""
+    warn(
+        "torch.chain_matmul is deprecated and will be removed in a future PyTorch release. Use "
+        "torch.linalg.multi_dot instead, which accepts a list of two or more tensors.",
+        once=True,
+    )
     if not matrices:
         raise RuntimeError(f"chain_matmul(): Expected one or more matrices{at_user_line()}")
     for m in matrices:

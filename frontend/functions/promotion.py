@@ -8,6 +8,7 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType
 from tilewright.ir.node import Node
+from tilewright.ir.op import Kind
 from tilewright.ir.ops.composite import as_dtype
 
 from .. import recording
@@ -42,6 +43,11 @@ def _rank(dtype: DType) -> int:
 def promote_types(type1: DType, type2: DType) -> DType:
     """The smallest dtype that holds the values of both."""
     return dtypes.promote(recording.named_dtype(type1), recording.named_dtype(type2))
+
+
+def is_number(node: Node) -> bool:
+    """Whether a node stands for a number that a call was given, and for no tensor."""
+    return not node.shape and (node.op.kind is Kind.CONSTANT or node.op is ops.scalar)
 
 
 def can_cast(from_: DType, to: DType) -> bool:

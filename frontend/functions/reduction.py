@@ -20,7 +20,7 @@ from ..recording.builders import FLOAT32, builder
 from .arguments import into, truth
 from .call import public
 from .elementwise import ON_A_GPU, maximum, minimum
-from .promotion import floating, to
+from .promotion import floating, promoted, to
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -43,14 +43,6 @@ def hashable(dim: Dim) -> Any:
     if dim is None or isinstance(dim, int):
         return dim
     return operator.index(dim) if hasattr(dim, "__index__") else tuple(map(operator.index, dim))
-
-
-def numpys(named: dict[str, Any], dim: Any, keepdim: Any) -> tuple[Any, Any]:
-    """dim and keepdim, which NumPy calls axis and keepdims."""
-    dim, keepdim = named.pop("axis", dim), named.pop("keepdims", keepdim)
-    if named:
-        raise TypeError(f"got an unexpected keyword argument {next(iter(named))!r}")
-    return dim, keepdim
 
 
 def need_float(name: str, x: Node) -> None:
@@ -80,11 +72,8 @@ def sum(
     *,
     dtype: DType | None = None,
     out: Tensor | None = None,
-    **named: Any,
 ) -> Tensor:
     """Sum over `dim` (all by default). Integers and bools are summed as int64."""
-    if named:
-        dim, keepdim = numpys(named, dim, keepdim)
     return into(out, record(_sum, input, hashable(dim), bool(keepdim), dtype))
 
 
@@ -103,11 +92,8 @@ def prod(
     *,
     dtype: DType | None = None,
     out: Tensor | None = None,
-    **named: Any,
 ) -> Tensor:
     """Product over `dim` (all by default). Integers and bools are multiplied as int64."""
-    if named:
-        dim, keepdim = numpys(named, dim, keepdim)
     return into(out, record(_prod, input, hashable(dim), bool(keepdim), dtype))
 
 
@@ -131,11 +117,8 @@ def mean(
     *,
     dtype: DType | None = None,
     out: Tensor | None = None,
-    **named: Any,
 ) -> Tensor:
     """Arithmetic mean over `dim` (all by default)."""
-    if named:
-        dim, keepdim = numpys(named, dim, keepdim)
     return into(out, record(_mean, input, hashable(dim), bool(keepdim), dtype))
 
 
@@ -151,11 +134,9 @@ def _amin(x: Node, dim: Dim, keepdim: bool) -> Node:
 
 @public("amax", _amax)
 def amax(
-    input: Tensor, dim: Dim = (), keepdim: bool = False, *, out: Tensor | None = None, **named: Any
+    input: Tensor, dim: Dim = (), keepdim: bool = False, *, out: Tensor | None = None
 ) -> Tensor:
     """Largest element over `dim`; ties share the gradient evenly."""
-    if named:
-        dim, keepdim = numpys(named, dim, keepdim)
     if dim is None or dim == ():
         _some("amax", input)
     return into(out, record(_amax, input, hashable(dim), bool(keepdim)))
@@ -163,11 +144,9 @@ def amax(
 
 @public("amin", _amin)
 def amin(
-    input: Tensor, dim: Dim = (), keepdim: bool = False, *, out: Tensor | None = None, **named: Any
+    input: Tensor, dim: Dim = (), keepdim: bool = False, *, out: Tensor | None = None
 ) -> Tensor:
     """Smallest element over `dim`; ties share the gradient evenly."""
-    if named:
-        dim, keepdim = numpys(named, dim, keepdim)
     if dim is None or dim == ():
         _some("amin", input)
     return into(out, record(_amin, input, hashable(dim), bool(keepdim)))
@@ -195,11 +174,8 @@ def argmax(
     keepdim: bool = False,
     *,
     out: Tensor | None = None,
-    **named: Any,
 ) -> Tensor:
     """Position of the first largest element, along `dim` or in the flattened input."""
-    if named:
-        dim, keepdim = numpys(named, dim, keepdim)
     return into(
         out, record(_argmax, input, None if dim is None else operator.index(dim), bool(keepdim))
     )
@@ -212,11 +188,8 @@ def argmin(
     keepdim: bool = False,
     *,
     out: Tensor | None = None,
-    **named: Any,
 ) -> Tensor:
     """Position of the first smallest element, along `dim` or in the flattened input."""
-    if named:
-        dim, keepdim = numpys(named, dim, keepdim)
     return into(
         out, record(_argmin, input, None if dim is None else operator.index(dim), bool(keepdim))
     )
@@ -280,11 +253,8 @@ def max(
     *,
     other: Tensor | None = None,
     out: Any = None,
-    **named: Any,
 ) -> Any:
     """max(x): the largest element. max(x, dim): (values, indices). max(x, y): elementwise."""
-    if named:
-        dim, keepdim = numpys(named, dim, keepdim)
     if isinstance(dim, Handle) or other is not None:
         return into(out, maximum(input, dim if other is None else other))  # type: ignore[arg-type]
     if dim is None:
@@ -318,11 +288,8 @@ def min(
     *,
     other: Tensor | None = None,
     out: Any = None,
-    **named: Any,
 ) -> Any:
     """min(x): the smallest element. min(x, dim): (values, indices). min(x, y): elementwise."""
-    if named:
-        dim, keepdim = numpys(named, dim, keepdim)
     if isinstance(dim, Handle) or other is not None:
         return into(out, minimum(input, dim if other is None else other))  # type: ignore[arg-type]
     if dim is None:
@@ -332,7 +299,11 @@ def min(
     )
 
 
-@public("aminmax")
+def _aminmax(x: Node, dim: Dim, keepdim: bool) -> tuple[Node, Node]:
+    return _amin(x, dim, keepdim), _amax(x, dim, keepdim)
+
+
+@public("aminmax", _aminmax)
 def aminmax(
     input: Tensor,
     *,
@@ -343,8 +314,7 @@ def aminmax(
     return into(
         out,
         return_types.aminmax(
-            amin(input, () if dim is None else dim, keepdim),
-            amax(input, () if dim is None else dim, keepdim),
+            *record(_aminmax, input, () if dim is None else hashable(dim), bool(keepdim))
         ),
         cast=False,
     )
@@ -369,11 +339,8 @@ def any(
     keepdim: bool = False,
     *,
     out: Tensor | None = None,
-    **named: Any,
 ) -> Tensor:
     """Whether some element over `dim` is nonzero."""
-    if named:
-        dim, keepdim = numpys(named, dim, keepdim)
     return into(out, record(_any, input, hashable(dim), bool(keepdim)))
 
 
@@ -384,11 +351,8 @@ def all(
     keepdim: bool = False,
     *,
     out: Tensor | None = None,
-    **named: Any,
 ) -> Tensor:
     """Whether every element over `dim` is nonzero."""
-    if named:
-        dim, keepdim = numpys(named, dim, keepdim)
     return into(out, record(_all, input, hashable(dim), bool(keepdim)))
 
 
@@ -480,7 +444,13 @@ def count_nonzero(input: Tensor, dim: Dim = None) -> Tensor:
     return sum(input != 0, dim)
 
 
-@public("nansum")
+def _nansum(x: Node, dim: Dim, keepdim: bool, dtype: DType | None) -> Node:
+    if x.dtype.is_floating_point:
+        x = ops.where(ops.ne(x, x), ops.full_like(x, 0), x)
+    return _sum(x, dim, keepdim, dtype)
+
+
+@public("nansum", _nansum)
 def nansum(
     input: Tensor,
     dim: Dim = None,
@@ -492,7 +462,7 @@ def nansum(
     """Sum over `dim` that takes NaN for zero."""
     if input.dtype.is_complex:
         raise RuntimeError(f"nansum on CPU does not support complex inputs{at_user_line()}")
-    return into(out, sum(input.masked_fill(input.isnan(), 0), dim, keepdim, dtype=dtype))
+    return into(out, record(_nansum, input, hashable(dim), bool(keepdim), dtype))
 
 
 @public("nanmean")
@@ -514,7 +484,11 @@ def nanmean(
     return into(out, nansum(input, dim, keepdim, dtype=dtype) / count)
 
 
-@public("dist")
+def _dist(a: Node, b: Node, p: float) -> Node:
+    return _norm(ops.sub(*promoted(a, b)), p, None, False)
+
+
+@public("dist", _dist, casts=ON_A_GPU)
 def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """The p-norm of the difference."""
-    return norm(input - other, p)
+    return record(_dist, input, other, float(p))

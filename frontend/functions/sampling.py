@@ -37,6 +37,7 @@ from .generator import (
     two_draws,
 )
 from .promotion import floating, to
+from .spellings import by_numpys_names
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -231,6 +232,7 @@ def _like(input: Any, options: dict[str, Any]) -> dict[str, Any]:
 
 
 @public("rand_like", method=False)
+@by_numpys_names
 def rand_like(input: Tensor, **options: Any) -> Tensor:
     """Uniform numbers in [0, 1), of the shape, dtype and device of `input`."""
     if compounds.is_compound(input):
@@ -239,6 +241,7 @@ def rand_like(input: Tensor, **options: Any) -> Tensor:
 
 
 @public("randn_like", method=False)
+@by_numpys_names
 def randn_like(input: Tensor, **options: Any) -> Tensor:
     """Standard normal numbers, of the shape, dtype and device of `input`."""
     if compounds.is_compound(input):
@@ -247,6 +250,7 @@ def randn_like(input: Tensor, **options: Any) -> Tensor:
 
 
 @public("randint_like", method=False)
+@by_numpys_names
 def randint_like(input: Tensor, *bounds: Any, **options: Any) -> Tensor:
     """Uniform integers in [low, high) or [0, high), of the shape, dtype and device of `input`."""
     low, high = options.pop("low", None), options.pop("high", None)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
-from tilewright.ir.location import at_user_line
+from tilewright.ir.location import at_user_line, warn
 from tilewright.ir.node import Node
 from tilewright.ir.shape import normalize_axis
 
@@ -20,7 +20,7 @@ from .arguments import as_handle, into
 from .call import public
 from .gathering import check_vector, elements
 from .indexing import fit, positions
-from .promotion import to
+from .promotion import is_number, to
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -49,7 +49,13 @@ _REDUCTIONS = {
 }
 
 
-@public("scatter", _scatter, in_place=True, casts={"cuda": WIDEST})
+@public(
+    "scatter",
+    _scatter,
+    in_place=True,
+    casts={"cuda": WIDEST},
+    gradient=lambda args: f"ScatterBackward{int(is_number(args[3]))}",
+)
 def scatter(
     input: Tensor,
     dim: int,
@@ -68,12 +74,16 @@ def scatter(
     return into(out, record_fallible(_scatter, input, int(dim), index, source, mode))
 
 
-@public("scatter_add", in_place=True)
+def _scatter_add(x: Node, dim: int, index: Node, src: Node) -> Node:
+    return _scatter(x, dim, index, src, "add")
+
+
+@public("scatter_add", _scatter_add, in_place=True, casts={"cuda": WIDEST})
 def scatter_add(
     input: Tensor, dim: int, index: Tensor, src: Tensor, *, out: Tensor | None = None
 ) -> Tensor:
     """A copy of `input` with src added at the places that `index` names."""
-    return into(out, record_fallible(_scatter, input, int(dim), index, src, "add"))
+    return into(out, record_fallible(_scatter_add, input, int(dim), index, src))
 
 
 @public("scatter_reduce", in_place=True)
@@ -241,6 +251,7 @@ def index_reduce(
 ) -> Tensor:
     """A copy of `input` whose slices `index` of `dim` are combined with those of `source` by
     "prod", "mean", "amax" or "amin"; without their old values, if not `include_self`."""
+    warn("index_reduce() is in beta and the API may change at any time.", once=True)
     mode = _reduction("index_reduce", reduce, "prod mean amax amin")
     made = record_fallible(_index_reduce, input, int(dim), index, source, mode, bool(include_self))
     return into(out, made)
@@ -304,7 +315,7 @@ def index_copy(
     return into(out, record_fallible(_index_copy, input, int(dim), index, source))
 
 
-@builder("index_fill")
+@builder("index_fill", gradient=lambda args: f"IndexFillBackward{int(not is_number(args[3]))}")
 def _index_fill(x: Node, dim: int, index: Node, value: Node) -> Node:
     axis = normalize_axis(dim, x.rank)
     check_vector("index_fill", index)

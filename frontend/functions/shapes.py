@@ -156,6 +156,7 @@ def _as_elements(input: Tensor, dtype: DType) -> Tensor:
     return creation.beside(values.reshape(-1).view(dtype.np).reshape(shape), input)
 
 
+@by_numpys_names
 def alias(input: Tensor) -> Any:
     """Another tensor of the same memory."""
     return view(input, views.ALIAS, tuple(input.shape))
@@ -280,12 +281,13 @@ def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Dimensions of size 1 dropped: all of them, or those in `dim`."""
     rank = input.dim()
     if dim is None:
-        drop = set(range(rank))
+        drop, kind = set(range(rank)), views.SQUEEZE
     else:
         drop = {normalize_axis(d, rank) for d in listed(dim)}
+        kind = views.SQUEEZE_SOME if isinstance(dim, (tuple, list)) else views.SQUEEZE_ONE
     gone = tuple(i for i, s in enumerate(input.shape) if i in drop and s == 1)
     kept = tuple(s for i, s in enumerate(input.shape) if i not in gone)
-    return view(input, views.SQUEEZE, kept, gone)
+    return view(input, kind, kept, gone)
 
 
 @public("unsqueeze", in_place=becoming)

@@ -271,6 +271,11 @@ def _median(x: Node, dim: int | None, keepdim: bool, skip_nan: bool) -> tuple[No
     return _dropped(ops.take_along(x, index, axis), index, axis, keepdim)
 
 
+def _median_name(args: Sequence[Any]) -> str:
+    _, dim, _, skips = args
+    return f"{'Nanmedian' if skips else 'Median'}Backward{int(dim is not None)}"
+
+
 @overload
 def median(input: Tensor) -> Tensor: ...
 
@@ -279,7 +284,7 @@ def median(input: Tensor) -> Tensor: ...
 def median(input: Tensor, dim: int, keepdim: bool = False) -> Indexed: ...
 
 
-@public("median", _median)
+@public("median", _median, gradient=_median_name)
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """The lower median of all elements; or along `dim`, with its position. NaN if any element is
     NaN."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import FunctionType
 from typing import Any, TypeVar
 
 from tilewright.ir.location import warn
@@ -23,24 +24,114 @@ NUMPYS = {
 }
 """NumPy's names of arguments, and PyTorch's."""
 
-
-@functools.cache
-def _names_of(function: Callable[..., Any]) -> frozenset[str]:
-    return frozenset(inspect.signature(function).parameters)
+_missing: Any = object()
 
 
-def renamed(function: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
-    """The named arguments of a call, by the names that the function has for them."""
-    known = _names_of(function)
-    found = {}
-    for name, value in options.items():
-        own = NUMPYS.get(name, name)
-        own = "dims" if own == "dim" and "dim" not in known and "dims" in known else own
-        own = own if own in known and name not in known else name
-        if own in found:
-            raise TypeError(f"{function.__name__}() got {own!r} twice, once as {name!r}")
-        found[own] = value
-    return found
+def also_named(**names: str) -> Callable[[F], F]:
+    """Let a function take NumPy's names of its arguments, and those of PyTorch's other forms of it.
+
+    names: further name -> the function's own.
+    """
+
+    def decorate(function: F) -> F:
+        code = inspect.unwrap(function).__code__
+        further = _further(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount], names)
+        return _taking(function, further) if further else function
+
+    return decorate
+
+
+by_numpys_names = also_named()
+"""Let a function take NumPy's names of its arguments too."""
+
+
+def _further(known: Collection[str], names: Mapping[str, str]) -> dict[str, str]:
+    """The further names of a function's arguments, each with the function's own."""
+    further = {}
+    for name in {**NUMPYS, **names}:
+        own: str | None = name
+        while own is not None and own not in known:
+            own = names.get(own) or NUMPYS.get(own)
+        if own is not None and own != name:
+            further[name] = own
+    return further
+
+
+def _taking(function: Any, further: Mapping[str, str]) -> Any:
+    """The function, which takes further names of its arguments.
+
+    Its code is written by its first call: few of the functions are ever called in one program.
+    """
+
+    def again(options: dict[str, Any], given: dict[str, Any], last: Sequence[Any] = ()) -> Any:
+        """The call with the options under their own names. last: arguments behind the named."""
+        found = {name: value for name, value in given.items() if value is not _missing}
+        for name, value in options.items():
+            own = further.get(name, name)
+            if own in found:
+                raise TypeError(f"{function.__name__}() got {own!r} twice, once as {name!r}")
+            found[own] = value
+        first = [found.pop(name) for name in places] if last else ()
+        return function(*first, *last, **found)
+
+    def written() -> Any:
+        """What computes a call. The function itself becomes that, unless its code isn't its own any
+        more."""
+        if "call" in scope:
+            return scope["call"]
+        parameters = inspect.signature(function).parameters
+        own = set(further.values())
+        places.extend(name for name, p in parameters.items() if p.kind in _BY_PLACE)
+        defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
+        known = own & defaults.keys()
+        scope.update({f"{name}_": defaults[name] for name in known})
+        exec(compile(_text(parameters, known), f"{__file__}:call", "exec"), scope)
+        made = scope["call"]
+        defaults = {n: _missing if n in known else defaults.get(n, _missing) for n in parameters}
+        made.__defaults__ = tuple([defaults[name] for name in places])
+        made.__kwdefaults__ = {name: defaults[name] for name in made.__kwdefaults__ or ()}
+        if call.__code__ is _first.__code__:
+            call.__defaults__, call.__kwdefaults__ = made.__defaults__, made.__kwdefaults__
+            call.__code__ = made.__code__
+        return made
+
+    places: list[str] = []
+    scope = {"function": function, "again": again, "missing": _missing, "written": written}
+    call: Any = functools.wraps(function)(FunctionType(_first.__code__, scope))
+    return call
+
+
+def _first(*args: Any, **options: Any) -> Any:
+    return written()(*args, **options)  # type: ignore[name-defined]  # noqa: F821
+
+
+_BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _text(parameters: Mapping[str, inspect.Parameter], known: Collection[str]) -> str:
+    """The text of a call by the function's own parameters: Python takes any number of arguments
+    apart in twice the time.
+
+    known: those with a default and a further name. The call sees whether they were given.
+    """
+    kinds = [(name, p.kind, p.default is p.empty) for name, p in parameters.items()]
+    places = [name for name, kind, _ in kinds if kind in _BY_PLACE]
+    last = [f"*{name}" for name, kind, _ in kinds if kind is inspect.Parameter.VAR_POSITIONAL]
+    options = [name for name, kind, _ in kinds if kind is inspect.Parameter.KEYWORD_ONLY]
+    absent = [f" or {n} is missing" for n, _, need in kinds if need and n in (*places, *options)]
+    star = last or ["*"] * bool(options)
+    head = [*(f"{n}=None" for n in places), *star, *(f"{n}=None" for n in options), "**further"]
+    named = [f"{name}={name}" for name in options]
+    given = ", ".join(f"{name}={name}" for name in (*places, *options))
+    anew = ", ".join(["further", f"dict({given})", *(each[1:] for each in last)])
+    lines = [
+        f"def call({', '.join(head)}):",
+        f"    if further{''.join(absent)}: return again({anew})",
+        *(f"    if {name} is missing: {name} = {name}_" for name in known),
+        *(f"    if {n[1:]}: return function({', '.join([*places, n, *named])})" for n in last),
+        f"    return function({', '.join([*places, *named])})",
+    ]
+    return "\n".join(lines)
 
 
 def operands(
@@ -55,40 +146,6 @@ def operands(
             raise TypeError(f"{name}() got an unexpected keyword argument {key!r}")
         found[own] = value
     return list(found.values())
-
-
-def by_numpys_names(function: F) -> F:
-    """The function, which takes NumPy's names of its arguments too."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **options: Any) -> Any:
-        if options and not _names_of(function).issuperset(options):
-            options = renamed(function, options)
-        return function(*args, **options)
-
-    return call  # type: ignore[return-value]
-
-
-def also_named(**names: str) -> Callable[[F], F]:
-    """Let a function take further names of its arguments: those of PyTorch's other forms of it.
-
-    names: further name -> the function's own.
-    """
-
-    def decorate(function: F) -> F:
-        @functools.wraps(function)
-        def call(*args: Any, **options: Any) -> Any:
-            for name in names.keys() & options.keys():
-                if names[name] in options:
-                    raise TypeError(
-                        f"{function.__name__}() got {names[name]!r} twice, once as {name!r}"
-                    )
-                options[names[name]] = options.pop(name)
-            return function(*args, **options)
-
-        return call  # type: ignore[return-value]
-
-    return decorate
 
 
 def in_older_order(

@@ -13,7 +13,7 @@ from tilewright.ir.node import Node
 from ..recording import Handle, record
 from .arguments import into
 from .call import public
-from .reduction import axes_of, finish, hashable, mean, need_float, numpys
+from .reduction import _mean, axes_of, finish, hashable, need_float
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -44,7 +44,21 @@ def _correction(unbiased: Any, correction: Any) -> float:
     return 1.0 if unbiased is None or unbiased else 0.0
 
 
-def _spread(input: Any, dim: Any, unbiased: Any, correction: Any, keepdim: bool, root: bool) -> Any:
+def _with_mean(
+    x: Node, dim: Any, correction: float, keepdim: bool, root: bool
+) -> tuple[Node, Node]:
+    return _var(x, dim, correction, keepdim, root), _mean(x, dim, keepdim, None)
+
+
+def _spread(
+    input: Any,
+    dim: Any,
+    unbiased: Any,
+    correction: Any,
+    keepdim: bool,
+    root: bool,
+    build: Any = _var,
+) -> Any:
     if isinstance(dim, bool):  # var(unbiased)
         dim, unbiased = None, dim
     taken = _correction(unbiased, correction)
@@ -54,7 +68,7 @@ def _spread(input: Any, dim: Any, unbiased: Any, correction: Any, keepdim: bool,
             f"{'std' if root else 'var'}(): degrees of freedom is <= 0. Correction should be "
             "strictly less than the reduction factor (input numel divided by output numel)."
         )
-    return record(_var, input, hashable(dim), taken, bool(keepdim), root)
+    return record(build, input, hashable(dim), taken, bool(keepdim), root)
 
 
 def _count(input: Any, dim: Any) -> float:
@@ -77,11 +91,8 @@ def var(
     *,
     correction: float | None = None,
     out: Tensor | None = None,
-    **named: Any,
 ) -> Tensor:
     """Variance over `dim`, divided by N - correction (1 by default)."""
-    if named:
-        dim, keepdim = numpys(named, dim, keepdim)
     return into(out, _spread(input, dim, unbiased, correction, keepdim, False))
 
 
@@ -94,15 +105,17 @@ def std(
     *,
     correction: float | None = None,
     out: Tensor | None = None,
-    **named: Any,
 ) -> Tensor:
     """Standard deviation over `dim`: the root of `var`."""
-    if named:
-        dim, keepdim = numpys(named, dim, keepdim)
     return into(out, _spread(input, dim, unbiased, correction, keepdim, True))
 
 
-@public("var_mean", method=False)
+@public(
+    "var_mean",
+    _with_mean,
+    method=False,
+    gradient=lambda args: f"{'Std' if args[-1] else 'Var'}MeanBackward0",
+)
 def var_mean(
     input: Tensor,
     dim: Dim | None = None,
@@ -111,9 +124,10 @@ def var_mean(
     *,
     correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    if isinstance(dim, bool):  # var_mean(x, unbiased)
-        dim, unbiased = None, dim
-    return var(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
+    found: tuple[Tensor, Tensor] = _spread(
+        input, dim, unbiased, correction, keepdim, False, _with_mean
+    )
+    return found
 
 
 @public("std_mean", method=False)
@@ -125,9 +139,10 @@ def std_mean(
     *,
     correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    if isinstance(dim, bool):  # std_mean(x, unbiased)
-        dim, unbiased = None, dim
-    return std(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
+    found: tuple[Tensor, Tensor] = _spread(
+        input, dim, unbiased, correction, keepdim, True, _with_mean
+    )
+    return found
 
 
 @public("cov")

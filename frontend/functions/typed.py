@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir.dtype import DType
-from tilewright.ir.location import at_user_line
+from tilewright.ir.location import at_user_line, warn
 from tilewright.ir.shape import Size
 from tilewright.runtime import devices
 
@@ -168,6 +168,11 @@ def _found(wanted: Any) -> Any:
 
 def set_default_tensor_type(t: Tensor) -> None:
     """Set the type of new tensors: a dtype of floats and a kind of device."""
+    warn(
+        "torch.set_default_tensor_type() is deprecated as of PyTorch 2.1, please use "
+        "torch.set_default_dtype() and torch.set_default_device() as alternatives.",
+        once=True,
+    )
     kind = _found(t)
     where = resolve("cuda" if kind.is_cuda else "cpu")
     recording.set_default_dtype(kind.dtype)

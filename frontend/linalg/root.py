@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilewright.ir import ops
-from tilewright.ir.location import at_user_line
+from tilewright.ir.location import at_user_line, warn
 from tilewright.ir.node import Node
 from tilewright.ir.op import Op
 
@@ -43,12 +43,19 @@ def _no_form(*routines: Op) -> dict[Op, str]:
     return dict.fromkeys(routines, "ONNX has no operators of linear algebra")
 
 
+_GONE = (
+    "torch.{} is deprecated in favor of torch.linalg.{} and will be removed in a future PyTorch "
+    "release."
+)
+
+
 # ---- Cholesky --------------------------------------------------------------------------------
 
 
 @public("cholesky", unexportable=_no_form(ops.cholesky))
 def cholesky(input: Tensor, upper: bool = False, *, out: Tensor | None = None) -> Tensor:
     """The triangular factor of a symmetric positive-definite matrix; see torch.linalg.cholesky."""
+    warn(_GONE.format("cholesky", "cholesky"), once=True)
     build = decompositions.checked_cholesky
     return into(out, checked(build, input, bool(upper), "cholesky"))
 
@@ -195,6 +202,7 @@ def frobenius_norm(
 @public("qr", unexportable=_no_form(ops.qr))
 def qr(input: Tensor, some: bool = True, *, out: Sequence[Tensor] | None = None) -> QR:
     """(Q, R), complete if not `some`; see torch.linalg.qr."""
+    warn(_GONE.format("qr", "qr"), once=True)
     found = decompositions.qr(input, "reduced" if some else "complete")
     return all_into(out, return_types.qr(*found))
 
@@ -265,6 +273,7 @@ def lu(
     A: Tensor, pivot: bool = True, get_infos: bool = False, out: Sequence[Tensor] | None = None
 ) -> tuple[Tensor, ...]:
     """(LU, pivots), and the infos if asked for; see torch.linalg.lu_factor_ex."""
+    warn(_GONE.format("lu", "lu_factor / torch.linalg.lu_factor_ex"), once=True)
     if get_infos:
         return tuple(elimination.lu_factor_ex(A, pivot=pivot, out=out))
     if out is not None:
@@ -276,6 +285,7 @@ def lu(
 @also_named(input="b")
 def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor, *, out: Tensor | None = None) -> Tensor:
     """X with A X = b, for the factors of A; see torch.linalg.lu_solve."""
+    warn(_GONE.format("lu_solve", "lu_solve"), once=True)
     return elimination.lu_solve(LU_data, LU_pivots, b, out=out)
 
 
@@ -316,6 +326,7 @@ def triangular_solve(
     out: Sequence[Tensor] | None = None,
 ) -> Substituted:
     """X with A X = b for a triangular A, and a copy of A; see torch.linalg.solve_triangular."""
+    warn(_GONE.format("triangular_solve", "solve_triangular"), once=True)
     found = record(_triangular_solve, b, A, bool(upper), bool(transpose), bool(unitriangular))
     return all_into(out, return_types.triangular_solve(*found))
 

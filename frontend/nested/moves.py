@@ -59,7 +59,7 @@ def _unsqueezed(t: Nested, shape: Any, axes: tuple[int, ...]) -> Nested:
     return nested(t._elements.unsqueeze(axis - 1), t._rows, ragged)
 
 
-@rule(Nested, views.SQUEEZE)
+@rule(Nested, views.SQUEEZE, views.SQUEEZE_ONE, views.SQUEEZE_SOME)
 def _squeezed(t: Nested, shape: Any, axes: tuple[int, ...] = ()) -> Nested:
     if 0 in axes:
         raise _refused("squeeze", t, "on dim=0")

@@ -54,7 +54,8 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
             raise TypeError(
                 f"Parameter data has to be a Tensor, got {type(data).__name__}{at_user_line()}"
             )
-        if cls is Parameter and has_override(data) and not isinstance(data, Parameter):
+        special = has_override(data) or hasattr(data, "__torch_dispatch__")
+        if cls is Parameter and special and not isinstance(data, Parameter):
             own: Any = data.detach().requires_grad_(requires_grad)
             own._is_param = True
             return own

@@ -10,6 +10,7 @@ from tilewright.ir.node import Node
 
 from ..functions.promotion import to
 from ..recording import revalued
+from .counting import Counted
 from .functions import as_function
 from .optimizer import (
     Optimizer,
@@ -57,9 +58,10 @@ class Adadelta(Optimizer):
             "capturable": capturable, "foreach": foreach, "differentiable": differentiable,
         })  # fmt: skip
 
+    _counts = True
+
     def _new_state(self, group: dict[str, Any], p: Any) -> dict[str, Any]:
-        state = self.state[p]
-        state["step"] = 0
+        state = self.state[p] = Counted()
         state["square_avg"] = zeros_for(p)
         state["acc_delta"] = zeros_for(p)
         return state

@@ -14,6 +14,7 @@ from tilewright.ir.node import Node
 from ..functions.creation import _upload
 from ..functions.promotion import to
 from ..recording import revalued
+from .counting import Counted
 from .optimizer import (
     Optimizer,
     check,
@@ -67,6 +68,8 @@ class Adafactor(Optimizer):
             "weight_decay": weight_decay, "foreach": foreach, "maximize": maximize,
         })  # fmt: skip
 
+    _counts = True
+
     def _new_state(self, group: dict[str, Any], p: Any) -> dict[str, Any]:
         shape, dtype, device = p._typed()
         check_real("Adafactor", dtype)
@@ -74,8 +77,7 @@ class Adafactor(Optimizer):
         def zeros(size: tuple[int, ...]) -> Any:
             return _upload(np.zeros(size, dtype.np), dtype, device)
 
-        state = self.state[p]
-        state["step"] = 0
+        state = self.state[p] = Counted()
         if len(shape) > 1:
             state["row_var"] = zeros((*shape[:-1], 1))
             state["col_var"] = zeros((*shape[:-2], 1, shape[-1]))

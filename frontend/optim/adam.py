@@ -11,6 +11,7 @@ from tilewright.ir.node import Node
 
 from ..functions.promotion import to
 from ..recording import Handle, revalued
+from .counting import Counted
 from .functions import as_function
 from .optimizer import (
     Optimizer,
@@ -85,9 +86,10 @@ class Adam(Optimizer):
             "decoupled_weight_decay": decoupled_weight_decay or self.decoupled,
         })  # fmt: skip
 
+    _counts = True
+
     def _new_state(self, group: dict[str, Any], p: Any) -> dict[str, Any]:
-        state = self.state[p]
-        state["step"] = 0
+        state = self.state[p] = Counted()
         state["exp_avg"] = zeros_for(p)
         state["exp_avg_sq"] = zeros_for(p)
         if group["amsgrad"]:

@@ -9,6 +9,7 @@ from tilewright.ir.node import Node
 
 from ..functions.promotion import to
 from ..recording import revalued
+from .counting import Counted
 from .functions import as_function
 from .optimizer import (
     Optimizer,
@@ -56,9 +57,10 @@ class Adamax(Optimizer):
             "maximize": maximize, "differentiable": differentiable, "capturable": capturable,
         })  # fmt: skip
 
+    _counts = True
+
     def _new_state(self, group: dict[str, Any], p: Any) -> dict[str, Any]:
-        state = self.state[p]
-        state["step"] = 0
+        state = self.state[p] = Counted()
         state["exp_avg"] = zeros_for(p)
         state["exp_inf"] = zeros_for(p)
         return state

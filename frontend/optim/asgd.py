@@ -10,6 +10,7 @@ from tilewright.ir.node import Node
 from ..functions.creation import tensor
 from ..functions.promotion import to
 from ..recording import revalued
+from .counting import Counted
 from .optimizer import (
     Optimizer,
     check,
@@ -51,9 +52,10 @@ class ASGD(Optimizer):
             "capturable": capturable,
         })  # fmt: skip
 
+    _counts = True
+
     def _new_state(self, group: dict[str, Any], p: Any) -> dict[str, Any]:
-        state = self.state[p]
-        state["step"] = 0
+        state = self.state[p] = Counted()
         state["ax"] = zeros_for(p)
         return state
 
@@ -62,8 +64,10 @@ class ASGD(Optimizer):
     def _states_to_save(self) -> Iterable[tuple[Any, Any]]:
         groups = {id(p): group for group in self.param_groups for p in group["params"]}
         for p, state in self.state.items():
-            left = map(tensor, _left_by(groups[id(p)], state["step"]))
-            yield p, {**state, **dict(zip(self._derived, left, strict=True))}
+            if isinstance(state, Counted):
+                left = map(tensor, _left_by(groups[id(p)], state.count))
+                state = {**state.packed(), **dict(zip(self._derived, left, strict=True))}
+            yield p, state
 
     def _update(
         self, group: dict[str, Any], params: list[Any], states: list[dict[str, Any]]

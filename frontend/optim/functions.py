@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import recording
+from .counting import Counted
 from .optimizer import _begun
 
 _FLAGS = (
@@ -80,11 +81,10 @@ def _step(
     made.defaults, made.param_groups = {}, [{**group, "params": list(params)}]
     made.state = {}
     for i, p in enumerate(params):
-        made.state[p] = {
-            name: c[i] for name, c in columns.items() if i < len(c) and c[i] is not None
-        }
+        known = {name: c[i] for name, c in columns.items() if i < len(c) and c[i] is not None}
         if counts is not None:
-            made.state[p]["step"] = int(counts[i].item())
+            known["step"] = counts[i]
+        made.state[p] = Counted(known) if optimizer._counts else known
     before = [p._grad for p in params]
     try:
         for p, g in zip(params, grads, strict=True):

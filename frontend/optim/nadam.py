@@ -10,6 +10,8 @@ from tilewright.ir.node import Node
 from ..functions import creation
 from ..functions.promotion import to
 from ..recording import revalued
+from .counting import Counted
+from .functions import as_function
 from .optimizer import (
     Optimizer,
     check,
@@ -62,9 +64,10 @@ class NAdam(Optimizer):
             "differentiable": differentiable,
         })  # fmt: skip
 
+    _counts = True
+
     def _new_state(self, group: dict[str, Any], p: Any) -> dict[str, Any]:
-        state = self.state[p]
-        state["step"] = 0
+        state = self.state[p] = Counted()
         state["mu_product"] = creation.tensor(1.0, device=p.device)
         state["exp_avg"] = zeros_for(p)
         state["exp_avg_sq"] = zeros_for(p)
@@ -120,3 +123,12 @@ def _nadam(
         out[2].append(to(second, v.dtype))
         out[3].append(to(product, so_far.dtype))
     return tuple(n for column in out for n in column)
+
+
+nadam = as_function(
+    "nadam",
+    NAdam,
+    {"exp_avgs": "exp_avg", "exp_avg_sqs": "exp_avg_sq", "mu_products": "mu_product"},
+    "beta1 beta2 lr weight_decay momentum_decay eps",
+    flags="decoupled_weight_decay foreach capturable differentiable has_complex maximize",
+)

@@ -22,6 +22,7 @@ from ..functions import creation
 from ..functions.promotion import to
 from ..recording import compounds, epoch, threads
 from ..recording.compounds import gradients
+from .counting import Counted
 from .hooks import LOAD_POST, LOAD_PRE, SAVE_POST, SAVE_PRE, Hooked, with_hooks
 from .hooks import register_optimizer_step_post_hook as register_optimizer_step_post_hook
 from .hooks import register_optimizer_step_pre_hook as register_optimizer_step_pre_hook
@@ -194,18 +195,17 @@ class Optimizer(Hooked):
 
     def _written(self, params: list[Any]) -> list[Any]:
         """The tensors that a step of `params` writes."""
-        states = [v for p in params for v in self.state.get(p, {}).values()]
+        states = [v for p in params for v in dict.values(self.state.get(p, {}))]
         return [*params, *filter(_is_tensor, states)]
 
     def _take_back(self, params: list[Any]) -> None:
         """Reset the states of `params` after a failed step, which has written nothing."""
         for p in params:
             state = self.state.get(p, {})
-            if "step" in state:
-                state["step"] -= 1
-            for name in [n for n, v in state.items() if any(v is b for b in _begun)]:
+            count = _count(state, -1)
+            for name in [n for n, v in dict.items(state) if any(v is b for b in _begun)]:
                 del state[name]
-            if not state.get("step", True):
+            if count == 0:
                 del self.state[p]
 
     def _step_sparse(self, group: dict[str, Any], params: list[Any]) -> list[Any]:
@@ -223,7 +223,16 @@ class Optimizer(Hooked):
 
     def _step_group(self, group: dict[str, Any], params: list[Any]) -> None:
         get = self.state.get
-        states = [get(p) or self._new_state(group, p) for p in params]
+        if not self._counts:
+            states = [get(p) or self._new_state(group, p) for p in params]
+        else:
+            states = [
+                s if (s := get(p)).__class__ is Counted else self._counted(group, p, s)
+                for p in params
+            ]
+            if Counted.anybody_looked:
+                for s in states:
+                    s.read()  # type: ignore[attr-defined]
         for bucket in self._buckets(params, states):
             self._update(group, *bucket)
 
@@ -234,7 +243,8 @@ class Optimizer(Hooked):
         keys = []
         for p, s in zip(params, states):
             _, dtype, device = p._aval or p._typed()  # a tensor made in this epoch has no _aval
-            keys.append((s.get("step"), dtype.to_real() is dtypes.float64, device))
+            count = s.count if self._counts else None  # type: ignore[attr-defined]
+            keys.append((count, dtype.to_real() is dtypes.float64, device))
         if keys.count(keys[0]) == len(keys):
             return [(params, states)]
         found: dict[Any, tuple[list[Any], list[dict[str, Any]]]] = {}
@@ -243,6 +253,13 @@ class Optimizer(Hooked):
             ps.append(p)
             ss.append(s)
         return list(found.values())
+
+    def _counted(self, group: dict[str, Any], p: Any, state: dict[str, Any] | None) -> Any:
+        """The state of a parameter that has none yet, or one that was loaded."""
+        if not state:
+            return self._new_state(group, p)
+        found = self.state[p] = Counted(state)
+        return found
 
     def _new_state(self, group: dict[str, Any], p: Any) -> dict[str, Any]:
         """Fill and return the state of a parameter at its first step."""
@@ -268,7 +285,9 @@ class Optimizer(Hooked):
             packed["params"] = [numbers[id(p)] for p in group["params"]]
             groups.append(packed)
         state = {
-            numbers[id(p)] if isinstance(p, Tensor) else p: self._packed(s)
+            numbers[id(p)] if isinstance(p, Tensor) else p: (
+                s.packed() if isinstance(s, Counted) else dict(s) if isinstance(s, dict) else s
+            )
             for p, s in self._states_to_save()
         }
         saved: dict[str, Any] = {"state": state, "param_groups": groups}
@@ -277,34 +296,9 @@ class Optimizer(Hooked):
             saved = saved if replaced is None else replaced
         return saved
 
+    _counts = False  # whether states count their steps
     _repeats = False  # whether a group has a parameter twice
     _derived: tuple[str, ...] = ()  # what is saved though it follows from the step count
-
-    @property
-    def _counts_steps(self) -> bool:
-        """Whether a state has a step count of ours, which is a number until it is saved. Optimizers
-        of users save what they have."""
-        return type(self)._new_state is not Optimizer._new_state
-
-    def _packed(self, state: Any) -> Any:
-        """A state to save, with its step count as a 0-d tensor, as PyTorch has it: float64 if that
-        is the default dtype."""
-        if not isinstance(state, dict):
-            return state
-        count = state.get("step")
-        if count is None or isinstance(count, Tensor) or not self._counts_steps:
-            return dict(state)
-        wide = recording.default_dtype() is dtypes.float64
-        dtype = dtypes.float64 if wide else dtypes.float32
-        saved = creation.tensor(float(count), dtype=dtype)
-        return {"step": saved, **{k: v for k, v in state.items() if k != "step"}}
-
-    def _unpacked(self, name: str, value: Any, p: Any) -> Any:
-        if name != "step":
-            return _unpacked(value, p)
-        if not self._counts_steps:
-            return value
-        return int(value.item() if isinstance(value, Tensor) else value)
 
     def _states_to_save(self) -> Iterable[tuple[Any, Any]]:
         """Each parameter with its state, as PyTorch has it."""
@@ -337,7 +331,7 @@ class Optimizer(Hooked):
                 state[key] = value
             else:
                 kept = {name: v for name, v in value.items() if name not in self._derived}
-                state[p] = {name: self._unpacked(name, v, p) for name, v in kept.items()}
+                state[p] = {name: _unpacked(name, v, p) for name, v in kept.items()}
         self.state = state
         for a, b in zip(own, saved):
             kept = {k: a[k] for k in ("params", "param_names") if k in a and k not in b}
@@ -391,11 +385,24 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, Tensor)
 
 
-def _unpacked(value: Any, p: Any) -> Any:
+def _count(state: dict[str, Any], by: int) -> int | None:
+    """Advance the count of steps in a state. Returns it, or None if the state has none."""
+    if isinstance(state, Counted):
+        state.count += by
+        state.write()
+        return state.count
+    if "step" in state:
+        state["step"] += by
+    return state.get("step")
+
+
+def _unpacked(name: str, value: Any, p: Any) -> Any:
+    if name == "step":
+        return value
     if isinstance(value, dict):
-        return {k: _unpacked(v, p) for k, v in value.items()}
+        return {k: _unpacked("", v, p) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_unpacked(v, p) for v in value)
+        return type(value)(_unpacked("", v, p) for v in value)
     if not isinstance(value, Tensor):
         return value
     dtype = p.dtype if p.dtype.is_floating_point else value.dtype
@@ -432,16 +439,19 @@ def number(value: float | Tensor) -> float:
 
 
 def scalars(
-    p: Tensor, states: Sequence[dict[str, Any]], numbers: Callable[[int], Sequence[float]]
+    p: Tensor, states: Sequence[Any], numbers: Callable[[int], Sequence[float]]
 ) -> list[Node]:
     """Count a step in `states`, and bind numbers(step), which change from step to step, as run-time
     inputs. Without states the step is 0.
 
     Each replay of a CUDA graph counts a step of its own, and asks for the step's numbers.
     """
-    step = states[0]["step"] + 1 if states else 0
+    step = states[0].count + 1 if states else 0
     for s in states:
-        s["step"] = step
+        s.count = step
+    if Counted.anybody_looked:
+        for s in states:
+            s.write()
     if epoch.clock.capturing:
         epoch.counted.append((len(epoch.scalars), states, numbers))
     dtype = wide(p)

@@ -9,6 +9,7 @@ from tilewright.ir.node import Node
 
 from ..functions.promotion import to
 from ..recording import revalued
+from .counting import Counted
 from .functions import as_function
 from .optimizer import (
     Optimizer,
@@ -60,9 +61,10 @@ class RMSprop(Optimizer):
             "maximize": maximize, "differentiable": differentiable,
         })  # fmt: skip
 
+    _counts = True
+
     def _new_state(self, group: dict[str, Any], p: Any) -> dict[str, Any]:
-        state = self.state[p]
-        state["step"] = 0
+        state = self.state[p] = Counted()
         state["square_avg"] = zeros_for(p)
         if group["momentum"] > 0:
             state["momentum_buffer"] = zeros_for(p)

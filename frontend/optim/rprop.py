@@ -10,6 +10,7 @@ from tilewright.ir.node import Node
 
 from ..functions.promotion import to
 from ..recording import revalued
+from .counting import Counted
 from .functions import as_function
 from .optimizer import Optimizer, check, columns_of, number, scalars, stepped, wide, zeros_for
 
@@ -46,9 +47,10 @@ class Rprop(Optimizer):
             "maximize": maximize, "differentiable": differentiable, "capturable": capturable,
         })  # fmt: skip
 
+    _counts = True
+
     def _new_state(self, group: dict[str, Any], p: Any) -> dict[str, Any]:
-        state = self.state[p]
-        state["step"] = 0
+        state = self.state[p] = Counted()
         state["prev"] = zeros_for(p)
         state["step_size"] = zeros_for(p, _both(p, float(number(group["lr"]))))
         return state

@@ -72,8 +72,26 @@ class SparseAdam(Optimizer):
             return (number(lr) * math.sqrt(1 - beta2**step) / (1 - beta1**step),)
 
         attrs = (beta1, beta2, float(group["eps"]), bool(group["maximize"]))
-        rate = scalars(p, [state], size)
+        rate = scalars(p, [_Steps(state)], size)
         step_rows(_sparse_adam, attrs, rate, g, p, state["exp_avg"], state["exp_avg_sq"])
+
+
+class _Steps:
+    """The count of steps of a state, which is a number here, as in PyTorch."""
+
+    def __init__(self, state: dict[str, Any]) -> None:
+        self.state = state
+
+    @property
+    def count(self) -> int:
+        return int(self.state["step"])
+
+    @count.setter
+    def count(self, value: int) -> None:
+        self.state["step"] = value
+
+    def write(self) -> None:
+        """The state has the number itself."""
 
 
 def _sparse_adam(

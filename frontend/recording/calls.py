@@ -380,6 +380,9 @@ def unary(build: Callable[..., Any], name: str, doc: str | None = None) -> Calla
     return method
 
 
+def _of_two(self: Tensor, other: Number | Tensor) -> Tensor: ...  # type: ignore[empty-body]
+
+
 def binary(
     build: Callable[..., Any],
     name: str,
@@ -393,7 +396,9 @@ def binary(
     numbers: whether the second operand may be a Python number.
     """
 
-    def method(self: Tensor, other: Number | Tensor) -> Tensor:
+    def method(self: Tensor, other: Any = None, x2: Any = None) -> Tensor:
+        if x2 is not None:  # NumPy's name of `other`. Nothing else that takes it costs so little.
+            other = _only(name, other, x2)
         if isinstance(other, Handle):
             key = build, self._node, other._node
             node = clock.table.get(key) or similar(key)
@@ -414,7 +419,9 @@ def binary(
             if node is None:
                 node = _record_scalar(build, self, other, False)
                 if node.__class__ is not Node:
-                    return node if node is not NotImplemented else _with_array(method, self, other)
+                    if node is NotImplemented:
+                        return _with_array(name, method, self, other)
+                    return node
         t: Any = _new(epoch.tensor_type)
         t._node = node
         _append(t)
@@ -434,19 +441,34 @@ def binary(
         if node is None:
             node = _record_scalar(build, self, other, True)
             if node.__class__ is not Node:
-                return node if node is not NotImplemented else _with_array(reflected, self, other)
+                if node is NotImplemented:
+                    return _with_array(name, reflected, self, other)
+                return node
         return wrap(node)
 
+    method.__wrapped__ = _of_two  # type: ignore[attr-defined]  # what it shows of itself
     chosen = reflected if swapped else method
     chosen.__name__ = name
     chosen.__doc__ = doc or build.__doc__
     return chosen
 
 
-def _with_array(method: Callable[..., Any], t: Any, other: Any) -> Any:
-    """Call `method` with a NumPy array as operand."""
+def _only(name: str, other: Any, x2: Any) -> Any:
+    """The operand of a method that was given as `x2`."""
+    if other is not None:
+        raise TypeError(f"{name}() takes one operand, got {other!r} and {x2!r}{at_user_line()}")
+    return x2
+
+
+def _with_array(name: str, method: Callable[..., Any], t: Any, other: Any) -> Any:
+    """Call `method`, named `name`, with a NumPy array as operand. Nothing else may stand there."""
     if not isinstance(other, np.ndarray):
-        return NotImplemented
+        if name.startswith("__"):  # Python asks the operand itself
+            return NotImplemented
+        raise TypeError(
+            f"{name}(): argument 'other' must be Tensor or a number, not {type(other).__name__}"
+            f"{at_user_line()}"
+        )
     return method(t, tensor_of_array(other, device=t.device))
 
 

@@ -28,8 +28,8 @@ class _NoNode:
         if name.startswith("__"):
             raise AttributeError(name)
         raise NotImplementedError(
-            "this call takes dense tensors only, and was given a sparse or nested one: convert it "
-            f"with to_dense(), or work on its values(){at_user_line()}"
+            "this call takes dense tensors only, and was given a sparse, nested or wrapped one: "
+            f"convert it with to_dense(), or work on its values(){at_user_line()}"
         )
 
 
@@ -88,6 +88,11 @@ def apply(call: Any, args: Sequence[Any]) -> Any:
 
 def _refuse(call: Any, t: Any) -> NoReturn:
     name = name_of(call) or getattr(call, "name", "this call")
+    if getattr(type(t), "__torch_dispatch__", None) is not None:
+        raise NotImplementedError(
+            f"{name}: {type(t).__name__}.__torch_dispatch__ isn't asked for this call, as no "
+            f"operator of aten is known for it{at_user_line()}"
+        )
     raise NotImplementedError(
         f"{name}: not implemented for tensors of layout {t.layout}: {t._advice}{at_user_line()}"
     )

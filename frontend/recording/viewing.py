@@ -122,9 +122,9 @@ def cached_view(function: Callable[..., Any]) -> Callable[..., Any]:
     argument's node (none for unread memory), its layout and the other arguments."""
 
     @functools.wraps(function)
-    def call(input: Any, *args: Any, **options: Any) -> Any:
-        if options or not isinstance(input, Handle):
-            return function(input, *args, **options)
+    def call(input: Any = None, *args: Any, **options: Any) -> Any:
+        if options or not isinstance(input, Handle):  # the function has other names of `input`
+            return function(*(() if input is None else (input,)), *args, **options)
         node = input._node
         if node is None:
             if not _is_unread(input):

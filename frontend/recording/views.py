@@ -32,11 +32,13 @@ class View:
 
     moves: whether it only moves elements. detaches: whether it drops the history.
     retypes: whether the view has another dtype. Its layout counts in elements of that.
+    form: which of PyTorch's forms of a function it is, for `grad_fn`.
     multiple: whether one call returns several views. PyTorch refuses writes to these with
         gradients.
     """
 
     name: str
+    form = 0
     moves = False
     multiple = False
     detaches = False
@@ -103,9 +105,9 @@ class _Fit(_Reshape):
 
 
 class _Squeeze(_Fit):
-    def __init__(self, name: str, multiple: bool = False):
+    def __init__(self, name: str, form: int = 0):
         super().__init__(name)
-        self.multiple = multiple
+        self.form = form
 
     def layout(self, source: Layout, shape: Any, dims: Any = ()) -> Layout:
         return shape, tuple(s for i, s in enumerate(source[1]) if i not in dims), source[2]
@@ -337,7 +339,8 @@ DIAGONAL, AS_STRIDED = _Diagonal(), _Strided()
 VIEW_AS_REAL, VIEW_AS_COMPLEX = _Real(), _Complex()
 # The same views under the names of PyTorch's functions.
 VIEW = _Reshape("view")
-SQUEEZE, SELECT, UNSQUEEZE = _Squeeze("squeeze"), _Slice("select"), _Unsqueeze("unsqueeze")
+SELECT, UNSQUEEZE = _Slice("select"), _Unsqueeze("unsqueeze")
+SQUEEZE, SQUEEZE_ONE, SQUEEZE_SOME = (_Squeeze("squeeze", form) for form in range(3))
 UNFOLD = WINDOWS
 ALIAS = _Alias("alias")
 TRANSPOSE, T = _Permute("transpose"), _Permute("t")

@@ -149,6 +149,8 @@ def _write_storage(t: Any, storage: Storage, value: Node) -> None:
             v._node = None
     storage._views.clear()
     storage._node = new
+    if new.requires_grad and t._chain is not None:
+        new.memo["written"] = True
 
 
 def _stands_for(new: Node, seen: Mapping[Node, views.Chain | None]) -> None:

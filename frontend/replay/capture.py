@@ -180,11 +180,12 @@ def _undo() -> None:
         _count(states, -1)
 
 
-def _count(states: Sequence[dict[str, Any]], by: int) -> int:
+def _count(states: Sequence[Any], by: int) -> int:
     """Advance the step of optimizer states and return it; 0 without states."""
     for state in states:
-        state["step"] += by
-    return states[0]["step"] if states else 0
+        state.count += by
+        state.write()
+    return states[0].count if states else 0
 
 
 def _refusal(node: Node | None) -> Exception | None:

@@ -256,7 +256,7 @@ ROOMS = {
         nested sparse
         _C compiler cpu fft masked optim publish serialization special tuning
         __init__ _dynamo cuda hub operators short_time
-        ops
+        dispatching ops
         utils
         _subclasses accelerator ao audio distributions func fx quasirandom sharding vision
         _higher_order_ops onnx

@@ -82,6 +82,11 @@ CALLS: dict[str, Call] = {
     "avg_pool3d": lambda t, F, x: F.avg_pool3d(x(1, 1, 4, 4, 4), 2),
     "max_pool3d": lambda t, F, x: F.max_pool3d(x(1, 1, 4, 4, 4), 2),
     "adaptive_avg_pool3d": lambda t, F, x: F.adaptive_avg_pool3d(x(1, 1, 4, 4, 4), 2),
+    "dist": lambda t, F, x: t.dist(x(2, 3), x(2, 3)),
+    "cdist by p": lambda t, F, x: t.cdist(x(2, 3), x(4, 3), p=3.0),
+    "pdist": lambda t, F, x: F.pdist(x(3, 2)),
+    "vdot": lambda t, F, x: t.vdot(x(3), x(3)),
+    "scatter_add": lambda t, F, x: x(2, 3).scatter_add(1, t.tensor([[0], [2]]), x(2, 1)),
     # Not on any list.
     "relu": lambda t, F, x: x(2, 3).relu(),
     "add": lambda t, F, x: x(2, 3) + x(2, 3),
@@ -170,8 +175,8 @@ FLOAT32 = set(
     "softplus softmax log_softmax layer_norm rms_norm group_norm norm cosine_similarity cumsum "
     "cumprod logsumexp cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss huber_loss kl "
     "poisson bce_logits hinge_embedding margin_ranking soft_margin multi_margin multilabel_margin "
-    "interpolate normalize cdist".split()
-) | {"number by tensor"}
+    "interpolate normalize cdist dist pdist".split()
+) | {"number by tensor", "cdist by p"}
 
 
 @pytest.mark.parametrize("name", sorted(CALLS.keys() - {"bce"}))

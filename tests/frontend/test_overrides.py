@@ -165,9 +165,20 @@ def test_handlers_and_their_errors(torch: Any) -> None:
     assert run(tilewright) == run(torch)
 
 
-def test_wrappers_of_tensors_are_refused() -> None:
-    with pytest.raises(NotImplementedError, match="__torch_dispatch__"):
-        tilewright.Tensor._make_wrapper_subclass(tilewright.Tensor, (2,))
+def test_frames_of_functions_that_ask_have_locals() -> None:
+    """A debugger reads them, and so does a report of a failed test."""
+
+    class Own(tilewright.Tensor):
+        pass
+
+    x = tilewright.ones(2).as_subclass(Own)
+    with pytest.raises(TypeError) as error:
+        tilewright.mul(x, "a")
+    trace, names = error.value.__traceback__, []
+    while trace is not None:
+        names += [trace.tb_frame.f_code.co_name] * (len(trace.tb_frame.f_locals) > 0)
+        trace = trace.tb_next
+    assert "mul" in names
 
 
 def test_sparse_and_nested_tensors_are_plain() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import tilewright as tw
+from tilewright.ir import location
 
 CALLS: dict[str, Callable[[Any], Any]] = {
     "tensor of a tensor": lambda m: m.tensor(m.ones(2)),
@@ -77,3 +78,42 @@ def test_the_line_is_the_users() -> None:
         for _ in range(3):
             tw.tensor(tw.ones(1))
     assert [w.filename for w in seen] == [__file__]
+
+
+DEPRECATED = """
+torch.cholesky(a) | torch.qr(a) | torch.lu(a) | torch.lu_solve(a, *torch.linalg.lu_factor(a))
+torch.triangular_solve(a, a) | torch.chain_matmul(a, a) | torch.cross(a, a) | a[0].T
+torch.nn.functional.upsample_bilinear(a[None, None], scale_factor=2)
+torch.nn.functional.upsample_nearest(a[None, None], scale_factor=2)
+torch.where(a.byte(), a, a) | torch.complex(a, a).to(torch.float32) | torch.complex(a, a).float()
+torch.set_default_tensor_type(torch.FloatTensor) | (a * 1).requires_grad_().exp().grad
+torch.has_cuda | torch.has_mps | torch.has_cudnn
+a.index_reduce(0, torch.tensor([0]), a[:1], "amax")
+""".replace("\n", "|")
+
+
+@pytest.mark.parametrize("call", [each.strip() for each in DEPRECATED.split("|") if each.strip()])
+def test_deprecated_calls_warn(torch: Any, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the category and the first words of PyTorch's warning."""
+    monkeypatch.setattr(location, "_said", set())
+
+    def run(m: Any) -> list[tuple[str, str]]:
+        a = m.eye(3) + 1
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            eval(call, {"torch": m, "a": a})
+        return [(w.category.__name__, str(w.message)[:24]) for w in found]
+
+    torch.set_warn_always(True)
+    try:
+        assert run(tw) == run(torch)
+    finally:
+        torch.set_warn_always(False)
+
+
+@pytest.mark.parametrize("name", ["symeig", "eig", "solve", "lstsq", "matrix_rank"])
+def test_removed_functions_say_what_there_is(torch: Any, name: str) -> None:
+    for m in (tw, torch):
+        with pytest.raises(RuntimeError, match=r"deprecated since version 1\.9 and is now"):
+            a = m.eye(2)
+            getattr(m, name)(*[a] * (2 if name in ("solve", "lstsq") else 1))

@@ -86,8 +86,8 @@ def _viewing(kind: Any) -> Callable[..., Any]:
 
 for _kind in (
     views.RESHAPE, views.VIEW, views.PERMUTE, views.TRANSPOSE, views.T, views.SLICE, views.SELECT,
-    views.UNSQUEEZE, views.SQUEEZE, views.EXPAND, views.ALIAS, views.SPLIT, views.SPLIT_WITH_SIZES,
-    views.UNBIND, views.UNFOLD, views.DIAGONAL,
+    views.UNSQUEEZE, views.SQUEEZE, views.SQUEEZE_ONE, views.SQUEEZE_SOME, views.EXPAND,
+    views.ALIAS, views.SPLIT, views.SPLIT_WITH_SIZES, views.UNBIND, views.UNFOLD, views.DIAGONAL,
 ):  # fmt: skip
     rule(MaskedTensor, _kind)(_viewing(_kind))
 

@@ -17,6 +17,7 @@ from ...functions.call import public
 from ...functions.elementwise import ON_A_GPU
 from ...functions.promotion import to
 from ...functions.sampling import draw
+from ...functions.spellings import by_numpys_names
 from ...recording import record, record_into
 from ...recording.builders import LOWER, builder
 
@@ -47,11 +48,17 @@ relu6 = _simple(
 )
 silu = _simple("silu", _silu, "x sigmoid(x).")
 mish = _simple("mish", ops.mish, "x tanh(softplus(x)).")
-selu = public("selu", method=False)(_simple("selu", ops.selu, "1.0507 elu(x, 1.6733)."))
+selu = public("selu", method=False)(
+    _simple("selu", builder("selu", gradient="EluBackward0")(ops.selu), "1.0507 elu(x, 1.6733).")
+)
 hardswish = _simple("hardswish", ops.hardswish, "x relu6(x + 3) / 6.")
 hardsigmoid = _simple("hardsigmoid", ops.hardsigmoid, "relu6(x + 3) / 6.")
-softsign = _simple("softsign", ops.softsign, "x / (1 + |x|).")
-tanhshrink = _simple("tanhshrink", ops.tanhshrink, "x - tanh(x).")
+softsign = _simple(
+    "softsign", builder("softsign", gradient="DivBackward0")(ops.softsign), "x / (1 + |x|)."
+)
+tanhshrink = _simple(
+    "tanhshrink", builder("tanhshrink", gradient="SubBackward0")(ops.tanhshrink), "x - tanh(x)."
+)
 
 
 _log_sigmoid = builder("log_sigmoid")(ops.logsigmoid)
@@ -66,6 +73,7 @@ def relu_(input: Tensor) -> Tensor:
     return relu(input, inplace=True)
 
 
+@by_numpys_names
 def gelu(input: Tensor, approximate: str = "none", *, out: Tensor | None = None) -> Tensor:
     """x Phi(x), Phi being the normal distribution's; approximate='tanh' computes it by tanh."""
     if approximate not in ("none", "tanh"):
@@ -133,6 +141,7 @@ def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
 _softplus = builder("softplus", casts=ON_A_GPU)(ops.softplus)
 
 
+@by_numpys_names
 def softplus(
     input: Tensor, beta: float = 1.0, threshold: float = 20.0, *, out: Tensor | None = None
 ) -> Tensor:
@@ -146,6 +155,7 @@ def hardshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) 
     return into(out, record(ops.hardshrink, input, float(lambd)))
 
 
+@by_numpys_names
 def softshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
     """x moved towards zero by lambd, at most to zero."""
     if lambd < 0:
@@ -277,7 +287,7 @@ def _rrelu(x: Node, seed: Node, offset: Node, lower: float, upper: float) -> Nod
     return ops.where(x <= 0, x * slope, x)
 
 
-@public("rrelu", _rrelu, method=False)
+@public("rrelu", _rrelu, method=False, gradient="RreluWithNoiseBackward0")
 def rrelu(
     input: Tensor,
     lower: float = 1 / 8,

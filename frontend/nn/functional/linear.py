@@ -17,6 +17,7 @@ from ...functions.call import public
 from ...functions.creation import one_hot
 from ...functions.elementwise import ON_A_GPU
 from ...functions.promotion import to
+from ...functions.spellings import by_numpys_names
 from ...recording import record, record_fallible
 from ...recording.builders import LOWER, WIDEST, builder
 
@@ -27,6 +28,7 @@ __all__ = ["bilinear", "cosine_similarity", "embedding", "linear", "normalize", 
            "pairwise_distance"]  # fmt: skip
 
 
+@by_numpys_names
 def linear(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None
 ) -> Tensor:

@@ -357,6 +357,7 @@ def _reduced(loss: Node, reduction: str) -> Node:
     return ops.reshape((ops.mean if reduction == "mean" else ops.sum)(loss, every), Size())
 
 
+@builder("reduced", gradient=_by_reduction("CloneBackward0"))
 def _identity(x: Node, reduction: str) -> Node:
     return _reduced(x, reduction)
 
@@ -365,7 +366,7 @@ def _reduce(loss: Any, reduction: str) -> Any:
     return record(_identity, loss, reduction)
 
 
-@builder("poisson_nll_loss", casts=FLOAT32)
+@builder("poisson_nll_loss", casts=FLOAT32, gradient=_by_reduction("SubBackward0"))
 def _poisson(x: Node, target: Node, log_input: bool, full: bool, eps: float, how: str) -> Node:
     x, target = promoted(x, target)
     loss = ops.exp(x) - target * x if log_input else x - target * ops.log(x + eps)
@@ -390,7 +391,7 @@ def poisson_nll_loss(
     return record(_poisson, input, target, bool(log_input), bool(full), float(eps), name)
 
 
-@builder("gaussian_nll_loss")
+@builder("gaussian_nll_loss", gradient=_by_reduction("MulBackward0"))
 def _gaussian(x: Node, target: Node, var: Node, full: bool, eps: float, how: str) -> Node:
     if var.shape != x.shape and var.rank == x.rank - 1:
         var = ops.unsqueeze(var, var.rank)
@@ -416,7 +417,7 @@ def gaussian_nll_loss(
     return record(_gaussian, input, target, var, bool(full), float(eps), reduction)
 
 
-@builder("hinge_embedding_loss", casts=FLOAT32)
+@builder("hinge_embedding_loss", casts=FLOAT32, gradient=_by_reduction("AddBackward0"))
 def _hinge_embedding(x: Node, target: Node, margin: float, how: str) -> Node:
     x, target = promoted(x, target)
     zero = ops.zeros_like(x)
@@ -464,7 +465,7 @@ def soft_margin_loss(
     return record(_soft_margin, input, target, _reduction(reduction, size_average, reduce))
 
 
-@builder("margin_ranking_loss", casts=FLOAT32)
+@builder("margin_ranking_loss", casts=FLOAT32, gradient=_by_reduction("ClampMinBackward0"))
 def _margin_ranking(a: Node, b: Node, target: Node, margin: float, how: str) -> Node:
     a, b, target = promoted(a, b, target)
     return _reduced(ops.relu((b - a) * target + margin), how)

@@ -133,7 +133,12 @@ def multilabel_margin_loss(
     )
 
 
-@builder("multilabel_soft_margin_loss")
+@builder(
+    "multilabel_soft_margin_loss",
+    gradient=lambda args: (
+        "SumBackward0" if args[-1] == "sum" else f"MeanBackward{int(args[-1] == 'none')}"
+    ),
+)
 def _multilabel(x: Node, target: Node, weight: Node | None, reduction: str) -> Node:
     target = to(target, x.dtype)
     loss = -(target * ops.logsigmoid(x) + (1 - target) * ops.logsigmoid(-x))

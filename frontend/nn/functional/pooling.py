@@ -12,6 +12,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.shape import require_positive
 
 from ...functions.call import public
+from ...functions.spellings import by_numpys_names
 from ...recording import record
 from ...recording.builders import FLOAT32, Casts, builder
 from .conv import tuple_of
@@ -177,7 +178,8 @@ def _avg_pool(dims: int) -> AveragePool:
     name = avg_pool.__name__ = avg_pool.__qualname__ = f"avg_pool{dims}d"
     avg_pool.__doc__ = f"The mean of each window of the last {dims} dimensions."
     # PyTorch has the others in nn.functional only.
-    return public(name, build, method=False)(avg_pool) if dims == 1 else avg_pool
+    declare = public(name, build, method=False) if dims == 1 else by_numpys_names
+    return declare(avg_pool)
 
 
 avg_pool1d, avg_pool2d, avg_pool3d = _avg_pool(1), _avg_pool(2), _avg_pool(3)
@@ -269,8 +271,10 @@ def _adaptive(kind: str, dims: int) -> Callable[..., Any]:
     pool.__name__ = pool.__qualname__ = name
     what = "Means" if kind == "avg" else "Maxima"
     pool.__doc__ = f"{what} of windows such that `output_size` of them cover the input."
+    if dims == 1 and kind == "avg":
+        return public(name, build, method=False)(pool)
     if dims == 1:
-        public(name, build, method=False)(pool if kind == "avg" else _with_indices(pool))
+        public(name, build, method=False)(_with_indices(pool))
     return pool
 
 

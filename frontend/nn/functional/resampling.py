@@ -14,6 +14,7 @@ from tilewright.ir.node import Node
 from ...functions.call import public
 from ...functions.elementwise import ON_A_GPU
 from ...functions.promotion import to
+from ...functions.spellings import by_numpys_names
 from ...recording import record
 from ...recording.builders import builder
 from .byte_resampling import resized_bytes
@@ -223,6 +224,9 @@ def interpolate(
     return record(build, input, sizes, scales, mode, bool(align_corners))
 
 
+_OLDER = "`nn.functional.{}` is deprecated. Use `nn.functional.interpolate` instead."
+
+
 def upsample(
     input: Tensor,
     size: int | Sequence[int] | None = None,
@@ -231,7 +235,7 @@ def upsample(
     align_corners: bool | None = None,
 ) -> Tensor:
     """`interpolate` by its older name."""
-    warn("`nn.functional.upsample` is deprecated. Use `nn.functional.interpolate` instead.")
+    warn(_OLDER.format("upsample"))
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
@@ -240,6 +244,7 @@ def upsample_nearest(
     size: int | Sequence[int] | None = None,
     scale_factor: float | Sequence[float] | None = None,
 ) -> Tensor:
+    warn(_OLDER.format("upsample_nearest"))
     return interpolate(input, size, scale_factor, "nearest")
 
 
@@ -248,6 +253,7 @@ def upsample_bilinear(
     size: int | Sequence[int] | None = None,
     scale_factor: float | Sequence[float] | None = None,
 ) -> Tensor:
+    warn(_OLDER.format("upsample_bilinear"))
     return interpolate(input, size, scale_factor, "bilinear", align_corners=True)
 
 
@@ -265,6 +271,7 @@ def _pixel_unshuffle(x: Node, r: int) -> Node:
     return ops.reshape(y, (*lead, c * r * r, h // r, w // r))
 
 
+@by_numpys_names
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """[…, c, h r, w r] to […, c r^2, h, w]."""
     return record(_pixel_unshuffle, input, int(downscale_factor))
@@ -282,6 +289,7 @@ def _channel_shuffle(x: Node, groups: int) -> Node:
     return ops.reshape(ops.transpose(y, 1, 2), x.shape)
 
 
+@by_numpys_names
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """Reorder the channels of input[n, c, …], which form `groups`: take one of each group in
     turn."""

@@ -11,6 +11,7 @@ from tilewright.ir.location import at_user_line
 from ... import recording
 from ...functions import complexes, creation, masks, searching, shapes
 from ...functions.joining import cat, stack
+from ...functions.spellings import by_numpys_names
 from . import bag, conv, grids, loss, normalization, recurrent, resampling
 from .dropout import alpha_dropout, feature_alpha_dropout, of_channels
 from .dropout import dropout as zeroed
@@ -164,6 +165,7 @@ def affine_grid_generator(theta: Tensor, size: Sequence[int], align_corners: boo
     return grids.affine_grid(theta, size, align_corners)
 
 
+@by_numpys_names
 def grid_sampler(
     input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Tensor:
@@ -177,6 +179,7 @@ def grid_sampler(
 grid_sampler_2d = grid_sampler_3d = grid_sampler
 
 
+@by_numpys_names
 def constant_pad_nd(input: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
     return conv.pad(input, pad, value=value)
 
@@ -240,6 +243,7 @@ def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor,
     return input * kept, kept != 0
 
 
+@by_numpys_names
 def native_layer_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -253,6 +257,7 @@ def native_layer_norm(
     return (out, *_moments(input.detach(), dims, eps, True))
 
 
+@by_numpys_names
 def native_group_norm(
     input: Tensor,
     weight: Tensor | None,
@@ -268,6 +273,7 @@ def native_group_norm(
     return (out, *_moments(input.reshape(N, group, C // group * HxW), (2,), eps, False))
 
 
+@by_numpys_names
 def native_batch_norm(
     input: Tensor,
     weight: Tensor | None,

@@ -61,7 +61,9 @@ def _output_size(
 
 def _max_unpool(dims: int) -> Unpool:
     name = f"max_unpool{dims}d"
-    build = builder(name)(lambda x, index, size: _unpooled(x, index, size))
+    build = builder(name, gradient=f"MaxUnpool{dims}DBackward0")(
+        lambda x, index, size: _unpooled(x, index, size)
+    )
 
     def max_unpool(
         input: Tensor,
@@ -154,7 +156,9 @@ def _fractional_builder(dims: int) -> Callable[..., Any]:
         made = (values, index)
         return tuple(ops.squeeze(m, (0,)) for m in made) if alone else made
 
-    return builder(f"fractional_max_pool{dims}d")(build)
+    return builder(f"fractional_max_pool{dims}d", gradient=f"FractionalMaxPool{dims}DBackward0")(
+        build
+    )
 
 
 def _fractional(dims: int) -> tuple[FractionalMaxPool, FractionalMaxPoolIndices]:

@@ -95,9 +95,86 @@ def arithmetic(m: Any, w: Any) -> dict[str, Any]:
     }
 
 
+def forms(m: Any, w: Any) -> dict[str, Any]:
+    """Calls whose forms PyTorch numbers, and compounds that have a name of their own there."""
+    at, image = m.tensor([[0], [1], [0], [2]]), m.ones(1, 1, 4, 4, requires_grad=True)
+    F, ones = m.nn.functional, m.ones(4, 3)
+    pooled, where = F.max_pool2d(image, 2, return_indices=True)
+    return {
+        "square": w.square(),
+        "deg2rad": m.deg2rad(w),
+        "remainder": w % 2,
+        "remainder by a tensor": w % ones,
+        "fmod": w.fmod(2),
+        "fmod by a tensor": w.fmod(ones),
+        "copysign": w.copysign(-1),
+        "copysign of a tensor": w.copysign(ones),
+        "div, floor": m.div(w, ones, rounding_mode="floor"),
+        "div, trunc": m.div(w, ones, rounding_mode="trunc"),
+        "lerp": w.lerp(ones, 0.5),
+        "lerp by a tensor": w.lerp(ones, ones),
+        "masked_fill": w.masked_fill(w > 0, 0.0),
+        "masked_fill by a tensor": w.masked_fill(w > 0, m.tensor(0.0)),
+        "masked_select": w.masked_select(w > 0),
+        "take": w.take(at),
+        "scatter": w.scatter(1, at, ones),
+        "scatter a number": w.scatter(1, at, 1.0),
+        "scatter_add": w.scatter_add(1, at, ones),
+        "index_fill": w.index_fill(0, at[:, 0], 1.0),
+        "index_fill by a tensor": w.index_fill(0, at[:, 0], m.tensor(1.0)),
+        "median": w.median(),
+        "median of rows": w.median(1)[0],
+        "nanmedian of rows": w.nanmedian(1)[0],
+        "nansum": w.nansum(1),
+        "aminmax": w.aminmax()[1],
+        "var_mean": m.var_mean(w)[1],
+        "std_mean": m.std_mean(w, 0)[0],
+        "dist": m.dist(w, ones),
+        "pdist": F.pdist(w),
+        "cdist": m.cdist(w, ones, p=3),
+        "trace": w.trace(),
+        "vdot": m.vdot(w[0], ones[0]),
+        "squeeze": w[:, :1].squeeze(),
+        "squeeze one": w[:, :1].squeeze(1),
+        "squeeze some": w[:1, :1].squeeze((0, 1)),
+        "unpooled": F.max_unpool2d(pooled, where, 2),
+        "selu": F.selu(w),
+        "softsign": F.softsign(w),
+        "tanhshrink": F.tanhshrink(w),
+        "rrelu": F.rrelu(w, training=True),
+        "triplet": F.triplet_margin_loss(w, w * 2, w * 3),
+        "cosine loss": F.cosine_embedding_loss(w, w * 2, m.ones(4), reduction="sum"),
+        "ranking": F.margin_ranking_loss(w, w * 2, ones),
+        "hinge": F.hinge_embedding_loss(w, ones, reduction="none"),
+        "poisson": F.poisson_nll_loss(w, w),
+        "gaussian": F.gaussian_nll_loss(w, w, w),
+        "soft margin": F.multilabel_soft_margin_loss(w, ones),
+    }
+
+
+def writes(m: Any, w: Any) -> dict[str, Any]:
+    def after(change: Callable[[Any], Any]) -> Any:
+        x = w * 1
+        change(x)
+        return x
+
+    return {
+        "zero_": after(lambda x: x.zero_()),
+        "fill_": after(lambda x: x.fill_(2.0)),
+        "copy_": after(lambda x: x.copy_(m.ones(4, 3))),
+        "mul_": after(lambda x: x.mul_(2)),
+        "a row": after(lambda x: x.__setitem__(0, 1.0)),
+        "a column": after(lambda x: x.__setitem__((slice(None), 1), w[:, 0])),
+        "through a view": after(lambda x: x[:, 0].mul_(2)),
+        "a read after it": after(lambda x: x[0].zero_())[0],
+    }
+
+
 FAMILIES: dict[str, Callable[[Any, Any], dict[str, Any]]] = {
     "layers": layers,
     "arithmetic": arithmetic,
+    "forms": forms,
+    "writes": writes,
     **{f"losses, {r}": lambda m, w, r=r: losses(m, w, r) for r in REDUCTIONS},
 }
 
@@ -110,3 +187,16 @@ def test_names(torch: Any, family: str) -> None:
         return {k: t.grad_fn.name() for k, t in FAMILIES[family](m, w).items()}
 
     assert names(tw) == names(torch)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_nodes_without_a_formula_have_a_prefix(torch: Any) -> None:
+    def found(m: Any) -> list[str]:
+        w = m.ones(3, requires_grad=True)
+        x = w * 1
+        x[0] = 2.0
+        node = x.grad_fn
+        ends = (w * 2).grad_fn.next_functions[0][0]
+        return [node.name(), type(node).__name__, repr(node).split(" ")[0], ends.name()]
+
+    assert found(tw) == found(torch)

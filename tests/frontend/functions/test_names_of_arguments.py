@@ -51,8 +51,49 @@ def named_calls(torch: Any, op: Any) -> Iterator[tuple[str, dict[str, Any], Any]
                     continue
 
 
+NUMPYS = {"input": ("x", "a", "x1"), "other": ("x2",), "dim": ("axis",), "keepdim": ("keepdims",)}
+
+
+def by_numpys_names(call: dict[str, Any], first: int) -> Iterator[dict[str, Any]]:
+    """The call with each of its arguments but the `first` under each name that NumPy has for it."""
+    for name in list(call)[first:]:
+        for other in NUMPYS.get(name, ()):
+            yield {other if key == name else key: value for key, value in call.items()}
+
+
 def _rest(call: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in call.items() if k != "input"}
+
+
+def run(module: Any, path: str, call: dict[str, Any]) -> Any:
+    function = functools.reduce(lambda m, n: getattr(m, n, None), path.split("."), module)
+    first = [call["input"]] if path.startswith("Tensor.") else []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return function(*first, **(_rest(call) if first else call))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_numpys_names(torch: Any) -> None:
+    wrong, count = [], 0
+    ops = {op.name: op for op in op_db.load() if op.name not in KNOWN}
+    for op in ops.values():
+        for path, call, _ in named_calls(torch, op):
+            for each in by_numpys_names(call, int(path.startswith("Tensor."))):
+                try:
+                    theirs = run(torch, path, each)
+                except (TypeError, RuntimeError, ValueError):  # no name of PyTorch's
+                    continue
+                count += 1
+                try:
+                    mine = run(tw, path, {k: ours(v) for k, v in each.items()})
+                except Exception as error:
+                    wrong.append(f"{path}({', '.join(each)}): {type(error).__name__}: {error}")
+                    continue
+                same(mine, theirs, values=False)  # values have a test of their own
+    assert not wrong, "\n".join(wrong)
+    assert count > 1500
 
 
 @pytest.mark.slow

@@ -31,6 +31,11 @@ zeros(2, dtype=int)|ones(2, dtype=float)|arange(3, dtype=float)|sum(a, dtype=int
 full((2,), 1, dtype=bool)|ones(2).to(int)|ones(2).to("cpu", float)|ones(2).to(dtype=bool)
 iinfo(int).max|fft.fft(a, axis=0)|fft.irfft(a, axis=1, n=4)|fft.rfftn(a, axis=(1, 0))
 fft.fft2(x=a)|fft.fftshift(a, axis=0)|fft.ifftshift(a=a)|linalg.norm(a, axis=0, keepdims=True)
+matmul(x=a, x2=a)|abs(a).matmul(x2=a)|abs(a).mul(x2=a)|add(x1=a, x2=a, alpha=2)
+abs(a).sub(x2=a)|sum(x=a, axis=0)|select(a=a, axis=1, index=0)
+max(a=a, axis=1, keepdims=True).values|mean(x=a)|reshape(x=a, shape=(9,))
+permute(x=a, dims=(1, 0))|clamp(x=a, max=0)|nn.functional.linear(x=a, weight=a)|zeros_like(a=a)
+linalg.matrix_norm(a=a)|unbind(x=a, axis=1)[0]|transpose_copy(x=a, dim0=0, dim1=1)
 linalg.vector_norm(a, axis=1, keepdims=True)|linalg.matrix_norm(a, axis=(0, 1), keepdims=True)
 linalg.cross(a, a + 1, axis=0)|linalg.vecdot(a, a, axis=0)|roll(a, 1, None)
 """.strip()
@@ -89,6 +94,13 @@ def test_unknown_names_are_errors() -> None:
         lambda: tilewright.mul(a, a, axis=1),
         lambda: tilewright.stack([a], dim=0, axis=0),
         lambda: a.unsqueeze(dim=0, keepdims=True),
+        lambda: a.mul(a, a),
+        lambda: a.mul(a, x2=a),
+        lambda: a.mul(),
+        lambda: a.mul("a"),
+        lambda: tilewright.sum(a, 0, axis=0),
+        lambda: tilewright.sum(axis=0),
+        lambda: tilewright.flip(a, axis=(0,)),
     ):
         with pytest.raises(TypeError):
             call()

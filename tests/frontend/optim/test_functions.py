@@ -22,6 +22,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
         1,
         {"lr": 0.5, "lr_decay": 0.1, "eps": 1e-6, "weight_decay": 0.01, "maximize": False},
     ),
+    "nadam": (2, {**MOMENTS, "momentum_decay": 4e-3}),
     "radam": (2, MOMENTS),
     "rmsprop": (
         3,
@@ -53,6 +54,8 @@ def test_steps_are_pytorchs(torch: Any, name: str) -> None:
         else:
             fill = 0.1 if name == "rprop" else 0.0
             states = [[m.full(p.shape, fill) for p in params] for _ in range(lists)]
+            if name == "nadam":
+                states.append([m.ones(()) for _ in params])
             states.append([m.tensor(0.0) for _ in params])
         with m.no_grad():
             for _ in range(4):

@@ -1,0 +1,248 @@
+"""Functions that PyTorch has as formulas over operators of `aten`.
+
+Each is the formula of an inference, with the operators that PyTorch calls where tensors lie in the
+usual order.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.location import at_user_line
+from tilewright.ir.shape import broadcast, infer_reshape
+
+from .. import devices
+from ..overriding import plain
+from ..recording import Handle, named_dtype
+from .calls import operator
+
+_TOP = __package__.partition(".")[0]
+Function = Callable[..., Any]
+
+
+def _top() -> Any:
+    return importlib.import_module(_TOP)
+
+
+def _aten() -> Any:
+    return importlib.import_module(f"{_TOP}.ops").aten
+
+
+# ---- products ------------------------------------------------------------------------------------
+
+
+def linear(input: Any, weight: Any, bias: Any = None) -> Any:
+    if bias is None:
+        return matmul(input, weight.t())
+    if input.dim() == 2:
+        return _top().addmm(bias, input, weight.t())
+    flat, turned = _rows(input), weight.t()
+    return _top().addmm(bias, flat, turned).view([*input.shape[:-1], weight.shape[0]])
+
+
+def _rows(input: Any) -> Any:
+    """All dimensions but the last as one."""
+    return input.view([math.prod(input.shape[:-1]), input.shape[-1]])
+
+
+_PRODUCTS = {(2, 2): "mm", (2, 1): "mv", (1, 1): "dot"}
+
+
+def matmul(input: Any, other: Any, *, out: Any = None) -> Any:
+    ranks = input.dim(), other.dim()
+    if ranks in _PRODUCTS:
+        return getattr(_top(), _PRODUCTS[ranks])(input, other)
+    unsafe = _aten()._unsafe_view.default
+    if ranks[1] == 2 and ranks[0] > 2:
+        shape = [*input.shape[:-1], other.shape[1]]
+        return operator(unsafe, _top().mm(_rows(input), other), shape)
+    if min(ranks) < 2:
+        raise NotImplementedError(
+            f"matmul of tensors of {ranks[0]} and {ranks[1]} dimensions has no formula for "
+            f"__torch_dispatch__ here; give both two dimensions or more{at_user_line()}"
+        )
+    batch = broadcast(input.shape[:-2], other.shape[:-2])
+    pair = [
+        t.expand([*batch, *t.shape[-2:]]).view([math.prod(batch), *t.shape[-2:]])
+        for t in (input, other)
+    ]
+    shape = [*batch, input.shape[-2], other.shape[-1]]
+    return operator(unsafe, _top().bmm(*pair), shape)
+
+
+# ---- shapes and parts ----------------------------------------------------------------------------
+
+
+def reshape(input: Any, *size: Any, shape: Any = None) -> Any:
+    wanted = size if shape is None else shape
+    wanted = wanted[0] if len(wanted) == 1 and isinstance(wanted[0], Sequence) else wanted
+    return input.view(list(infer_reshape(input.shape, tuple(wanted))))
+
+
+def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+    first, last = start_dim % input.dim(), end_dim % input.dim()
+    size = math.prod(input.shape[first : last + 1])
+    return input.view([*input.shape[:first], size, *input.shape[last + 1 :]])
+
+
+def chunk(input: Any, chunks: int, dim: int = 0) -> Any:
+    size = -(-input.shape[dim] // chunks)
+    return _top().split(input, size, dim) if dim else _top().split(input, size)
+
+
+def getitem(t: Any, key: Any) -> Any:
+    parts = list(key) if isinstance(key, tuple) else [key]
+    if not any(part is Ellipsis for part in parts):
+        parts.append(Ellipsis)
+    axis, indices = 0, list[Any]()
+    for i, part in enumerate(parts):
+        if part is Ellipsis:
+            axis = t.dim() - sum(each is not None for each in parts[i + 1 :])
+        elif part is None:
+            t, axis = _top().unsqueeze(t, axis), axis + 1
+        elif isinstance(part, slice):
+            t, axis = _sliced(t, axis, part), axis + 1
+        elif isinstance(part, Handle):
+            indices += [*[None] * (axis - len(indices)), part]
+            axis += 1
+        else:
+            t = _top().select(t, axis, part)
+    return operator(_aten().index.Tensor, t, indices) if indices else t
+
+
+def _sliced(t: Any, axis: int, part: slice) -> Any:
+    if part == slice(None):
+        return t
+    stop = 2**63 - 1 if part.stop is None else part.stop
+    step = [] if part.step in (None, 1) else [part.step]
+    return operator(_aten().slice.Tensor, t, axis, part.start or 0, stop, *step)
+
+
+# ---- conversions ---------------------------------------------------------------------------------
+
+
+def to(input: Any, *args: Any, copy: bool = False, **options: Any) -> Any:
+    for each in args:
+        if isinstance(each, Handle):
+            options |= {"dtype": each.dtype, "device": each.device}  # type: ignore[attr-defined]
+        elif isinstance(each, (DType, type)):
+            options["dtype"] = named_dtype(each)
+        elif not isinstance(each, bool) and each is not None:
+            options["device"] = devices.device(each)
+    wanted = {n: options[n] for n in ("dtype", "device") if options.get(n) is not None}
+    if not copy and all(getattr(input, name) == value for name, value in wanted.items()):
+        return input
+    return operator(_aten()._to_copy.default, input, **wanted)
+
+
+def _converting(dtype: DType) -> Function:
+    return lambda input, memory_format=None: to(input, dtype)
+
+
+# ---- layers --------------------------------------------------------------------------------------
+
+
+def _soft(name: str) -> Function:
+    def formula(input: Any, dim: Any = None, *rest: Any, dtype: Any = None, **_: Any) -> Any:
+        dtype = next((each for each in rest if isinstance(each, DType)), dtype)
+        input = input if dtype is None else to(input, dtype)
+        return operator(getattr(_aten(), name).default, input, dim, False)
+
+    return formula
+
+
+def embedding(input: Any, weight: Any, padding_idx: Any = None, *rest: Any, **options: Any) -> Any:
+    if any(rest) or any(options.values()):
+        raise NotImplementedError(
+            f"embedding: __torch_dispatch__ is asked for plain rows only{at_user_line()}"
+        )
+    at = [] if padding_idx is None else [padding_idx]
+    return operator(_aten().embedding.default, weight, input, *at)
+
+
+def layer_norm(
+    input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Any:
+    op = _aten().native_layer_norm.default
+    return operator(op, input, list(normalized_shape), weight, bias, eps)[0]
+
+
+def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    if not training or p == 0:
+        return input
+    return operator(_aten().native_dropout.default, input, p, True)[0]
+
+
+_REDUCTIONS = ("none", "mean", "sum")
+
+
+def nll_loss(
+    input: Any, target: Any, weight: Any = None, size_average: Any = None,
+    ignore_index: int = -100, reduce: Any = None, reduction: str = "mean",
+) -> Any:  # fmt: skip
+    op, how = _aten().nll_loss_forward.default, _REDUCTIONS.index(reduction)
+    return operator(op, input, target, weight, how, ignore_index)[0]
+
+
+def cross_entropy(
+    input: Any, target: Any, weight: Any = None, size_average: Any = None,
+    ignore_index: int = -100, reduce: Any = None, reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Any:  # fmt: skip
+    if label_smoothing or target.dtype.is_floating_point or input.dim() != 2:
+        raise NotImplementedError(
+            "cross_entropy: __torch_dispatch__ is asked for classes of rows of scores only"
+            f"{at_user_line()}"
+        )
+    logs = operator(_aten()._log_softmax.default, input, 1, False)
+    return nll_loss(logs, target, weight, None, ignore_index, None, reduction)
+
+
+def norm(
+    input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Any:
+    power = [] if p in (None, "fro", 2) and dim is None else [2 if p in (None, "fro") else p]
+    return _top().linalg.vector_norm(input, *power, *([] if dim is None else [dim, keepdim]))
+
+
+def new_tensor(*args: Any, **options: Any) -> Any:
+    made = plain(_top().tensor)(*args, **options)
+    return operator(_aten().lift_fresh.default, made)
+
+
+@functools.cache
+def known() -> dict[Function, Function]:
+    """The formulas, by the functions and methods that they stand for."""
+    top = _top()
+    functional = importlib.import_module(f"{_TOP}.nn.functional")
+    tensor = top.Tensor
+    found: dict[Function, Function] = {
+        functional.linear: linear,
+        functional.embedding: embedding,
+        functional.layer_norm: layer_norm,
+        functional.dropout: dropout,
+        functional.nll_loss: nll_loss,
+        functional.cross_entropy: cross_entropy,
+        tensor.__matmul__: matmul,
+        tensor.__getitem__: getitem,
+        top.tensor: new_tensor,
+        tensor.__rsub__: top.rsub,
+        tensor.to: to,
+    }
+    shared = (matmul, reshape, flatten, chunk, norm)
+    named = {each.__name__: each for each in shared}
+    named |= {"softmax": _soft("_softmax"), "log_softmax": _soft("_log_softmax")}
+    for name, formula in named.items():
+        for home in (top, tensor, functional):
+            if hasattr(home, name):
+                found[getattr(home, name)] = formula
+    for name in "float double half bfloat16 int long short byte bool".split():
+        found[getattr(tensor, name)] = _converting(
+            getattr(top, name if name != "byte" else "uint8")
+        )
+    return found
