@@ -460,8 +460,8 @@ def _hooks_of(history: History) -> dict[Node, list[dict[int, Any]]]:
     """The hooks on the way of a gradient through `history`."""
     if not history.hooks:
         return {}
-    inside = differentiable(history.node)
-    return {n: hooks for n, hooks in history.hooks.items() if n in inside}
+    inside = history.hooks.keys() & differentiable(history.node)  # looks through the smaller one
+    return {n: history.hooks[n] for n in sorted(inside, key=lambda n: n.seq)}
 
 
 def _is_itself(t: Any, held: Held) -> bool:

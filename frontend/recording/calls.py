@@ -318,7 +318,7 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
     if exact and (sees_none or not varies(site, value)):
         found = similar_to_number(site, value) if sees_none else similar(key)
         if found is not None:
-            if found.operands[not swapped].op is not ops.scalar:
+            if sees_none and found.operands[not swapped].op is not ops.scalar:
                 clock.table[key] = found
             return found
     if clock.casts is not None:

@@ -137,7 +137,7 @@ def derive_together(nodes: tuple[Node, ...]) -> Derivation:
     if found is None:
         found = derive_all({node: placeholder(node, i) for i, node in enumerate(nodes)}, False)
         # Keep only the values that derivations of single nodes read.
-        kept = dict.fromkeys(n for node in nodes for n in reads_of(node))
+        kept = dict.fromkeys(n for node in nodes for n in derive(node, placeholder(node)).saved)
         found.saved = tuple(kept)
         nodes[0].memo["gradients", nodes] = found
     return found
@@ -158,19 +158,17 @@ def is_call_output(node: Node) -> bool:
 
 
 def reads_of(root: Node) -> tuple[Node, ...]:
-    """The recorded nodes that the backward pass of `root` reads. They follow from the nodes that it
-    goes through: many roots stay without one, so it isn't derived ahead of time.
+    """The recorded nodes that the backward pass of `root` reads.
 
-    A pass through user-written derivatives computes the graph again from its leaves instead.
+    A graph with user-written derivatives can't be derived ahead of time. The backward pass computes
+    it again from its leaves instead.
     """
-    found: tuple[Node, ...] | None = root.memo.get("reads")
-    if found is None:
-        read: dict[Node, None] = {}
-        if not has_calls(root):
-            for node in autodiff.differentiable([root]):
-                read.update(dict.fromkeys(_read_by_vjp(node)))
-        found = root.memo["reads"] = tuple([n for n in read if not is_fixed(n)])
-    return found
+    if has_calls(root) or not saves(root):
+        return ()
+    try:
+        return derive(root, placeholder(root)).saved
+    except NotImplementedError:  # the backward pass will raise it
+        return ()
 
 
 def saved_nodes(root: Node) -> tuple[Node, ...]:

@@ -22,7 +22,8 @@ _STUB = b"\xff\x25"  # jmp [rip + distance], padded to a slot
 
 _ALLOCATED, _WRITABLE = 2, 1  # flags of a section
 _CONTENT, _SYMBOLS, _RELOCATIONS = 1, 2, 4  # types of a section
-_PC32, _PLT32, _REX_GOTPCRELX = 2, 4, 42  # types of relocations
+_PC32, _PLT32 = 2, 4  # types of relocations
+_GOT = 9, 41, 42  # those that read the table: GOTPCREL, GOTPCRELX, REX_GOTPCRELX
 _GLOBAL = 1
 
 
@@ -143,7 +144,7 @@ def link(objects: Mapping[str, bytes]) -> Image:
         stub, slot = stubs + number * _SLOT, table + number * _SLOT
         code += (_STUB + struct.pack("<i", slot - (stub + 6))).ljust(_SLOT, b"\xcc")
     for at, kind, number, addend in calls:
-        if kind not in (_PLT32, _REX_GOTPCRELX):
+        if kind != _PLT32 and kind not in _GOT:
             raise ValueError(f"a relocation of type {kind} to {list(imports)[number]!r}")
         target = (stubs if kind == _PLT32 else table) + number * _SLOT
         struct.pack_into("<i", code, at, target + addend - at)

@@ -136,3 +136,14 @@ def test_a_number_that_keeps_changing_becomes_an_input() -> None:
             inputs.append((x * (step / 16))._node.operands[1].op is ops.scalar)
     assert inputs[3:8] == inputs[11:] == [True] * 5
     assert numbers.varies(("site",), 1.5) is False
+
+
+def test_powers_that_are_other_ops_are_known(compared: list[Any]) -> None:
+    """A root has one operand, and the square of a tensor two that are one."""
+    for exponent in (0.5, 2, 1, 3):
+        start = tw.linspace(1, 2, 5, dtype=tw.float64)
+        x, expected = start, start.numpy()
+        for _ in range(6):
+            x, expected = x**exponent, expected**exponent
+        np.testing.assert_allclose(x.numpy(), expected, rtol=1e-12)
+    assert [n for n in compared if n.op is ops.sqrt]
