@@ -136,11 +136,9 @@ class LlvmDevice(HostDevice):
             return
         if schedule.native is False:
             raise CannotLower("the tuner found NumPy faster")
-        try:
-            machine = host.machine()
-        except (ImportError, OSError, RuntimeError) as error:  # a damaged installation
-            raise CannotLower(f"no compiler: {error}") from None
-        check_speed(kernel, machine)
+        if not host.compiles():
+            raise CannotLower("llvmlite can't be loaded")
+        check_speed(kernel, host.machine())
 
     def choice(self, kernel: Kernel | Bundle) -> Choice | None:
         is_tuned = place.exist() and self._schedule is tuned

@@ -13,6 +13,8 @@ from typing import Any
 
 from tilewright.codegen.llvm.machine import Machine
 
+from .. import debug
+
 
 @functools.cache
 def binding() -> Any:
@@ -94,9 +96,11 @@ def address_of(name: str) -> int | None:
 def compiles() -> bool:
     """Whether LLVM can be loaded. Its installation may be damaged."""
     try:
-        return machine() is not None
-    except (ImportError, OSError, RuntimeError):
+        machine()
+    except (ImportError, OSError, RuntimeError) as error:
+        debug.say(f"nothing can be compiled, so NumPy computes it: {error}")
         return False
+    return True
 
 
 @functools.cache
