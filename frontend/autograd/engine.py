@@ -20,15 +20,11 @@ from tilewright.ir.rewrite import substitute
 
 from .. import recording
 from ..recording import epoch, views
-from ..recording.histories import (
+from ..recording.derivations import (
     Derivation,
-    Held,
-    History,
     derive,
     derive_all,
     derive_together,
-    differentiable,
-    earliest_first,
     is_copied,
     is_read_transposed,
     is_spared,
@@ -37,6 +33,8 @@ from ..recording.histories import (
     value_node,
     values_read,
 )
+from ..recording.histories import Held, History, earliest_first
+from ..recording.parts import differentiable
 from . import anomaly, rows
 
 if TYPE_CHECKING:
@@ -84,7 +82,7 @@ def gradients(
                 t._grad_freed = True
                 recording.mark_freed(t._node)
         for history in going.used:
-            if saves(history.node):
+            if not history.is_inner and saves(history.node):
                 history.free()
     if wanted is None:
         return list(going.found.values())
@@ -148,6 +146,8 @@ class _Pass:
         all leaves.
     pending: histories to go through, and the gradients of their nodes. used: histories that the
         pass has gone through. needed: whether a history leads to a wanted tensor.
+    latest: the epoch that the pass is in. waiting: the nodes at which parts of its graph begin ->
+        the number of parts through which the pass has to go before.
     """
 
     def __init__(self, wanted: Sequence[Any] | None, create_graph: bool):
@@ -158,6 +158,8 @@ class _Pass:
         self.pending: dict[History, Node] = {}
         self.used: list[History] = []
         self.needed: dict[History, bool] = {}
+        self.latest = -1
+        self.waiting: dict[Node, int] = {}
 
     def add(self, t: Tensor, g: Node) -> None:
         if self.wanted is None or id(t) in self.wanted:
@@ -177,6 +179,8 @@ class _Pass:
     def through_nodes(
         self, seeds: dict[Node, Node], hooks: dict[Node, list[dict[int, Any]]]
     ) -> Derivation:
+        for _, cotangents in recording.contexts:
+            cotangents.clear()  # a failed pass may have left some
         inner = {recording.resolve(t): t for t in self.tensors}
         self._tell(
             recording.clock.number, seeds, inner, lambda n: recording.variable_target(n.attrs[0])
@@ -204,8 +208,6 @@ class _Pass:
         self, seeds: dict[Node, Node], inner: dict[Node, Any], hooks: dict[Node, Any]
     ) -> Derivation:
         """Go through nodes of this epoch. inner: the nodes of the tensors asked for."""
-        for _, cotangents in recording.contexts:
-            cotangents.clear()  # a failed pass may have left some
         plain = {n: t for n, t in inner.items() if n.op is not ops.variable}
         if anomaly.looks():
             hooks = _joined(hooks, anomaly.watches(seeds))
@@ -252,15 +254,16 @@ class _Pass:
     def through_histories(self) -> None:
         while self.pending:
             latest = max(h.epoch for h in self.pending)
+            if latest != self.latest:
+                self._begin(latest)
             # A gradient reaches last the tensors that an epoch read first.
             reached = reversed(self.pending.items())
-            batch = {h: g for h, g in reached if h.epoch == latest}
+            batch = {h: g for h, g in reached if h.epoch == latest and h.node not in self.waiting}
             for history in batch:
                 del self.pending[history]
-            inner = self._wanted_in(batch)
-            for history, t in inner.items():
-                if isinstance(history, History):
-                    self.add(t, batch[history])
+            arrived = {*batch}
+            for t, g in self._wanted_in(batch):
+                self.add(t, g)
             batch = {h: g for h, g in batch.items() if self._is_needed(h)}
             for history in batch:
                 if history.is_freed:
@@ -272,15 +275,45 @@ class _Pass:
                         f"backward() after the replay{at_user_line()}"
                     )
             self.used.extend(batch)
-            self._through_batch(batch, latest)
+            self._through_batch(batch)
+            self._leave(arrived)
 
-    def _wanted_in(self, batch: Iterable[History]) -> dict[Any, Any]:
-        """The tensors asked for whose histories are in `batch`, unless another history there leads
-        to them: `_through_batch` finds those on its way."""
-        if self.wanted is None:
-            return {}
-        own = {h: t for t in self.tensors if (h := _history_of(t)) is not None}
-        return {h: own[h] for h in batch if h in own and not _is_inside(h.node, batch)}
+    def _begin(self, epoch: int) -> None:
+        """Find in what order the pass goes through the histories of an epoch. Nothing but each
+        other leads to these any more."""
+        self.latest = epoch
+        begun = [h for h in self.pending if h.epoch == epoch]
+        seen = {*begun}
+        stack = [*begun]
+        while stack:
+            for each in stack.pop().inner():
+                self.waiting[each.node] = self.waiting.get(each.node, 0) + 1
+                if each not in seen:
+                    seen.add(each)
+                    stack.append(each)
+        self._tell_of(epoch, begun)
+
+    def _leave(self, histories: Iterable[History]) -> None:
+        """Let the histories go on that wait for nothing but `histories`. Those that no gradient has
+        reached are left, too."""
+        stack = list(histories)
+        while stack:
+            for each in stack.pop().inner():
+                self.waiting[each.node] -= 1
+                if not self.waiting[each.node]:
+                    del self.waiting[each.node]
+                    if each not in self.pending:
+                        stack.append(each)
+
+    def _wanted_in(self, batch: dict[History, Node]) -> list[tuple[Any, Node]]:
+        """The tensors asked for whose histories are in `batch`, with their gradients, unless
+        another history there leads to them: `_through_batch` finds those on its way."""
+        found = []
+        for t in self.tensors:
+            for history, g in batch.items():
+                if _begins_at(history, t) and not _is_inside(history.node, batch):
+                    found.append((t, g))
+        return found
 
     def _is_needed(self, history: History) -> bool:
         if self.wanted is None:
@@ -311,7 +344,18 @@ class _Pass:
             )
         return any(self.needed[h] or _history_wanted(h, self.tensors) for h in history.before())
 
-    def _through_batch(self, batch: dict[History, Node], epoch: int) -> None:
+    def _tell_of(self, epoch: int, histories: Sequence[History]) -> None:
+        """As `_tell`, of an epoch that is over."""
+        if recording.clock.watching is None:
+            return
+        targets = {n: t for h in histories for n, t in h.ends().targets.items()}
+        roots = [h.node for h in histories]
+        graph = frozenset(autodiff.differentiable(roots))
+        inner = {n: t for t in self.tensors for h in histories if (n := _node_of(t, h)) in graph}
+        self._tell(epoch, roots, inner, targets.__getitem__)
+
+    def _inner_of(self, batch: Iterable[History]) -> dict[Node, Any]:
+        """The nodes of tensors asked for that the pass meets on its way through `batch`."""
         inner = {}
         for t in self.tensors:
             for history in batch:
@@ -320,9 +364,10 @@ class _Pass:
                     continue
                 if node is not history.node or _is_inside(node, batch):
                     inner[node] = t
-        if recording.clock.watching is not None:
-            targets = {n: t for history in batch for n, t in history.targets.items()}
-            self._tell(epoch, [h.node for h in batch], inner, targets.__getitem__)
+        return inner
+
+    def _through_batch(self, batch: dict[History, Node]) -> None:
+        inner = self._inner_of(batch)
         special = inner or anomaly.looks() or any(h.call_contexts or _hooks_of(h) for h in batch)
         if batch and (special or self.create_graph):
             self._again(batch, inner)
@@ -343,12 +388,14 @@ class _Pass:
             before = given.get(history.node)
             given[history.node] = g if before is None else before + g
         given |= begun
-        derivation = derive_together(tuple(given))
+        stops = {h.node: h.stops for h in batch}
+        stops = {n: stops.get(n, () if n.op is ops.variable else (n,)) for n in given}
+        derivation = derive_together(stops)
         seeds = {n: placeholder(n, i) for i, n in enumerate(given)}
         wanted = {n: g for n, g in derivation.grads.items() if self._is_wanted(targets[n])}
         saved = derivation.saved
         if len(wanted) < len(derivation.grads):
-            read = values_read(wanted.values(), seeds)
+            read = values_read(wanted.values(), seeds, stops=derivation.stops)
             saved = tuple(n for n in saved if n in read)
         mapping = {seeds[n]: g for n, g in given.items()}
         holders: dict[Node, History] = {}
@@ -420,7 +467,9 @@ def _revive(
     history: History, mapping: dict[Node, Node], attrs: dict[Node, tuple[Any, ...]]
 ) -> None:
     """Map the inputs of the graph of `history` to stand-ins in this epoch."""
-    needed = derive(history.node, placeholder(history.node)).saved if not history.calls else ()
+    needed: Sequence[Node] = ()
+    if not history.calls:
+        needed = derive(history.node, placeholder(history.node), stops=history.stops).saved
     saved = {value_node(n) for n in needed}
     of_tensors = {
         value
@@ -443,10 +492,9 @@ def _revive(
         own = history.leaf_values.get(value) or history.saved.get(value)
         if own is not None and not isinstance(target, History) and _is_itself(target, own):
             mapping[node] = recording.resolve(target)
-        elif value in history.saved:  # begin with it, not with the update that made it
-            mapping[node] = recording.variable(
-                recording.resolve(history.saved[value].tensor), target
-            )
+        elif own is not None and (value in history.saved or node in history.stops):
+            # Begin with it, not with what made it.
+            mapping[node] = recording.variable(recording.resolve(own.tensor), target)
         else:
             attrs[node] = (len(recording.variables),)
             recording.variables.append(target)
@@ -454,13 +502,14 @@ def _revive(
         if node not in attrs:
             attrs[node] = (len(recording.contexts), *node.attrs[1:])
             recording.contexts.append(context)
+            context[1].clear()  # a failed pass may have left some
 
 
 def _hooks_of(history: History) -> dict[Node, list[dict[int, Any]]]:
     """The hooks on the way of a gradient through `history`."""
     if not history.hooks:
         return {}
-    inside = history.hooks.keys() & differentiable(history.node)  # looks through the smaller one
+    inside = history.hooks.keys() & history.inside  # looks through the smaller one
     return {n: history.hooks[n] for n in sorted(inside, key=lambda n: n.seq)}
 
 
@@ -478,25 +527,36 @@ def _history_of(t: Any) -> History | None:
     return t._storage._history if t._chain is None else None
 
 
+def _begins_at(history: History, t: Any) -> bool:
+    """Whether `history` is that of `t`, or the inner one at its node."""
+    own = _node_of(t, history) if history.is_inner else _history_of(t)
+    return own is (history.node if history.is_inner else history)
+
+
 def _history_wanted(history: History, tensors: Sequence[Any]) -> bool:
-    return any(_history_of(t) is history for t in tensors)
+    return any(_begins_at(history, t) for t in tensors)
+
+
+def _node_of(t: Any, history: History) -> Node | None:
+    """The node of `t` in the epoch of `history`, if it had one."""
+    own = _history_of(t)
+    if own is not None and own.epoch == history.epoch:
+        return own.node
+    if t._past is not None and t._past[0] == history.epoch:
+        node: Node = t._past[1]
+        return node
+    return None
 
 
 def _node_in(t: Any, history: History) -> Node | None:
     """The node of `t` in the graph of `history`, if it has one."""
-    own = _history_of(t)
-    if own is not None and own.epoch == history.epoch:
-        node = own.node
-    elif t._past is not None and t._past[0] == history.epoch:
-        node = t._past[1]
-    else:
-        return None
-    return node if node in differentiable(history.node) else None
+    node = _node_of(t, history)
+    return node if node in history.inside else None
 
 
 def _is_inside(node: Node, batch: Iterable[History]) -> bool:
     """Whether `node` is on the way to another history's node."""
-    return any(h.node is not node and node in differentiable(h.node) for h in batch)
+    return any(h.node is not node and node in h.inside for h in batch)
 
 
 def _joined(first: dict[Node, Any], second: dict[Node, Any]) -> dict[Node, Any]:

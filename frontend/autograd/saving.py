@@ -20,7 +20,7 @@ from tilewright.ir.rewrite import substitute
 
 from .. import recording
 from ..recording import Handle, epoch, resolve
-from ..recording.histories import is_fixed, placeholder
+from ..recording.derivations import is_fixed, placeholder
 from . import rows
 from .function import function_call, function_output
 

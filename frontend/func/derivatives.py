@@ -90,7 +90,7 @@ def _is_open(target: Any) -> bool:
     """Whether a gradient that ends at `target` (a leaf, or a history of an earlier epoch) belongs
     to a derivative that isn't complete, or to the caller."""
     if isinstance(target, History):
-        return any(_is_open(t) for t in target.targets.values())
+        return any(map(_is_open, target.leaf_tensors()))
     return not getattr(target, "_closed", False)
 
 

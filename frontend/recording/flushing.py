@@ -242,10 +242,9 @@ def _flush(update: Update | None) -> Exception | None:
     if outcome is None:
         outcome = _outcomes[nodes] = _Outcome(nodes)
     histories: dict[int, History] = {}
-    kept: dict[int, History] = {}
+    kept: Sequence[History] = ()
     if outcome.tracked:
-        histories = histories_of(live, nodes, outcome.tracked)
-        kept = {i: h for i, h in histories.items() if not h.is_freed}
+        histories, kept = histories_of(live, nodes, outcome.tracked)
     plan = outcome.usual
     if plan is None or plan.due or kept or fallible:
         plan = _plan_for(outcome, nodes, kept)
@@ -258,11 +257,11 @@ def _flush(update: Update | None) -> Exception | None:
 
 
 def _plan_for(
-    outcome: _Outcome, nodes: tuple[Node, ...], kept: dict[int, History]
+    outcome: _Outcome, nodes: tuple[Node, ...], kept: Sequence[History]
 ) -> Computer | Apart | None:
     """What computes live nodes, saves what histories need and makes the checks of the epoch; None
     if there is nothing to do."""
-    extra = tuple(dict.fromkeys(n for h in kept.values() for n in h.saved_nodes)) if kept else ()
+    extra = tuple(dict.fromkeys(n for h in kept for n in h.saved_nodes)) if kept else ()
     checked = tuple(fallible) if fallible else ()
     plan = outcome.plans.get((extra, checked))
     roots = (*nodes, *extra)
@@ -318,7 +317,7 @@ def _complete(
     live: list[Any],
     outcome: _Outcome,
     histories: dict[int, History],
-    kept: dict[int, History],
+    kept: Sequence[History],
     update: Update | None,
 ) -> Exception | None:
     """Run the plan, and end the epoch with its values."""

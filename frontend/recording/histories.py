@@ -2,296 +2,21 @@
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilewright.ir import ops
-from tilewright.ir.node import Node, beneath, intern
+from tilewright.ir.node import Node
 from tilewright.ir.op import Kind
-from tilewright.ir.passes import autodiff
-from tilewright.ir.passes.autodiff import pullback
 from tilewright.ir.rewrite import above
-from tilewright.ir.shape import Size
+
+from .derivations import reads_of, value_node
+from .parts import differentiable, inside, is_call, is_call_output
 
 if TYPE_CHECKING:
     from .views import Chain
-
-
-@dataclass
-class Derivation:
-    """The gradient graph of nodes, from their seeds to the variables.
-
-    seeds: node -> its cotangent. grads: variable node -> its cotangent.
-    """
-
-    seeds: dict[Node, Node]
-    grads: dict[Node, Node]
-
-    @functools.cached_property
-    def places(self) -> tuple[tuple[int, Node], ...]:
-        """The cotangents of variables, by the variable's number."""
-        return tuple([(n.attrs[0], g) for n, g in self.grads.items() if n.op is ops.variable])
-
-    @functools.cached_property
-    def saved(self) -> tuple[Node, ...]:
-        """The forward values that the cotangents read."""
-        return values_read(self.grads.values(), self.seeds)
-
-
-def derive(root: Node, seed: Node, create_graph: bool = False) -> Derivation:
-    """The gradients of `root` with respect to every variable, cached on `root`."""
-    key = ("gradients", seed, create_graph)
-    found = root.memo.get(key)
-    if found is None:
-        found = root.memo[key] = derive_all({root: seed}, create_graph)
-    return found
-
-
-def saves(root: Node) -> bool:
-    """Whether the backward pass of `root` reads values of the forward pass."""
-    found: bool | None = root.memo.get("saves")
-    if found is None:
-        found = root.memo["saves"] = has_calls(root) or _reads_below(root)
-    return found
-
-
-def _reads_below(root: Node) -> bool:
-    """Whether a node that a gradient of `root` reaches reads values."""
-    seen: set[Node] = set()
-    stack = [root]
-    while stack:
-        node = stack.pop()
-        if node.requires_grad and node not in seen:
-            if not all(map(is_fixed, _read_by_vjp(node))):
-                return True
-            seen.add(node)
-            stack.extend(node.operands)
-    return False
-
-
-def derive_all(
-    seeds: dict[Node, Node], create_graph: bool, targets: Any = (), hooks: Any = None
-) -> Derivation:
-    variables = [n for n in autodiff.differentiable(seeds) if n.op is ops.variable]
-    grads = pullback(seeds, [*variables, *targets], create_graph=create_graph, hooks=hooks)
-    return Derivation(dict(seeds), grads)
-
-
-def values_read(
-    grads: Iterable[Node], seeds: dict[Node, Node], held: Iterable[Node] = ()
-) -> tuple[Node, ...]:
-    """The forward values that cotangents read. seeds: node -> its cotangent. held: other values
-    that exist, such as those that a user-written derivative keeps."""
-    grads = tuple(grads)
-    known = _read_from(grads, seeds) if not held else None
-    if known is None:
-        known = {*beneath((*seeds, *held)), *seeds.values()}
-    saved: dict[Node, None] = {}
-    for node in above(grads, known):
-        saved.update((o, None) for o in node.operands if o in known)
-    saved.update((g, None) for g in grads if g in known)
-    for seed in seeds.values():
-        saved.pop(seed, None)
-    return tuple(n for n in saved if not is_fixed(n))
-
-
-def _read_from(grads: tuple[Node, ...], seeds: dict[Node, Node]) -> set[Node] | None:
-    """The nodes that a gradient flows through, with their operands and the seeds, if cotangents
-    read nothing beneath these; None if they do. So what a pass costs doesn't depend on how much was
-    computed without gradients before."""
-    through = autodiff.differentiable(seeds)
-    near = {*through, *seeds.values()}
-    for node in through:
-        near.update(node.operands)
-    if any(n.op.kind is Kind.LEAF for n in above(grads, near)):
-        return None
-    return near
-
-
-def is_fixed(node: Node) -> bool:
-    """Whether a node is the same in every epoch, as constants and positions are. Such a node has no
-    device, and is computed again where it is read."""
-    if node.op.kind is Kind.CONSTANT:
-        return True
-    return node.device is None and all(n.op is not ops.scalar for n in beneath((node,)))
-
-
-def placeholder(like: Node, number: int = 0) -> Node:
-    """A stand-in for an unknown cotangent, with its number among several."""
-    found: Node | None = like.memo.get(("placeholder", number))
-    if found is None:
-        found = intern(ops.leaf, (), (-1 - number, Size(like.shape), like.dtype), like.device)
-        like.memo["placeholder", number] = found
-    return found
-
-
-def derive_together(nodes: tuple[Node, ...]) -> Derivation:
-    """The gradients with respect to every variable, from cotangents of all `nodes`. These are
-    placeholders, numbered in order. Cached on the first node."""
-    if len(nodes) == 1:
-        return derive(nodes[0], placeholder(nodes[0]))
-    found = nodes[0].memo.get(("gradients", nodes))
-    if found is None:
-        found = derive_all({node: placeholder(node, i) for i, node in enumerate(nodes)}, False)
-        # Keep only the values that derivations of single nodes read.
-        kept = dict.fromkeys(n for node in nodes for n in derive(node, placeholder(node)).saved)
-        found.saved = tuple(kept)
-        nodes[0].memo["gradients", nodes] = found
-    return found
-
-
-def has_calls(root: Node) -> bool:
-    """Whether a gradient of `root` goes through a user-written derivative."""
-    found = root.memo.get("calls")
-    if found is None:
-        found = any(n.op.name == "function_call" for n in differentiable(root))
-        root.memo["calls"] = found
-    return found
-
-
-def is_call_output(node: Node) -> bool:
-    """Whether a node is an output of a call with a user-written derivative."""
-    return bool(node.operands) and node.operands[0].op.name == "function_call"
-
-
-def reads_of(root: Node) -> tuple[Node, ...]:
-    """The recorded nodes that the backward pass of `root` reads.
-
-    A graph with user-written derivatives can't be derived ahead of time. The backward pass computes
-    it again from its leaves instead.
-    """
-    if has_calls(root) or not saves(root):
-        return ()
-    try:
-        return derive(root, placeholder(root)).saved
-    except NotImplementedError:  # the backward pass will raise it
-        return ()
-
-
-def saved_nodes(root: Node) -> tuple[Node, ...]:
-    """The forward values to keep for the backward pass of `root`, without values of leaves.
-
-    These are the values that it reads, and the values of leaf tensors that the epoch computed. A
-    pass that records the graph again begins with the latter, not with the updates that made them.
-    """
-    found = root.memo.get("saved")
-    if found is None:
-        ends = (n for n in differentiable(root) if n.op is ops.variable)
-        read = dict.fromkeys(value_node(n) for n in (*reads_of(root), *ends))
-        found = root.memo["saved"] = tuple(n for n in read if n.op.kind is not Kind.LEAF)
-    return found
-
-
-def reads(node: Node, old: Node) -> bool:
-    """Whether the derivative of `node`, or of a node between `old` and `node`, reads `old`."""
-    seen: set[Node] = set()
-    stack = [node]
-    while stack:
-        n = stack.pop()
-        if n in seen or n.seq <= old.seq or not n.requires_grad:
-            continue
-        seen.add(n)
-        if old in n.operands and old in _read_by_vjp(n):
-            return True
-        stack.extend(n.operands)
-    return False
-
-
-def leads_to(node: Node, old: Node) -> bool:
-    """Whether a gradient of `node` goes to `old`."""
-    seen: set[Node] = set()
-    stack = [node]
-    while stack:
-        n = stack.pop()
-        if n is old:
-            return True
-        if n in seen or n.seq <= old.seq or not n.requires_grad:
-            continue
-        seen.add(n)
-        stack.extend(n.operands)
-    return False
-
-
-def is_spared(node: Node, roots: Iterable[Node]) -> bool:
-    """Whether a value that the backward pass of `roots` reads may have been overwritten: only the
-    derivative of `node` itself reads it, where PyTorch computes it again."""
-    if not node.op.spares_result:
-        return False
-    readers = (n for root in roots for n in differentiable(root) if node in n.operands)
-    return not any(node in _read_by_vjp(n) for n in readers)
-
-
-def is_read_transposed(node: Node, roots: Iterable[Node]) -> bool:
-    """Whether only linear layers read a leaf that was given other memory. PyTorch keeps a
-    transposed view of their weights, which stays in the memory that it had."""
-    users = (n for root in roots for n in differentiable(root) if node in n.operands)
-    readers = {n.op for n in users if node in _read_by_vjp(n)}
-    return readers == {ops.linear}
-
-
-def _read_by_vjp(node: Node) -> list[Node]:
-    """The values, of `node` and of its operands, that its derivative reads."""
-    nodes = (*node.operands, node)
-    # All nodes of its instruction read the same places, except those whose derivative a user wrote.
-    memo = node.memo if node.op.kind is Kind.MARKER else node.instruction.memo
-    key = ("read", *map(nodes.index, nodes))
-    places = memo.get(key)
-    if places is None:
-        hit = _reached(node)
-        places = memo[key] = [i for i, n in enumerate(nodes) if n in hit]
-    return [nodes[i] for i in places]
-
-
-def _reached(node: Node) -> set[Node]:
-    """`node` and its operands, as far as its derivative is computed from them."""
-    try:
-        grads = pullback({node: placeholder(node)}, node.operands, stops=node.operands)
-    except (NotImplementedError, RuntimeError):
-        grads = {}
-    values = {node, *node.operands}
-    hit: set[Node] = set()
-    seen: set[Node] = set()
-    stack = list(grads.values())
-    while stack:
-        n = stack.pop()
-        if n in values:
-            hit.add(n)
-        elif n not in seen:
-            seen.add(n)
-            stack.extend(n.operands)
-    return hit
-
-
-def value_node(node: Node) -> Node:
-    """The node of the value beneath a marker."""
-    while node.op in ops.MARKERS:
-        node = node.operands[ops.MARKERS[node.op]]
-    return node
-
-
-def is_copied(node: Node) -> bool:
-    """Whether a copy is among the markers of a node, so that writes to what it copied don't
-    matter."""
-    while node.op in ops.MARKERS:
-        if node.op is ops.clone or node.op is ops.saved:
-            return True
-        node = node.operands[ops.MARKERS[node.op]]
-    return False
-
-
-def differentiable(root: Node) -> frozenset[Node]:
-    """The nodes that a gradient of `root` can reach, including `root`.
-
-    Nodes behind a `detach` aren't among them. `root` reads them, but a backward pass neither
-    reaches nor frees them.
-    """
-    found = root.memo.get("differentiable")
-    if found is None:
-        found = root.memo["differentiable"] = frozenset(autodiff.differentiable([root]))
-    return found
 
 
 @dataclass(eq=False)
@@ -360,12 +85,15 @@ def _state(owner: Any) -> Any:
 
 @dataclass(eq=False)
 class History:
-    """The graph of a tensor whose epoch is over.
+    """The graph of a tensor whose epoch is over, or of a part of that epoch's graph.
 
+    stops: the nodes at which its part of the graph ends, where many results live (see
+        `partition`). is_inner: whether only histories of its own epoch lead to it. A backward pass
+        through one of them doesn't free it, as others may lead to it too.
     saved, leaf_values: node -> its value.
     targets: variable node -> the leaf tensor that collects its gradient, or the earlier history
-        where the gradient continues. Variables behind a `detach` have no target, which would keep
-        earlier histories alive.
+        where the gradient continues; stop -> the inner history that begins there. Variables behind
+        a `detach` have no target, which would keep earlier histories alive.
     hooks: node -> dictionaries of hooks on its gradient; shared by the epoch's histories.
     overwritten: saved nodes whose tensors were changed in place within the epoch. rewritten: read
         nodes whose tensors were changed through `.data` within the epoch -> what has their values.
@@ -375,6 +103,8 @@ class History:
     node: Node
     epoch: int
     saved_nodes: tuple[Node, ...]
+    stops: tuple[Node, ...] = ()
+    is_inner: bool = False
     is_freed: bool = False
     is_captured: bool = False
     saved: dict[Node, Held] = field(default_factory=dict)
@@ -393,22 +123,24 @@ class History:
         A user-written derivative reads values of its own: not those of the operands of its call,
         and not the result of the call.
         """
-        found = self.node.memo.get("inputs")
+        found = self.node.memo.get(("inputs", self.stops))
         if found is None:
             start = self.node.operands[0] if is_call_output(self.node) else self.node
-            few = _few_inputs(start)
+            few = None if self.stops else _few_inputs(start)
             inputs = self._all_inputs(start) if few is None else few
-            found = self.node.memo["inputs"] = sorted(inputs, key=lambda n: n.seq)
+            found = sorted(inputs, key=lambda n: n.seq)
+            self.node.memo["inputs", self.stops] = found
         return found
 
     def _all_inputs(self, start: Node) -> set[Node]:
-        known = set(self.variables)
+        ends = {*self.variables, *self.stops}
+        known = set(ends)
         before: set[Node] = set()
         stack = [start]
         while stack:
             node = stack.pop()
             if node in known:
-                if node.op is ops.variable:
+                if node in ends:
                     before.add(value_node(node))
                 continue
             known.add(node)
@@ -418,16 +150,26 @@ class History:
     def unread(self) -> list[Node]:
         """The leaves that have no value any more, as no backward pass reads them."""
         known = set(self._inputs())
-        return [n for n in beneath([self.node]) if n.op is ops.leaf and n not in known]
+        ends = frozenset(self.stops)
+        return [n for n in above([self.node], ends) if n.op is ops.leaf and n not in known]
 
     def _ends(self) -> list[Node]:
-        found = self.node.memo.get("ends")
+        found = self.node.memo.get(("ends", self.stops))
         if found is None:
-            inside = sorted(differentiable(self.node), key=lambda n: n.seq)
-            found = self.node.memo["ends"] = [
-                n for n in inside if n.op is ops.variable or n.op.name == "function_call"
-            ]
+            ends = [n for n in self.inside if n.op is ops.variable or is_call(n)]
+            found = sorted(ends, key=lambda n: n.seq)
+            self.node.memo["ends", self.stops] = found
         return found
+
+    @property
+    def inside(self) -> frozenset[Node]:
+        """The nodes that a gradient of its node can reach before it ends at its stops."""
+        return inside(self.node, self.stops)
+
+    @property
+    def reads(self) -> tuple[Node, ...]:
+        """The nodes whose values its backward pass reads."""
+        return reads_of(self.node, self.stops)
 
     @property
     def leaves(self) -> list[Node]:
@@ -443,7 +185,7 @@ class History:
 
     @property
     def calls(self) -> list[Node]:
-        return [n for n in self._ends() if n.op.name == "function_call"]
+        return [n for n in self._ends() if is_call(n)]
 
     def keep(
         self,
@@ -456,7 +198,7 @@ class History:
         overwritten: frozenset[Node],
     ) -> None:
         self.saved, self.leaf_values, self.scalar_values = saved, leaves, scalars
-        self.targets, self.call_contexts = variables, calls
+        self.targets, self.call_contexts = {**self.targets, **variables}, calls
         self.rewritten, self.overwritten = rewritten, overwritten
 
     def before(self) -> list[History]:
@@ -476,8 +218,21 @@ class History:
         return [t for ref in self._reached if (t := ref()) is not None]
 
     def ends(self) -> Ends:
-        """Its own as those of its epoch."""
-        return Ends(self.epoch, self.targets, self.hooks)
+        """Those of its epoch, as far as they lie beneath its node."""
+        targets: dict[Node, Any] = {}
+        stack, seen = [self], {self}
+        while stack:
+            for node, target in stack.pop().targets.items():
+                if node.op is ops.variable:
+                    targets[node] = target
+                elif target not in seen:
+                    seen.add(target)
+                    stack.append(target)
+        return Ends(self.epoch, targets, self.hooks)
+
+    def inner(self) -> list[History]:
+        """The histories that begin at its stops."""
+        return [t for t in self.before() if t.is_inner]
 
     def free(self) -> None:
         """Release everything. A second backward pass through this history is an error."""
@@ -490,8 +245,8 @@ class History:
 
 
 def _inputs_lead_to(node: Node) -> list[Node]:
-    is_call = node.op.name == "function_call"
-    return [o for o in node.operands if not (is_call and o.op is ops.variable)]
+    of_call = is_call(node)
+    return [o for o in node.operands if not (of_call and o.op is ops.variable)]
 
 
 _FEW = 64
@@ -499,26 +254,59 @@ _FEW = 64
 
 def _few_inputs(root: Node) -> frozenset[Node] | None:
     """The inputs beneath `root`, as `History` means them, with those of variables that the epoch
-    computed; None if there are many. They are remembered at each node on the way, so that the
-    results of all rounds of a loop together are walked through once."""
+    computed; None if there are many."""
+    return _few(root, "few inputs", _input_at, _inputs_lead_to)
+
+
+def _input_at(node: Node) -> Node | None:
+    value = value_node(node) if node.op is ops.variable else node
+    return value if value.op.kind is Kind.LEAF else None
+
+
+def variables_of(root: Node) -> Iterable[Node]:
+    """The variables that a gradient of `root` can reach."""
+    few = _few(root, "few variables", _variable_at, _gradients_lead_to)
+    found = [n for n in differentiable(root) if n.op is ops.variable] if few is None else few
+    return sorted(found, key=lambda n: n.seq)
+
+
+def _variable_at(node: Node) -> Node | None:
+    return node if node.op is ops.variable else None
+
+
+def _gradients_lead_to(node: Node) -> list[Node]:
+    return [o for o in node.operands if o.requires_grad]
+
+
+def _few(
+    root: Node,
+    name: str,
+    at: Callable[[Node], Node | None],
+    lead_to: Callable[[Node], Sequence[Node]],
+) -> frozenset[Node] | None:
+    """The ends beneath `root`; None if there are many. They are remembered at each node on the way,
+    so that the results of all rounds of a loop together are walked through once.
+
+    at: the end at a node, or None. lead_to: the operands where the way goes on.
+    """
     stack = [root]
     while stack:
         node = stack[-1]
-        if "few inputs" in node.memo:
+        if name in node.memo:
             stack.pop()
             continue
-        value = value_node(node) if node.op is ops.variable else node
-        if value.op.kind is Kind.LEAF:
-            found: frozenset[Node] | None = frozenset((value,))
+        end = at(node)
+        if end is not None:
+            found: frozenset[Node] | None = frozenset((end,))
         else:
-            operands = _inputs_lead_to(node)
-            missing = [o for o in operands if "few inputs" not in o.memo]
+            operands = lead_to(node)
+            missing = [o for o in operands if name not in o.memo]
             if missing:
                 stack.extend(missing)
                 continue
-            found = _united([o.memo["few inputs"] for o in operands])
-        stack.pop().memo["few inputs"] = found
-    few: frozenset[Node] | None = root.memo["few inputs"]
+            found = _united([o.memo[name] for o in operands])
+        stack.pop().memo[name] = found
+    few: frozenset[Node] | None = root.memo[name]
     return few
 
 

@@ -10,6 +10,7 @@ from tilewright.ir.node import Node, reachable
 from tilewright.ir.op import Kind
 
 from . import views
+from .derivations import is_read_transposed, saved_nodes, saves, value_node
 from .epoch import (
     Handle,
     clock,
@@ -27,16 +28,8 @@ from .epoch import (
     viewed,
     windows,
 )
-from .histories import (
-    Held,
-    History,
-    differentiable,
-    is_read_transposed,
-    reads_of,
-    saved_nodes,
-    saves,
-    value_node,
-)
+from .histories import Held, History, variables_of
+from .parts import differentiable, partition
 
 Seen = dict[Node, tuple[Any, "views.Chain | None"]]
 """The tensor or storage that has a value, and how a view looks at it."""
@@ -44,9 +37,11 @@ Seen = dict[Node, tuple[Any, "views.Chain | None"]]
 
 def histories_of(
     live: Sequence[Any], nodes: Sequence[Node], tracked: Sequence[int]
-) -> dict[int, History]:
-    """The histories of the live tensors at the places `tracked`, by the tensor's id."""
+) -> tuple[dict[int, History], list[History]]:
+    """The histories of the live tensors at the places `tracked`, by the tensor's id; and all that
+    need values, those of inner parts of the graph among them."""
     out: dict[int, History] = {}
+    open_: list[int] = []
     if freed:
         ends, places = _ends({nodes[i] for i in tracked}), _places()
     for i in tracked:
@@ -57,8 +52,23 @@ def histories_of(
         if through and saves(node):  # a second pass would read what the first one freed
             out[id(state)] = _freed_history(node)
         else:
-            out[id(state)] = History(node, clock.number, saved_nodes(node))
-    return out
+            open_.append(i)
+    if not open_:
+        return out, []
+    parts = partition(tuple(dict.fromkeys([nodes[i] for i in open_])))
+    inner: dict[Node, History] = {}
+    for node in {end for stops in parts.values() for end in stops}:
+        inner[node] = _history(node, parts[node], is_inner=True)
+    for i in open_:
+        out[id(live[i])] = _history(nodes[i], parts[nodes[i]])
+    kept = [*(out[id(live[i])] for i in open_), *inner.values()]
+    for history in kept:
+        history.targets = {node: inner[node] for node in history.stops}
+    return out, kept
+
+
+def _history(node: Node, stops: tuple[Node, ...], is_inner: bool = False) -> History:
+    return History(node, clock.number, saved_nodes(node, stops), stops, is_inner)
 
 
 def _ends(nodes: set[Node]) -> dict[Node, int]:
@@ -85,7 +95,7 @@ def _places() -> dict[int, int]:
 def _freed_history(node: Node) -> History:
     """The history of a tensor whose graph a backward pass has freed."""
     history = History(node, clock.number, ())
-    history.targets = {n: variables[n.attrs[0]] for n in history.variables}
+    history.targets = {n: variables[n.attrs[0]] for n in variables_of(node)}
     history.free()
     return history
 
@@ -148,14 +158,14 @@ def _is_constant(node: Node) -> bool:
 
 
 def keep(
-    histories: dict[int, History], nodes: tuple[Any, ...], values: list[Any], live: list[Any]
+    histories: Sequence[History], nodes: tuple[Any, ...], values: list[Any], live: list[Any]
 ) -> None:
     """Give each history the values, leaves and targets that it needs after the epoch.
 
     nodes: those of `live`, then the other saved ones. values: of all `nodes`.
     """
     owners = dict(zip(map(_of_leaf, nodes), live))  # not strict: the other nodes have no owner
-    for node in _twins({n for h in histories.values() for n in h.saved_nodes if n in owners}):
+    for node in _twins({n for h in histories for n in h.saved_nodes if n in owners}):
         del owners[node]
         viewed.pop(node, None)
     known = {id(s): s for s in (*storages, *windows)} if viewed else {}
@@ -165,11 +175,11 @@ def keep(
         n: _held(n, value, *seen.get(n, (None, None)))
         for n, value in zip(nodes[len(live) :], values[len(live) :], strict=True)
     }
-    read = {n: _held_leaf(n, seen) for n in {n for h in histories.values() for n in h.leaves}}
+    read = {n: _held_leaf(n, seen) for n in {n for h in histories for n in h.leaves}}
     # Shared by the epoch's histories, so that all of them see a hook that is set later.
     hooks = {n: list(each) for n, each in hooked.items()}
-    for history in histories.values():
-        changed = changed_for(reads_of(history.node), (history.node,))
+    for history in histories:
+        changed = changed_for(history.reads, (history.node,))
         history.keep(
             saved={n: saved[n] for n in history.saved_nodes},
             leaves={n: read[n] for n in history.leaves},
@@ -185,8 +195,8 @@ def keep(
                 _own_leaf(history, value_node(node), target)
     if clock.ends.is_asked:
         clock.ends.hooks = hooks
-        for history in histories.values():
-            clock.ends.targets.update(history.targets)
+        for history in histories:
+            clock.ends.targets.update({n: history.targets[n] for n in history.variables})
 
 
 def _twins(nodes: set[Node]) -> set[Node]:

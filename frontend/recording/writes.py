@@ -16,6 +16,7 @@ from tilewright.ir.shape import Size, contiguous_strides
 from tilewright.runtime import devices
 
 from . import epoch, flushing, threads, views
+from .derivations import leads_to, reads, value_node
 from .epoch import (
     Handle,
     Storage,
@@ -29,7 +30,6 @@ from .epoch import (
     rewritten,
     variable,
 )
-from .histories import leads_to, reads, value_node
 from .reading import value_of
 from .roots import Root
 

@@ -210,14 +210,13 @@ def _finish() -> Program | None:
     live, replaced = flushing._live()
     nodes = tuple([state._node for state in live])
     outcome = flushing._Outcome(nodes)
-    histories = histories_of(live, nodes, outcome.tracked)
-    kept = {i: h for i, h in histories.items() if not h.is_freed}
-    roots = (*nodes, *dict.fromkeys(n for h in kept.values() for n in h.saved_nodes))
+    histories, kept = histories_of(live, nodes, outcome.tracked)
+    roots = (*nodes, *dict.fromkeys(n for h in kept for n in h.saved_nodes))
     own = [i for i, n in enumerate(roots) if (n.device or "cpu").startswith("cuda")]
     values = _host_values(roots, set(own), replaced)
     program = _program(roots, own, values, live, dict(replaced)) if own else None
     if program is not None:
-        program.histories = list(kept.values())
+        program.histories = kept
         for history in program.histories:
             history.is_captured = True
     keep(kept, roots, values, live)
