@@ -14,6 +14,8 @@ from typing import Any
 from .location import at_user_line
 from .loop import loop, order, parts
 from .node import Node, grad_enabled, grad_mode
+from .op import Aval
+from .ops.composite import composite
 from .ops.contraction import matmul
 from .ops.generate import constant, leaf
 from .ops.marker import variable
@@ -79,6 +81,62 @@ CELLS = {
     "lstm": Cell(4, 2, _lstm),
     "gru": Cell(3, 1, _gru, additive=False),
 }
+
+
+# ---- one step ------------------------------------------------------------------------------------
+
+
+def _cell(*args: Any) -> Node:
+    *nodes, name, index = args
+    new: Node = CELLS[name].step(*nodes)[0][index]
+    return new
+
+
+def _cell_vjp(g: Node, out: Node, *args: Any) -> tuple[Node, ...]:
+    *nodes, name, index = args
+    return tuple([cell_grad(g, *nodes, name, index, i) for i in range(len(nodes))])
+
+
+def _cell_grad(g: Node, *args: Any) -> Node:
+    *nodes, name, index, place = args
+    found: Node = cell_cotangents(g, nodes, name, index)[place]
+    return found
+
+
+def cell_cotangents(g: Node, nodes: Sequence[Node], name: str, index: int) -> list[Node]:
+    """The cotangents of all operands of `cell_state`, given that of its result."""
+    with grad_mode(True):
+        inner = [variable(n, i) for i, n in enumerate(nodes)]
+        found = pullback({_cell(*inner, name, index): g}, inner)
+    zeros = [expand(constant(0, n.dtype), n.shape) for n in nodes]
+    grads = [found.get(v, zero) for v, zero in zip(inner, zeros, strict=True)]
+    return substitute(grads, dict(zip(inner, nodes, strict=True)))
+
+
+def _like_state(*args: Any) -> Aval:
+    state = next(a for a in args[2:] if isinstance(a, Node))
+    return state.shape, state.dtype
+
+
+def _like_operand(g: Node, *args: Any) -> Aval:
+    operand = args[args[-1]]
+    return operand.shape, operand.dtype
+
+
+cell_grad = composite(
+    "cell_grad", _like_operand, _cell_grad, params=("cell", "state", "operand"), cost=40
+)
+"""cell_grad(g, x, z, *states, cell, state, operand): the cotangent of one operand of `cell_state`,
+given that of its result."""
+
+cell_state = composite(
+    "cell_state", _like_state, _cell, vjp=_cell_vjp, params=("cell", "state"), cost=20
+)
+"""cell_state(x, z, *states, cell, state): a new state of a cell, given its products with the input
+and with its first state."""
+
+
+# ---- layers --------------------------------------------------------------------------------------
 
 
 def _masked(cell: Cell, valid: Sequence[Node], x: Node, z: Node, states: Sequence[Node]) -> Made:

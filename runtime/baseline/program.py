@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir import loop, ops
+from tilewright.ir import loop, ops, recurrence
+from tilewright.ir.dtype import float32, float64
 from tilewright.ir.node import Node
 from tilewright.ir.op import REGISTRY, Kind, Op
-from tilewright.ir.ops.generate import constant, constant_value
+from tilewright.ir.ops.generate import constant, constant_value, leaf
 from tilewright.ir.ops.marker import LEAK, MARKERS, example
 from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.passes.legalize import widen_long_sums
@@ -149,6 +150,8 @@ class Program:
         parts, form = memo.get("parts"), None
         if parts is None and op.kind is Kind.HOST:
             parts = memo["parts"] = _routine(node)
+        if parts is None and op in _CELLS and node.dtype in (float32, float64):
+            parts = memo["parts"] = _cell(node)
         if parts is None and op.decompose is not None:
             form = composites.form_of(node)
             if form is None:
@@ -467,12 +470,38 @@ def _alone(value: Any, taken: set[int]) -> Any:
     return np.array(value, order="C")
 
 
+_CELLS = {recurrence.cell_state, recurrence.cell_grad}
+
+
+def _cell(node: Node) -> composites.Parts:
+    """The parts of a new state of a cell, or of one of its cotangents: a program makes all of
+    them."""
+    op, (*attrs, number) = node.op, node.attrs
+    key = (op, tuple(attrs), tuple([o.type for o in node.operands]))
+    found = _bodies.get(key)
+    if found is None:
+        inner = [leaf(i, o.shape, o.dtype) for i, o in enumerate(node.operands)]
+        roots: Sequence[Node]
+        if op is recurrence.cell_state:
+            roots = recurrence.CELLS[attrs[0]].step(*inner)[0]
+        else:
+            roots = recurrence.cell_cotangents(inner[0], inner[1:], *attrs)
+        found = _bodies[key] = Program(roots)
+        found.settle()
+    return [(key, tuple(range(len(node.operands))), lambda *a: found.compute(a))], (
+        lambda *values: values[-1][number]
+    )
+
+
+_bodies: dict[Any, Program] = {}
+"""What cells compute, by the types of their operands."""
 _steps: dict[Any, loops.Steps] = {}
 """The steps of loops, which don't depend on the number of steps."""
 
 
 def clear() -> None:
-    """Forget the steps of loops, and kernels compiled alone."""
+    """Forget the steps of loops and cells, and kernels compiled alone."""
+    _bodies.clear()
     _steps.clear()
     kernels.clear()
 

@@ -16,7 +16,7 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir.node import Node
 from tilewright.ir.op import REGISTRY, Kind
 from tilewright.ir.ops.normalization import layer_norm_weight_grad
-from tilewright.ir.recurrence import recurrence, recurrence_grad
+from tilewright.ir.recurrence import cell_state, recurrence, recurrence_grad
 from tilewright.ir.shape import Size
 
 INF, NAN = math.inf, math.nan
@@ -742,6 +742,30 @@ ZETA = case(
 )
 
 
+def torch_step(cell: str, x: Any, z: Any, *states: Any) -> list[Any]:
+    """The new states of a cell by PyTorch, of its products with the input and the first state."""
+    if cell == "lstm":
+        a, f, g, o = (x + z).chunk(4, 1)
+        c = f.sigmoid() * states[1] + a.sigmoid() * g.tanh()
+        return [o.sigmoid() * c.tanh(), c]
+    if cell == "gru":
+        (xr, xu, xn), (zr, zu, zn) = x.chunk(3, 1), z.chunk(3, 1)
+        u = (xu + zu).sigmoid()
+        return [(1 - u) * (xn + (xr + zr).sigmoid() * zn).tanh() + u * states[0]]
+    return [(x + z).tanh()]
+
+
+def one_step(cell: str, gates: int, count: int, index: int) -> Case:
+    width = 4
+    return case(
+        f"cell_state {cell} {index}",
+        lambda *operands: cell_state(*operands, cell, index),
+        lambda t, *operands: torch_step(cell, *operands)[index],
+        *(real(3, gates * width), real(3, gates * width)),
+        *(real(3, width) for _ in range(count)),
+    )
+
+
 def layer(torch: bool, cell: str, reverse: bool, x: Any, valid: Any, states: Any, w: Any) -> Any:
     """A recurrent layer, ours as one node or step by step with PyTorch."""
     if not torch:
@@ -751,17 +775,7 @@ def layer(torch: bool, cell: str, reverse: bool, x: Any, valid: Any, states: Any
 
     rows: list[Any] = [None] * len(x)
     for i in range(len(x))[:: -1 if reverse else 1]:
-        h, z = states[0], states[0] @ w
-        if cell == "lstm":
-            a, f, g, o = (x[i] + z).chunk(4, 1)
-            c = f.sigmoid() * states[1] + a.sigmoid() * g.tanh()
-            new = [o.sigmoid() * c.tanh(), c]
-        elif cell == "gru":
-            (xr, xu, xn), (zr, zu, zn) = x[i].chunk(3, 1), z.chunk(3, 1)
-            u = (xu + zu).sigmoid()
-            new = [(1 - u) * (xn + (xr + zr).sigmoid() * zn).tanh() + u * h]
-        else:
-            new = [(x[i] + z).tanh()]
+        new = torch_step(cell, x[i], states[0] @ w, *states)
         if valid is not None:
             new = [t.where(valid[i], a, b) for a, b in zip(new, states)]
         rows[i], states = new[0], new
@@ -799,6 +813,10 @@ RECURRENT = [
     recurrent("lstm", 4, 2, False),
     recurrent("gru", 3, 1, True, VALID),
     recurrent("rnn_tanh", 1, 1, False, VALID),
+    one_step("lstm", 4, 2, 0),
+    one_step("lstm", 4, 2, 1),
+    one_step("gru", 3, 1, 0),
+    one_step("rnn_tanh", 1, 1, 0),
     case(
         "recurrence_grad",
         layer_gradient,

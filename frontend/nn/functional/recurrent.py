@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ir import ops, recurrence
+from tilewright.ir.dtype import HALVES
 from tilewright.ir.node import Node
 
 from ...recording.builders import FIRST, LOWER, builder
@@ -98,4 +99,7 @@ def step(
         ops.linear(a, w, *(() if b is None else (b,)))
         for a, w, b in ((x, w_ih, b_ih), (states[0], w_hh, b_hh))
     )
-    return kind.step(*products, *states)[0]
+    operands = (*products, *states)
+    if x.dtype in HALVES:  # rounded after each op, as in PyTorch
+        return kind.step(*operands)[0]
+    return tuple([recurrence.cell_state(*operands, cell, i) for i in range(kind.states)])
