@@ -104,6 +104,7 @@ if TYPE_CHECKING:
     from .types import DeviceLike
 
 dtype = _DType
+dtype.__name__ = dtype.__qualname__ = "dtype"
 half, float, double, short, int, long = float16, float32, float64, int16, int32, int64
 chalf, cfloat, cdouble = complex32, complex64, complex128
 
@@ -139,7 +140,6 @@ _LAZY = {
             "_check_value",
             "_check_with",
             "is_storage",
-            "typename",
             "SymBool",
             "SymFloat",
             "SymInt",
@@ -156,8 +156,8 @@ _LAZY = {
     "sym_sqrt": "naming",
     "sym_sum": "naming",
     **dict.fromkeys(["celu_", "selu_", "threshold_"], "nn.functional"),
-    "Stream": "cuda",
-    "Event": "cuda",
+    "Stream": "streams",
+    "Event": "streams",
     **dict.fromkeys(
         [
             "FloatTensor",
@@ -298,12 +298,15 @@ _LAZY = {
         "sparse.conversions",
     ),
     "PyTorchFileReader": "serialization.archive",
+    "typename": "serialization.naming",
     "save": "serialization",
     "load": "serialization",
     "manual_seed": "random",
     "seed": "random",
     "initial_seed": "random",
     "Generator": "random",
+    "thread_safe_generator": "random",
+    "segment_reduce": "functions.segments",
     "vmap": "func.vmapping",
     "default_generator": "random",
     "get_rng_state": "random",

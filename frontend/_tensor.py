@@ -287,9 +287,32 @@ class Tensor(Methods, metaclass=_TensorMeta):
         return False
 
     @property
-    def grad_dtype(self) -> DType:
-        """The dtype of its gradient: its own."""
-        return self.dtype
+    def grad_dtype(self) -> DType | None:
+        """The dtype of a leaf's `.grad`: its own, unless another one is assigned. None lets
+        gradients of any dtype be assigned to it."""
+        self._need_leaf("accessed")
+        return self.dtype if self._grad_dtype is NotImplemented else self._grad_dtype
+
+    @grad_dtype.setter
+    def grad_dtype(self, dtype: DType | None) -> None:
+        if dtype is not None and not isinstance(dtype, DType):
+            raise RuntimeError(
+                f"grad_dtype must be a torch.dtype or None, but got {type(dtype).__name__}"
+                f"{at_user_line()}"
+            )
+        self._need_leaf("set")
+        held = self._grad
+        if held is not None and dtype is not None and held.dtype is not dtype:
+            raise RuntimeError(
+                f"Cannot set grad_dtype to {dtype} because there is already a gradient with dtype "
+                f"{held.dtype}. Please clear the gradient (.grad = None) before changing "
+                f"grad_dtype{at_user_line()}"
+            )
+        self._grad_dtype = NotImplemented if dtype is self.dtype else dtype
+
+    def _need_leaf(self, done: str) -> None:
+        if not self.is_leaf:
+            raise RuntimeError(f"grad_dtype can only be {done} on leaf tensors.{at_user_line()}")
 
     def detach(self) -> Tensor:
         """The same memory without the history."""
@@ -914,10 +937,13 @@ def _check_grad(t: Any, value: Any) -> None:
             f"'{list(own)}'. Please ensure that the gradient and the tensor are the same size"
             f"{at_user_line()}"
         )
+    if t._grad_dtype is not NotImplemented:
+        kind = dtype if t._grad_dtype is None else t._grad_dtype
     if dtype is not kind:
         raise RuntimeError(
-            f"attempting to assign a gradient with dtype '{dtype}' to a tensor with dtype "
-            f"'{kind}'. The gradient must match the tensor's{at_user_line()}"
+            f"attempting to assign a gradient with dtype '{dtype}' to a tensor with grad_dtype "
+            f"'{kind}'. The gradient must match the tensor's grad_dtype (defaults to the tensor's "
+            f"dtype){at_user_line()}"
         )
     if device != where:
         raise RuntimeError(

@@ -211,7 +211,10 @@ def _dispatch(func: Function, own: Function, makes: bool, form: Any = _as_given)
         modes, classes = state.modes, state.classes
         if state.skips:
             state.skips = False
-            return own(*args, **kwargs)
+            if form is not _as_given:  # PyTorch's is written in Python, and what it calls does ask
+                return own(*args, **kwargs)
+            with without_any():
+                return own(*args, **kwargs)
         if not modes and (not classes or (not kwargs and _PLAIN.issuperset(map(type, args)))):
             return below(args, kwargs)
         if makes and not modes:

@@ -151,6 +151,10 @@ PATHS: dict[str, dict[str, str]] = {
         "cartesian_prod cdist chain_matmul einsum istft lu meshgrid norm pca_lowrank split stft "
         "svd_lowrank tensordot unique unique_consecutive unravel_index"
     },
+    "masked._ops": {
+        "masked": "amax amin argmax argmin cumprod cumsum log_softmax logaddexp logsumexp mean "
+        "median norm normalize prod softmax softmin std sum var"
+    },
     "multiprocessing.queue": {"multiprocessing.queues": "ConnectionWrapper Queue SimpleQueue"},
     "multiprocessing.spawn": {
         "multiprocessing.spawning": "ProcessContext ProcessException ProcessExitedException "

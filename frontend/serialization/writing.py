@@ -25,6 +25,8 @@ from ..functions import shapes
 from ..layouts import layout
 from ..nn import Module
 from ..recording.compounds import is_compound
+from . import reading
+from .locations import tagged
 from .naming import is_named, path_of, reduced
 from .storages import STORAGE_OF
 
@@ -160,7 +162,7 @@ class Pickler(_BasePickler):
         if storage is None:
             kind = STORAGE_OF.get(plain.dtype, "UntypedStorage")
             count = whole.size if kind != "UntypedStorage" else whole.nbytes
-            where = "cpu" if name in ("cpu", "interpret") else name
+            where = tagged(plain) or ("cpu" if name in ("cpu", "interpret") else name)
             storage = Storage(kind, str(len(self.storages)), where, count, whole)
             self.storages[id(owner)] = storage
             self.kept.append(owner)
@@ -253,6 +255,7 @@ def written(
             if array.dtype.byteorder == ">":
                 array = array.astype(array.dtype.newbyteorder("<"))
             raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            raw = np.zeros_like(raw) if reading.skips_data else raw
             _put(archive, f"{name}/data/{storage.key}", raw.data)
         _put(archive, f"{name}/version", _VERSION)
 
