@@ -219,6 +219,7 @@ _LAZY = {
             "fake_quantize_per_channel_affine",
             "fake_quantize_per_tensor_affine",
             "per_channel_affine",
+            "per_channel_affine_float_qparams",
             "per_channel_symmetric",
             "per_tensor_affine",
             "per_tensor_symmetric",
@@ -231,6 +232,11 @@ _LAZY = {
             "quint8",
         ],
         "functions.quantized",
+    ),
+    **dict.fromkeys(
+        "quantized_batch_norm quantized_max_pool1d quantized_max_pool2d "
+        "quantized_max_pool3d".split(),
+        "ao.nn.quantized.root",
     ),
     "_softmax_backward_data": "nn.functional.root",
     "_standard_gamma": "functions.variates",
@@ -268,6 +274,7 @@ _LAZY = {
     "_assert_async": "naming",
     "_shape_as_tensor": "naming",
     "TensorType": "_C",
+    "DispatchKey": "_C",
     **dict.fromkeys(
         "has_lapack has_mkl has_openmp has_spectral "
         "is_vulkan_available is_warn_always_enabled "
