@@ -732,8 +732,27 @@ class Tensor(Methods, metaclass=_TensorMeta):
     const_data_ptr = data_ptr
 
     def dim_order(self, *, ambiguity_check: Any = False) -> tuple[int, ...]:
-        """The dimensions by the distance of their elements in memory, the farthest first."""
+        """The dimensions by the distance of their elements in memory, the farthest first.
+
+        ambiguity_check: True refuses a tensor of which another order would say the same; a list of
+        memory formats, one that is in none of them.
+        """
+        formats = ambiguity_check if isinstance(ambiguity_check, list) else []
+        named = all(isinstance(each, layouts.memory_format) for each in formats)
+        if not (named if formats else isinstance(ambiguity_check, bool)):
+            raise TypeError(
+                "The ambiguity_check argument must be a bool or a list of memory formats."
+                f"{at_user_line()}"
+            )
         strides = self.stride()
+        unique = len({*strides}) == self.dim() and 1 not in self.shape
+        fits = any(self.is_contiguous(memory_format=each) for each in formats)
+        fits = fits or unique or not ambiguity_check
+        if not fits:
+            raise RuntimeError(
+                "The tensor does not have unique dim order, or cannot map to exact one of the "
+                f"given memory formats.{at_user_line()}"
+            )
         return tuple(sorted(range(self.dim()), key=lambda d: -strides[d]))
 
     def storage_type(self) -> type:

@@ -125,7 +125,9 @@ class Event(metaclass=_OfAnyKind):
             raise ValueError(
                 f"Both events must be created with argument 'enable_timing=True'.{at_user_line()}"
             )
-        _no_events()
+        raise ValueError(
+            f"Both events must be recorded before calculating elapsed time.{at_user_line()}"
+        )
 
     def __repr__(self) -> str:
         return "torch.Event device_type=cpu, device_index=-1, event_flag=0, event_id=0"

@@ -131,8 +131,9 @@ class Pickler(_BasePickler):
         function = _REBUILD
         if storage.name == "UntypedStorage":
             function, args = _REBUILD_ANY, (*args, _dtype_name(t.dtype))
-        if t.__dict__:
-            return _REBUILD_TYPED, (function, _TENSOR, args, dict(t.__dict__))
+        if t.__dict__ or type(t) is not Tensor:
+            kind = _TENSOR if type(t) is Tensor else type(t)
+            return _REBUILD_TYPED, (function, kind, args, dict(t.__dict__))
         return function, args
 
     def _storage_of(self, obj: Any) -> Storage:

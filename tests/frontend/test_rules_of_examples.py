@@ -6,6 +6,7 @@ import datetime
 import io
 import itertools
 import math
+import pickle
 import tempfile
 import time
 from collections.abc import Callable
@@ -293,6 +294,44 @@ def test_streams_and_events_of_no_gpu(torch: Any) -> None:
             of.Event(device="cuda")
         with pytest.raises(ValueError, match="enable_timing"):
             event.elapsed_time(of.Event())
+        with pytest.raises(ValueError, match="recorded before"):
+            of.Event(enable_timing=True).elapsed_time(of.Event(enable_timing=True))
+
+
+def test_orders_of_dimensions(torch: Any) -> None:
+    checks = (True, False, "other", "contiguous_format", ["contiguous_format"])
+    for check, shape in itertools.product(checks, [(2, 3, 4), (1, 2, 3), ()]):
+        found = []
+        for of in (tw, torch):
+            given = [getattr(of, f) for f in check] if isinstance(check, list) else check
+            for x in (of.empty(shape), of.empty(shape).mT if shape else of.empty(4, 3).T):
+                try:
+                    found.append(x.dim_order(ambiguity_check=given))
+                except (RuntimeError, TypeError) as error:
+                    found.append(type(error))
+        assert found[:2] == found[2:], (check, shape)
+
+
+def test_no_generator_of_a_missing_gpu(torch: Any) -> None:
+    if tw.cuda.is_available():
+        pytest.skip("there is a GPU")
+    for of in (tw, torch):
+        with pytest.raises(RuntimeError, match="CUDA generator"):
+            of.Generator(device="cuda")
+
+
+def test_a_repository_without_a_connection(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    import urllib.error
+
+    from tilewright import hub
+
+    def fail(*args: Any, **options: Any) -> None:
+        raise urllib.error.URLError("no route")
+
+    monkeypatch.setattr(hub, "download_url_to_file", fail)
+    monkeypatch.setattr(hub, "get_dir", lambda: str(tmp_path))
+    with pytest.raises(RuntimeError, match="no internet connection"):
+        hub.list("owner/name")
 
 
 def test_statistics_over_windows(torch: Any) -> None:
@@ -330,6 +369,28 @@ def test_a_benchmark_of_threads(torch: Any) -> None:
         stats = benchmark.benchmark(num_calling_threads=2, num_warmup_iters=1, num_iters=20)
         assert stats.num_iters >= 20 and stats.latency_avg_ms > 0
         assert "Average latency per example" in str(stats)
+
+
+class Marked(tw.Tensor):
+    """A tensor with a class of its own."""
+
+
+def test_a_tensor_keeps_its_class_in_files() -> None:
+    file = io.BytesIO()
+    tw.save(tw.arange(3.0).as_subclass(Marked), file)
+    file.seek(0)
+    with pytest.raises(Exception, match="Marked"):
+        tw.load(file)
+    file.seek(0)
+    with tw.serialization.safe_globals([Marked]):
+        back = tw.load(file)
+    assert type(back) is Marked and back.tolist() == [0, 1, 2]
+
+    class Unnamed(tw.Tensor):
+        pass
+
+    with pytest.raises((AttributeError, pickle.PicklingError)):
+        tw.save(tw.ones(2).as_subclass(Unnamed), io.BytesIO())
 
 
 def test_files_without_elements() -> None:
