@@ -77,6 +77,7 @@ from . import types as types
 from . import utils as utils
 from . import version as version
 from . import xpu as xpu
+from ._C import DispatchKey as DispatchKey
 from ._C import TensorType as TensorType
 from ._higher_order_ops import cond as cond
 from ._higher_order_ops import while_loop as while_loop
@@ -98,6 +99,10 @@ from .amp.older import is_autocast_cpu_enabled as is_autocast_cpu_enabled
 from .amp.older import set_autocast_cpu_dtype as set_autocast_cpu_dtype
 from .amp.older import set_autocast_cpu_enabled as set_autocast_cpu_enabled
 from .amp.older import set_autocast_gpu_dtype as set_autocast_gpu_dtype
+from .ao.nn.quantized.root import quantized_batch_norm as quantized_batch_norm
+from .ao.nn.quantized.root import quantized_max_pool1d as quantized_max_pool1d
+from .ao.nn.quantized.root import quantized_max_pool2d as quantized_max_pool2d
+from .ao.nn.quantized.root import quantized_max_pool3d as quantized_max_pool3d
 from .autograd import enable_grad as enable_grad
 from .autograd import inference_mode as inference_mode
 from .autograd import is_grad_enabled as is_grad_enabled
@@ -391,6 +396,9 @@ from .functions.quantized import (
 )
 from .functions.quantized import fake_quantize_per_tensor_affine as fake_quantize_per_tensor_affine
 from .functions.quantized import per_channel_affine as per_channel_affine
+from .functions.quantized import (
+    per_channel_affine_float_qparams as per_channel_affine_float_qparams,
+)
 from .functions.quantized import per_channel_symmetric as per_channel_symmetric
 from .functions.quantized import per_tensor_affine as per_tensor_affine
 from .functions.quantized import per_tensor_symmetric as per_tensor_symmetric

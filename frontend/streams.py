@@ -65,6 +65,16 @@ class Stream(metaclass=_OfAnyKind):
 
         return cuda.Stream(device, *args, **options)
 
+    device_type = 0
+    """PyTorch's number of the kind of device."""
+
+    @property
+    def native_handle(self) -> int:
+        raise RuntimeError(f"Backend doesn't support getting stream native handle.{at_user_line()}")
+
+    def is_capturing(self) -> bool:
+        return False
+
     def query(self) -> bool:
         return True
 

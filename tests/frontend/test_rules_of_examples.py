@@ -288,6 +288,9 @@ def test_streams_and_events_of_no_gpu(torch: Any) -> None:
         assert event.device == stream.device == of.device("cpu")
         assert event.query() and stream.query()
         stream.wait_event(event)
+        assert stream.device_type == 0 and not stream.is_capturing()
+        with pytest.raises(RuntimeError, match="native handle"):
+            _ = stream.native_handle
         with pytest.raises(RuntimeError, match="doesn't support events"):
             event.record()
         with pytest.raises(RuntimeError, match="not linked"):

@@ -75,9 +75,6 @@ _DIFFERENCES = {
         torch.cuda.gds.GdsFile 2
         torch.hub.load 3
     """,
-    "Data pipes, which PyTorch itself has given up.": """
-        torch.utils.data.datapipes.iter.Collator 0
-    """,
     "Gradients of several processes by RPC.": """
         torch.nn.parallel.DistributedDataParallel 15
     """,

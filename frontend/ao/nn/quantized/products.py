@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir.location import at_user_line
 
 from ....functions.quantized import QuantizedDType, QuantizedTensor, qint8, quint8
+from ....nn import functional as F
 
 if TYPE_CHECKING:
     from ...._tensor import Tensor
@@ -103,7 +103,7 @@ def _centred(q: QuantizedTensor, kind: dtypes.DType) -> Any:
 
 def dense(name: str) -> Any:
     """A function of torch.nn.functional."""
-    return getattr(importlib.import_module("tilewright.nn.functional"), name)
+    return getattr(F, name)
 
 
 def product_of(name: str, weight: QuantizedTensor, **options: Any) -> tuple[Product, int]:
