@@ -1,7 +1,7 @@
 """Quantized tensors: integers that stand for floats, (q - zero point) * scale.
 
-They hold and convert numbers, and products of matrices are made of them (`torch.ao.quantization`).
-No other op takes them: its error says to call `dequantize()`.
+They hold and convert numbers, their elements are moved, and `torch.ao.nn.quantized` has layers and
+functions of them. No other op takes them: its error says to call `dequantize()`.
 """
 
 from __future__ import annotations
@@ -214,6 +214,10 @@ class QuantizedTensor:
         )
         return all(a.equal(b) if isinstance(a, Handle) else a == b for a, b in pairs)
 
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        parts = self._codes, self._scale, self._zero_point, self.dtype, self._axis
+        return QuantizedTensor, parts
+
     def __len__(self) -> int:
         return len(self._codes)
 
@@ -242,6 +246,11 @@ class QuantizedTensor:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        if name == "_node":
+            raise NotImplementedError(
+                "the call doesn't take a quantized tensor: give it x.dequantize(), or x.int_repr()"
+                f"{at_user_line()}"
+            )
         if name in _MOVES and self._axis is None:
             return functools.partial(self._moved, name)
         raise AttributeError(

@@ -101,7 +101,7 @@ class Pickler(_BasePickler):
     dispatch[Name] = _save_name
 
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, Tensor):
+        if isinstance(obj, Tensor) and not obj.is_quantized:
             return self._reduce_compound(obj) if is_compound(obj) else self._reduce_tensor(obj)
         if isinstance(obj, layout):
             return _LAYOUT, (str(obj),)

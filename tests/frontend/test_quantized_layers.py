@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
+import io
+import pickle
 from typing import Any
 
 import numpy as np
@@ -243,3 +246,25 @@ def test_what_is_refused(torch: Any, draw: Any) -> None:
         part(tw, "quantized").Linear.from_float(tw.nn.Linear(2, 2))
     with pytest.raises(RuntimeError, match="qint8"):
         part(tw, "quantized").Linear(2, 2).set_weight_bias(rounded(tw, x), None)
+
+
+def test_quantized_tensors_among_other_calls() -> None:
+    x = tw.quantize_per_tensor(tw.tensor([1.0, 2.0]), 0.1, 3, tw.quint8)
+    for call in (
+        tw.relu,
+        lambda q: tw.cat([q, q]),
+        lambda q: tw.ones(2) + q,
+        lambda q: tw.add(q, q),
+    ):
+        with pytest.raises((NotImplementedError, TypeError)):
+            call(x)
+    file = io.BytesIO()
+    tw.save({"x": x}, file)
+    file.seek(0)
+    copies = (
+        copy.deepcopy(x),
+        pickle.loads(pickle.dumps(x)),
+        tw.load(file, weights_only=False)["x"],
+    )
+    for each in copies:
+        assert each.equal(x) and each.q_zero_point() == 3 and each.dtype is tw.quint8
