@@ -14,7 +14,10 @@ import pytest
 import tilewright as tw
 from tilewright.functions.quantized import QuantizedTensor
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:torch", "ignore::DeprecationWarning")
+pytestmark = [  # what PyTorch says of its own
+    pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor, torch.quantize_per_channel"),
+    pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated"),
+]
 
 LEVELS = 60
 """Weights stay below this: on processors without VNNI PyTorch's products overflow beyond."""
