@@ -104,6 +104,7 @@ if TYPE_CHECKING:
     from .types import DeviceLike
 
 dtype = _DType
+dtype.__name__ = dtype.__qualname__ = "dtype"
 half, float, double, short, int, long = float16, float32, float64, int16, int32, int64
 chalf, cfloat, cdouble = complex32, complex64, complex128
 
@@ -139,7 +140,6 @@ _LAZY = {
             "_check_value",
             "_check_with",
             "is_storage",
-            "typename",
             "SymBool",
             "SymFloat",
             "SymInt",
@@ -156,8 +156,8 @@ _LAZY = {
     "sym_sqrt": "naming",
     "sym_sum": "naming",
     **dict.fromkeys(["celu_", "selu_", "threshold_"], "nn.functional"),
-    "Stream": "cuda",
-    "Event": "cuda",
+    "Stream": "streams",
+    "Event": "streams",
     **dict.fromkeys(
         [
             "FloatTensor",
@@ -219,6 +219,7 @@ _LAZY = {
             "fake_quantize_per_channel_affine",
             "fake_quantize_per_tensor_affine",
             "per_channel_affine",
+            "per_channel_affine_float_qparams",
             "per_channel_symmetric",
             "per_tensor_affine",
             "per_tensor_symmetric",
@@ -231,6 +232,11 @@ _LAZY = {
             "quint8",
         ],
         "functions.quantized",
+    ),
+    **dict.fromkeys(
+        "quantized_batch_norm quantized_max_pool1d quantized_max_pool2d "
+        "quantized_max_pool3d".split(),
+        "ao.nn.quantized.root",
     ),
     "_softmax_backward_data": "nn.functional.root",
     "_standard_gamma": "functions.variates",
@@ -268,6 +274,7 @@ _LAZY = {
     "_assert_async": "naming",
     "_shape_as_tensor": "naming",
     "TensorType": "_C",
+    "DispatchKey": "_C",
     **dict.fromkeys(
         "has_lapack has_mkl has_openmp has_spectral "
         "is_vulkan_available is_warn_always_enabled "
@@ -298,12 +305,15 @@ _LAZY = {
         "sparse.conversions",
     ),
     "PyTorchFileReader": "serialization.archive",
+    "typename": "serialization.naming",
     "save": "serialization",
     "load": "serialization",
     "manual_seed": "random",
     "seed": "random",
     "initial_seed": "random",
     "Generator": "random",
+    "thread_safe_generator": "random",
+    "segment_reduce": "functions.segments",
     "vmap": "func.vmapping",
     "default_generator": "random",
     "get_rng_state": "random",

@@ -52,6 +52,7 @@ from . import jit as jit
 from . import library as library
 from . import linalg as linalg
 from . import masked as masked
+from . import monitor as monitor
 from . import mps as mps
 from . import mtia as mtia
 from . import multiprocessing as multiprocessing
@@ -76,6 +77,7 @@ from . import types as types
 from . import utils as utils
 from . import version as version
 from . import xpu as xpu
+from ._C import DispatchKey as DispatchKey
 from ._C import TensorType as TensorType
 from ._higher_order_ops import cond as cond
 from ._higher_order_ops import while_loop as while_loop
@@ -97,6 +99,10 @@ from .amp.older import is_autocast_cpu_enabled as is_autocast_cpu_enabled
 from .amp.older import set_autocast_cpu_dtype as set_autocast_cpu_dtype
 from .amp.older import set_autocast_cpu_enabled as set_autocast_cpu_enabled
 from .amp.older import set_autocast_gpu_dtype as set_autocast_gpu_dtype
+from .ao.nn.quantized.root import quantized_batch_norm as quantized_batch_norm
+from .ao.nn.quantized.root import quantized_max_pool1d as quantized_max_pool1d
+from .ao.nn.quantized.root import quantized_max_pool2d as quantized_max_pool2d
+from .ao.nn.quantized.root import quantized_max_pool3d as quantized_max_pool3d
 from .autograd import enable_grad as enable_grad
 from .autograd import inference_mode as inference_mode
 from .autograd import is_grad_enabled as is_grad_enabled
@@ -107,8 +113,6 @@ from .autograd.anomaly import is_anomaly_enabled as is_anomaly_enabled
 from .autograd.anomaly import set_anomaly_enabled as set_anomaly_enabled
 from .autograd.modes import is_inference_mode_enabled as is_inference_mode_enabled
 from .compiler import compile as compile
-from .cuda import Event as Event
-from .cuda import Stream as Stream
 from .devices import device as device
 from .devices import get_default_device as get_default_device
 from .devices import set_default_device as set_default_device
@@ -392,6 +396,9 @@ from .functions.quantized import (
 )
 from .functions.quantized import fake_quantize_per_tensor_affine as fake_quantize_per_tensor_affine
 from .functions.quantized import per_channel_affine as per_channel_affine
+from .functions.quantized import (
+    per_channel_affine_float_qparams as per_channel_affine_float_qparams,
+)
 from .functions.quantized import per_channel_symmetric as per_channel_symmetric
 from .functions.quantized import per_tensor_affine as per_tensor_affine
 from .functions.quantized import per_tensor_symmetric as per_tensor_symmetric
@@ -453,6 +460,7 @@ from .functions.searching import bucketize as bucketize
 from .functions.searching import histc as histc
 from .functions.searching import isin as isin
 from .functions.searching import searchsorted as searchsorted
+from .functions.segments import segment_reduce as segment_reduce
 from .functions.shapes import adjoint as adjoint
 from .functions.shapes import as_strided as as_strided
 from .functions.shapes import broadcast_tensors as broadcast_tensors
@@ -572,7 +580,6 @@ from .naming import sym_min as sym_min
 from .naming import sym_not as sym_not
 from .naming import sym_sqrt as sym_sqrt
 from .naming import sym_sum as sym_sum
-from .naming import typename as typename
 from .nn.functional import celu_ as celu_
 from .nn.functional import selu_ as selu_
 from .nn.functional import threshold_ as threshold_
@@ -667,11 +674,13 @@ from .random import initial_seed as initial_seed
 from .random import manual_seed as manual_seed
 from .random import seed as seed
 from .random import set_rng_state as set_rng_state
+from .random import thread_safe_generator as thread_safe_generator
 from .recording import default_dtype as _is_get_default_dtype
 from .recording import set_default_dtype as set_default_dtype
 from .serialization import load as load
 from .serialization import save as save
 from .serialization.archive import PyTorchFileReader as PyTorchFileReader
+from .serialization.naming import typename as typename
 from .settings.build import DeviceObjType as DeviceObjType
 from .settings.build import has_lapack as has_lapack
 from .settings.build import has_mkl as has_mkl
@@ -724,6 +733,8 @@ from .sparse.products import spmm as spmm
 from .sparse.products import sspaddmm as sspaddmm
 from .storage import TypedStorage as TypedStorage
 from .storage import UntypedStorage as UntypedStorage
+from .streams import Event as Event
+from .streams import Stream as Stream
 from .tuning import tune as tune
 from .types import Number
 

@@ -287,9 +287,32 @@ class Tensor(Methods, metaclass=_TensorMeta):
         return False
 
     @property
-    def grad_dtype(self) -> DType:
-        """The dtype of its gradient: its own."""
-        return self.dtype
+    def grad_dtype(self) -> DType | None:
+        """The dtype of a leaf's `.grad`: its own, unless another one is assigned. None lets
+        gradients of any dtype be assigned to it."""
+        self._need_leaf("accessed")
+        return self.dtype if self._grad_dtype is NotImplemented else self._grad_dtype
+
+    @grad_dtype.setter
+    def grad_dtype(self, dtype: DType | None) -> None:
+        if dtype is not None and not isinstance(dtype, DType):
+            raise RuntimeError(
+                f"grad_dtype must be a torch.dtype or None, but got {type(dtype).__name__}"
+                f"{at_user_line()}"
+            )
+        self._need_leaf("set")
+        held = self._grad
+        if held is not None and dtype is not None and held.dtype is not dtype:
+            raise RuntimeError(
+                f"Cannot set grad_dtype to {dtype} because there is already a gradient with dtype "
+                f"{held.dtype}. Please clear the gradient (.grad = None) before changing "
+                f"grad_dtype{at_user_line()}"
+            )
+        self._grad_dtype = NotImplemented if dtype is self.dtype else dtype
+
+    def _need_leaf(self, done: str) -> None:
+        if not self.is_leaf:
+            raise RuntimeError(f"grad_dtype can only be {done} on leaf tensors.{at_user_line()}")
 
     def detach(self) -> Tensor:
         """The same memory without the history."""
@@ -709,8 +732,27 @@ class Tensor(Methods, metaclass=_TensorMeta):
     const_data_ptr = data_ptr
 
     def dim_order(self, *, ambiguity_check: Any = False) -> tuple[int, ...]:
-        """The dimensions by the distance of their elements in memory, the farthest first."""
+        """The dimensions by the distance of their elements in memory, the farthest first.
+
+        ambiguity_check: True refuses a tensor of which another order would say the same; a list of
+        memory formats, one that is in none of them.
+        """
+        formats = ambiguity_check if isinstance(ambiguity_check, list) else []
+        named = all(isinstance(each, layouts.memory_format) for each in formats)
+        if not (named if formats else isinstance(ambiguity_check, bool)):
+            raise TypeError(
+                "The ambiguity_check argument must be a bool or a list of memory formats."
+                f"{at_user_line()}"
+            )
         strides = self.stride()
+        unique = len({*strides}) == self.dim() and 1 not in self.shape
+        fits = any(self.is_contiguous(memory_format=each) for each in formats)
+        fits = fits or unique or not ambiguity_check
+        if not fits:
+            raise RuntimeError(
+                "The tensor does not have unique dim order, or cannot map to exact one of the "
+                f"given memory formats.{at_user_line()}"
+            )
         return tuple(sorted(range(self.dim()), key=lambda d: -strides[d]))
 
     def storage_type(self) -> type:
@@ -914,10 +956,13 @@ def _check_grad(t: Any, value: Any) -> None:
             f"'{list(own)}'. Please ensure that the gradient and the tensor are the same size"
             f"{at_user_line()}"
         )
+    if t._grad_dtype is not NotImplemented:
+        kind = dtype if t._grad_dtype is None else t._grad_dtype
     if dtype is not kind:
         raise RuntimeError(
-            f"attempting to assign a gradient with dtype '{dtype}' to a tensor with dtype "
-            f"'{kind}'. The gradient must match the tensor's{at_user_line()}"
+            f"attempting to assign a gradient with dtype '{dtype}' to a tensor with grad_dtype "
+            f"'{kind}'. The gradient must match the tensor's grad_dtype (defaults to the tensor's "
+            f"dtype){at_user_line()}"
         )
     if device != where:
         raise RuntimeError(

@@ -41,11 +41,13 @@ __all__ = [
     "compile",
     "cudagraph_mark_step_begin",
     "disable",
+    "get_default_backend",
     "is_compiling",
     "is_dynamo_compiling",
     "is_exporting",
     "list_backends",
     "reset",
+    "set_default_backend",
     "set_stance",
     "substitute_in_graph",
 ]
@@ -152,6 +154,20 @@ def assume_constant_result(fn: F) -> F:
 def substitute_in_graph(original_fn: Any, **options: Any) -> Callable[[F], F]:
     """A decorator that gives the function back: no code is traced that it could replace."""
     return lambda fn: fn
+
+
+_default_backend: str | Callable[..., Any] = "inductor"
+
+
+def set_default_backend(backend: str | Callable[..., Any] | None) -> None:
+    """Name the backend of `compile` without one; None for "inductor". It changes nothing: there is
+    one compiler."""
+    global _default_backend
+    _default_backend = "inductor" if backend is None else backend
+
+
+def get_default_backend() -> str | Callable[..., Any]:
+    return _default_backend
 
 
 def cudagraph_mark_step_begin() -> None:

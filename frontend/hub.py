@@ -9,12 +9,15 @@ import re
 import shutil
 import sys
 import tempfile
+import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
+
+from tilewright.ir.location import at_user_line
 
 from .serialization import load as _load_file
 
@@ -113,7 +116,17 @@ def _repository(repo: str, source: str, force_reload: bool) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as there:
         archive = os.path.join(there, "repository.zip")
-        download_url_to_file(f"https://github.com/{name}/zipball/{branch}", archive, progress=False)
+        try:
+            download_url_to_file(
+                f"https://github.com/{name}/zipball/{branch}", archive, progress=False
+            )
+        except urllib.error.HTTPError:
+            raise
+        except urllib.error.URLError as error:
+            raise RuntimeError(
+                "It looks like there is no internet connection and the repo could not be found in "
+                f"the cache ({get_dir()}): {error.reason}{at_user_line()}"
+            ) from error
         with zipfile.ZipFile(archive) as packed:
             packed.extractall(there)
             top = packed.namelist()[0].partition("/")[0]

@@ -74,16 +74,6 @@ def _check_tensor_all(cond: Any, message: Callable[[], str] | None = None) -> No
     _check_tensor_all_with(RuntimeError, cond, message)
 
 
-def typename(obj: Any, /) -> str:
-    """The full name of an object's class, or of a class."""
-    if isinstance(obj, Handle):
-        return str(obj.type())
-    kind = obj if hasattr(obj, "__qualname__") else type(obj)
-    module = getattr(kind, "__module__", "builtins")
-    name: str = kind.__qualname__
-    return name if module == "builtins" else f"{module}.{name}"
-
-
 def is_storage(obj: Any, /) -> bool:
     return isinstance(obj, (TypedStorage, UntypedStorage))
 

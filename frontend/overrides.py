@@ -159,9 +159,11 @@ def get_ignored_functions() -> set[Callable[..., Any]]:
     top = importlib.import_module(__package__)
     asked = {f for functions in get_overridable_functions().values() for f in functions}
     public = {getattr(top, name) for name in top.__all__ if callable(getattr(top, name))}
-    return {each for each in public - asked if not isinstance(each, type)} | {
-        f for f in asked if f.__name__ in overriding.MAKERS
-    }
+    return (
+        {each for each in public - asked if not isinstance(each, type)}
+        | {f for f in asked if f.__name__ in overriding.MAKERS}
+        | {vars(Tensor)[name] for name in overriding.SILENT if name in vars(Tensor)}
+    )
 
 
 @contextmanager

@@ -95,10 +95,11 @@ def has_override(value: Any) -> bool:
     Tensor."""
     kind = type(value)
     own = getattr(kind, "__torch_function__", None)
-    return own is not None and own is not disabled and kind.__module__ != _TENSOR
+    return own is not None and own is not disabled and kind.__module__ not in _PLAIN_TENSORS
 
 
 _TENSOR = f"{_TOP}._tensor"
+_PLAIN_TENSORS = {_TENSOR, "torch", "torch.nn.parameter"}  # PyTorch's too, where it is loaded
 _PLAIN: set[type] = {int, float, bool, str, type(None)}  # classes whose values have no say
 
 
@@ -211,7 +212,10 @@ def _dispatch(func: Function, own: Function, makes: bool, form: Any = _as_given)
         modes, classes = state.modes, state.classes
         if state.skips:
             state.skips = False
-            return own(*args, **kwargs)
+            if form is not _as_given:  # PyTorch's is written in Python, and what it calls does ask
+                return own(*args, **kwargs)
+            with without_any():
+                return own(*args, **kwargs)
         if not modes and (not classes or (not kwargs and _PLAIN.issuperset(map(type, args)))):
             return below(args, kwargs)
         if makes and not modes:
@@ -376,9 +380,17 @@ def default(cls: type, func: Function, types: Any, args: Any, kwargs: Any) -> An
     """The `__torch_function__` of Tensor: results are of the subclass that was given."""
     if not all(issubclass(cls, each) for each in types):
         return NotImplemented
+    if any(_is_foreign(each) for each in arguments(args, kwargs or {})):
+        return NotImplemented  # also a tensor of PyTorch, whose functions ask ours
     with without_classes():
         result = func(*args, **(kwargs or {}))
     return result if func in unwrapped() else _converted(result, cls)
+
+
+def _is_foreign(value: Any) -> bool:
+    """Whether a value has a say, and is no tensor of ours."""
+    own = getattr(type(value), "__torch_function__", None)
+    return own is not None and own is not disabled and not isinstance(value, Handle)
 
 
 def unwrapped() -> set[Function]:

@@ -151,6 +151,10 @@ PATHS: dict[str, dict[str, str]] = {
         "cartesian_prod cdist chain_matmul einsum istft lu meshgrid norm pca_lowrank split stft "
         "svd_lowrank tensordot unique unique_consecutive unravel_index"
     },
+    "masked._ops": {
+        "masked": "amax amin argmax argmin cumprod cumsum log_softmax logaddexp logsumexp mean "
+        "median norm normalize prod softmax softmin std sum var"
+    },
     "multiprocessing.queue": {"multiprocessing.queues": "ConnectionWrapper Queue SimpleQueue"},
     "multiprocessing.spawn": {
         "multiprocessing.spawning": "ProcessContext ProcessException ProcessExitedException "
@@ -179,7 +183,28 @@ PATHS: dict[str, dict[str, str]] = {
     "nn.utils.stateless": {"func.modules": "functional_call"},
     "nn.utils.weight_norm": {"nn.utils.hooked_norms": "WeightNorm remove_weight_norm weight_norm"},
     "optim.adamw": {"optim.adam": "AdamW adamw"},
-    "nn.quantized": {"ao.nn.quantized": "FXFloatFunctional FloatFunctional"},
+    "nn.intrinsic": {
+        "ao.nn.intrinsic": "BNReLU2d BNReLU3d ConvBn1d ConvBn2d ConvBn3d ConvBnReLU1d ConvBnReLU2d "
+        "ConvBnReLU3d ConvReLU1d ConvReLU2d ConvReLU3d LinearBn1d LinearReLU"
+    },
+    "nn.intrinsic.quantized": {
+        "ao.nn.intrinsic.quantized": "ConvReLU1d ConvReLU2d ConvReLU3d LinearReLU"
+    },
+    "nn.intrinsic.quantized.dynamic": {"ao.nn.intrinsic.quantized.dynamic": "LinearReLU"},
+    "nn.quantized": {
+        "ao.nn.quantized": "Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d "
+        "DeQuantize Embedding EmbeddingBag FXFloatFunctional FloatFunctional Linear Quantize ReLU6"
+    },
+    "nn.quantized.dynamic": {
+        "ao.nn.quantized.dynamic": "Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d "
+        "ConvTranspose3d Linear"
+    },
+    "nn.quantized.functional": {
+        "ao.nn.quantized.functional": "adaptive_avg_pool2d adaptive_avg_pool3d avg_pool2d "
+        "avg_pool3d celu clamp conv1d conv2d conv3d elu hardsigmoid hardswish hardtanh "
+        "interpolate leaky_relu linear max_pool1d max_pool2d threshold upsample "
+        "upsample_bilinear upsample_nearest"
+    },
     "profiler.profiler": {
         "profiler": "ProfilerAction _default_schedule_fn profile schedule supported_activities "
         "tensorboard_trace_handler"

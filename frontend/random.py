@@ -14,6 +14,7 @@ from .functions.generator import (
 )
 
 __all__ = [
+    "thread_safe_generator",
     "Generator",
     "default_generator",
     "fork_rng",
@@ -23,3 +24,7 @@ __all__ = [
     "seed",
     "set_rng_state",
 ]
+
+
+def thread_safe_generator() -> None:
+    """None: workers of a DataLoader are processes, each with a default generator of its own."""

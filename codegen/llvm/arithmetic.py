@@ -172,18 +172,16 @@ def _division(c: Context) -> Ref:
 
 
 def _floor_division(c: Context, remainder: bool) -> Ref:
-    """Division as in Python: the remainder has the sign of the divisor, even if it is zero."""
+    """Division as in Python, except that a remainder of zero has the sign of the dividend."""
     a, b = c.args
     rest = _function(c, "fmod")
-    zero = c.compare("fcmp oeq", rest, c.like(0))
     other = c.binary(
         "xor", c.compare("fcmp olt", b, c.like(0)), c.compare("fcmp olt", rest, c.like(0))
     )
     number = c.compare("fcmp ord", rest, rest)
     other = c.binary("and", c.binary("and", other, number), c.compare("fcmp une", rest, c.like(0)))
     if remainder:
-        moved = c.select(other, c.binary("fadd", rest, b), rest)
-        return c.select(zero, c.intrinsic("copysign", c.like(0), b), moved)
+        return c.select(other, c.binary("fadd", rest, b), rest)
     whole = c.binary("fdiv", c.binary("fsub", a, rest), b)
     whole = c.select(other, c.binary("fsub", whole, c.like(1)), whole)
     floor = c.intrinsic("floor", whole)

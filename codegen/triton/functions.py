@@ -318,14 +318,9 @@ def tw_fmod(a, b):
 
 @triton.jit
 def tw_remainder(a, b):
-    """a - b * floor(a / b): the sign of `b`."""
+    """a - b * floor(a / b): the sign of `b`, or of `a` where it is zero."""
     rest = a % b
-    if a.dtype.is_floating():
-        out = tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
-        out = tl.where(rest == 0, tw_copysign(rest, b), out)
-    else:
-        out = tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
-    return out
+    return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
 
 
 @triton.jit

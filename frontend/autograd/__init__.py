@@ -14,6 +14,7 @@ from .gradcheck import gradcheck, gradgradcheck
 from .hooks import RemovableHandle
 from .modes import (
     enable_grad,
+    enforce_grad_layout_policy,
     inference_mode,
     is_grad_enabled,
     no_grad,
@@ -31,6 +32,7 @@ __all__ = [
     "backward",
     "detect_anomaly",
     "enable_grad",
+    "enforce_grad_layout_policy",
     "functional",
     "grad",
     "grad_mode",

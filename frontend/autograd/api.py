@@ -128,6 +128,8 @@ def _end_earlier_step(create_graph: bool) -> None:
 def _accumulate(t: Any, node: Node, create_graph: bool) -> None:
     if t._hooks and t.is_leaf:
         node = call_hooks(t._hooks, node)
+    if t._grad_dtype is not NotImplemented:
+        node = _of_grad_dtype(t, node)
     held = t._grad
     if of_rows(node) or compounds.is_compound(held):
         t._grad = accumulated(held, as_tensor(node))
@@ -138,8 +140,18 @@ def _accumulate(t: Any, node: Node, create_graph: bool) -> None:
     else:
         with recording.grad_mode(False):
             recording.assign(held, ops.add(resolve(held), node))
-    for hook in list((t._post_hooks or {}).values()):
-        hook(t)
+    if t._post_hooks:
+        with recording.grad_mode(create_graph):  # a hook may write to the leaf
+            for hook in list(t._post_hooks.values()):
+                hook(t)
+
+
+def _of_grad_dtype(t: Any, node: Node) -> Node:
+    """A gradient of `t` in the dtype that its `.grad` is to have."""
+    dtype = t._grad_dtype
+    if dtype is None and t._grad is not None:
+        dtype = t._grad.dtype
+    return node if dtype in (None, NotImplemented, node.dtype) else ops.cast(node, dtype)
 
 
 def grad(
@@ -183,6 +195,7 @@ def grad(
             id(t): call_hooks(t._hooks, node, False) if t._hooks and t.is_leaf else node
             for t, node in found
         }
+        nodes = {id(t): _of_grad_dtype(t, nodes[id(t)]) for t in wanted if id(t) in nodes}
         result = [_result(t, nodes.get(id(t)), allow_unused, materialize_grads) for t in wanted]
     recording.settle()
     return tuple(result)

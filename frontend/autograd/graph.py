@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tilewright.ir.location import at_user_line
@@ -24,6 +24,7 @@ __all__ = [
     "disable_saved_tensors_hooks",
     "get_gradient_edge",
     "increment_version",
+    "region_activation_memory_budget",
     "register_multi_grad_hook",
     "save_on_cpu",
     "saved_tensors_hooks",
@@ -84,6 +85,15 @@ def register_multi_grad_hook(
         return see
 
     return Handles([register(t, hook(i)) for i, t in enumerate(tensors)])
+
+
+def region_activation_memory_budget(budget: float) -> AbstractContextManager[None]:
+    """Refused, as in PyTorch outside of a compiled region: nothing is traced that could be cut.
+    `torch.utils.checkpoint` computes values again in the backward pass."""
+    raise RuntimeError(
+        "torch.autograd.graph.region_activation_memory_budget can only be used inside a "
+        f"torch.compile region; it has no effect in eager mode.{at_user_line()}"
+    )
 
 
 def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:

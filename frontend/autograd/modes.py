@@ -141,6 +141,23 @@ class set_multithreading_enabled:
         pass
 
 
+class enforce_grad_layout_policy:
+    """Whether gradients get the strides of their leaves. They always have the strides of dense
+    memory in the order of its dimensions, so it changes nothing."""
+
+    def __init__(self, enable: bool = True):
+        self.enable = enable
+
+    def clone(self) -> Self:
+        return type(self)(self.enable)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+
 class set_grad_enabled(_Mode):
     """Set the grad mode at once; as a context manager, until the block ends."""
 

@@ -140,7 +140,9 @@ class Call:
         found = self._grads.get(reached)
         if found is None:
             seeds = {self.outs[i]: placeholder(self.outs[i], i) for i in reached}
-            found = self._grads[reached] = pullback(seeds, self.inputs, stops=self.inputs)
+            grads = pullback(seeds, self.inputs, stops=self.inputs)
+            # In the order of the operands, as PyTorch packs what their gradients read.
+            found = self._grads[reached] = {n: grads[n] for n in self.inputs if n in grads}
         return found
 
 

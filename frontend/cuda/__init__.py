@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -295,6 +296,9 @@ def __getattr__(name: str) -> Any:
         return (generator.default_generator,) * device_count()
     if name == "_initialized":  # packages look before they ask a device for its state
         return is_initialized()
+    if name in ("CudaError", "check_error", "cudart", "profiler"):
+        profiler = importlib.import_module(".profiler", __name__)
+        return profiler if name == "profiler" else getattr(profiler, name)
     if name in typed.ON_CUDA:
         return typed.ON_CUDA[name]
     raise AttributeError(

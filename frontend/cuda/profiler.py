@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from tilewright.ir.location import at_user_line
 
-__all__ = ["profile", "start", "stop"]
+__all__ = ["CudaError", "check_error", "cudart", "profile", "start", "stop"]
 
 
 def _call(name: str) -> None:
@@ -20,6 +20,39 @@ def _call(name: str) -> None:
     code = getattr(ctypes.CDLL(path), name)()
     if code:
         raise RuntimeError(f"torch.cuda.profiler: {name} failed with code {code}{at_user_line()}")
+
+
+class CudaError(RuntimeError):
+    """A code of CUDA's runtime that stands for an error."""
+
+    def __init__(self, code: int):
+        super().__init__(f"CUDA error ({code})")
+
+
+def check_error(res: int) -> None:
+    """Raise a CudaError for a code of CUDA's runtime that isn't 0."""
+    if res:
+        raise CudaError(int(res))
+
+
+class _Runtime:
+    """Those functions of CUDA's runtime that PyTorch exports and that exist here. They return a
+    code."""
+
+    @staticmethod
+    def cudaProfilerStart() -> int:
+        start()
+        return 0
+
+    @staticmethod
+    def cudaProfilerStop() -> int:
+        stop()
+        return 0
+
+
+def cudart() -> _Runtime:
+    """CUDA's runtime: where profilers begin and end to collect."""
+    return _Runtime()
 
 
 def start() -> None:

@@ -449,7 +449,7 @@ def full_like(
     if isinstance(fill_value, Handle):
         fill_value = fill_value.item()  # type: ignore[attr-defined]
     if compounds.is_compound(input):
-        return compounds.apply(filled, (input, fill_value, dtype, requires_grad))
+        return compounds.apply(full, (input, fill_value, dtype, requires_grad))
     return filled(
         input.shape,
         fill_value,

@@ -13,7 +13,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.op import Kind
 
 from ..recording import Handle, record
-from ..recording.builders import FLOAT32, WIDEST, blind, builder
+from ..recording.builders import FLOAT32, WIDEST, blind, builder, refuses_bools
 from .arguments import as_first, as_handle, into, truth
 from .call import arithmetic, binary, public, unary, without_operator
 from .promotion import (
@@ -197,13 +197,21 @@ def _mul(a: Node, b: Node) -> Node:
 
 @blind
 def _sub(a: Node, b: Node) -> Node:
-    a, b = promoted(a, b)
-    if a.dtype is dtypes.bool_:
+    if a.dtype is dtypes.bool_ and b.dtype is dtypes.bool_:
         raise RuntimeError(
-            "Subtraction, the `-` operator, with a bool tensor is not supported. Use the `^` or "
+            "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or "
             f"`logical_xor()` operator instead{at_user_line()}"
         )
+    if a.dtype is dtypes.bool_ or b.dtype is dtypes.bool_:
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying "
+            f"to invert a mask, use the `~` or `logical_not()` operator instead{at_user_line()}"
+        )
+    a, b = promoted(a, b)
     return ops.sub(a, b)
+
+
+refuses_bools.add(_sub)
 
 
 def _pow(a: Node, b: Node) -> Node:
@@ -326,6 +334,8 @@ def add(
     if last:
         return in_older_order(add, (input, other, *last), ("alpha",), out=out)  # type: ignore[no-any-return]
     input = as_first(input, other)
+    if alpha.__class__ is bool:
+        _need_bools(input, other)
     if alpha != 1 and _are_floats(input, other):
         return into(out, record(_add_scaled, input, other, as_handle(alpha, other, wide=True)))
     if alpha != 1:
@@ -347,6 +357,12 @@ def _add_scaled(a: Node, b: Node, alpha: Node) -> Node:
 @builder("sub")
 def _sub_scaled(a: Node, b: Node, alpha: Node) -> Node:
     return _sub(a, b * to(alpha, b.dtype))
+
+
+def _need_bools(*given: Any) -> None:
+    """Raise unless all tensors are of bools, as a factor that is one needs."""
+    if any(t.dtype is not dtypes.bool_ for t in given if isinstance(t, Handle)):  # type: ignore[attr-defined]
+        raise RuntimeError(f"Boolean alpha only supported for Boolean results.{at_user_line()}")
 
 
 def _scaled(input: Any, other: Any, alpha: Any) -> Any:
@@ -398,6 +414,8 @@ def sub(
     if last:
         return in_older_order(sub, (input, other, *last), ("alpha",), out=out)  # type: ignore[no-any-return]
     input = as_first(input, other)
+    if alpha.__class__ is bool:
+        _need_bools(input, other)
     if alpha != 1 and _are_floats(input, other):
         return into(out, record(_sub_scaled, input, other, as_handle(alpha, other, wide=True)))
     if alpha != 1:
@@ -462,7 +480,13 @@ def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Ten
     """Nearest integer, halves to even; or the nearest multiple of 10**-decimals."""
     if decimals == 0:
         return into(out, record(_round, input))
-    factor = 10.0**decimals
+    if not input.dtype.is_floating_point:
+        raise NotImplementedError(
+            f"round: expected floats where `decimals` is given, got {input.dtype}{at_user_line()}"
+        )
+    factor = 10.0 ** builtins.abs(decimals)  # 10.0**-3 is no float, and 1000.0 is one
+    if decimals < 0:
+        return into(out, record(_round, input / factor) * factor)
     return into(out, record(_round, input * factor) / factor)
 
 

@@ -18,6 +18,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from .. import recording
+from ..devices import cuda_available
 from ..devices import device as Device
 from ..recording.epoch import clock, drawn, scalars
 
@@ -36,6 +37,10 @@ class Generator:
 
     def __init__(self, device: DeviceLike | None = "cpu"):
         self.device = Device(device)
+        if self.device.type == "cuda" and not cuda_available():
+            raise RuntimeError(
+                f"Cannot get CUDA generator: there is no CUDA device here{at_user_line()}"
+            )
         self._seed = _DEFAULT_SEED
         self._offset = 0
 

@@ -1,11 +1,13 @@
 """Quantized tensors: integers that stand for floats, (q - zero point) * scale.
 
-They hold and convert numbers, and products of matrices are made of them (`torch.ao.quantization`).
-No other op takes them: its error says to call `dequantize()`.
+They hold and convert numbers, their elements are moved, and `torch.ao.nn.quantized` has layers and
+functions of them. No other op takes them: its error says to call `dequantize()`.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +16,8 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 
-from ..recording import Handle, record
+from ..layouts import strided
+from ..recording import Handle, epoch, record
 from .call import public
 from .creation import tensor
 
@@ -70,13 +73,15 @@ per_tensor_affine = qscheme("per_tensor_affine", False)
 per_tensor_symmetric = qscheme("per_tensor_symmetric", False)
 per_channel_affine = qscheme("per_channel_affine", True)
 per_channel_symmetric = qscheme("per_channel_symmetric", True)
+per_channel_affine_float_qparams = qscheme("per_channel_affine_float_qparams", True)
 
 
 class QuantizedTensor:
     """Integers with a scale and a zero point, or with one of each for each place along `axis`."""
 
     is_quantized = True
-    requires_grad = False
+    is_sparse = requires_grad = False
+    layout = strided
     grad = None
 
     def __init__(
@@ -89,6 +94,10 @@ class QuantizedTensor:
     ):
         self._codes, self._scale, self._zero_point = codes, scale, zero_point
         self.dtype, self._axis = dtype, axis
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:  # isinstance(x, torch.Tensor) holds, as in PyTorch
+        return epoch.tensor_type
 
     def int_repr(self) -> Tensor:
         """The integers."""
@@ -104,8 +113,12 @@ class QuantizedTensor:
         return (self._codes.to(dtypes.int64) - zero).to(dtypes.float32) * scale
 
     def qscheme(self) -> qscheme:
-        """`torch.per_tensor_affine` or `torch.per_channel_affine`."""
-        return per_tensor_affine if self._axis is None else per_channel_affine
+        """`torch.per_tensor_affine`, or how a tensor with a scale for each channel is called."""
+        if self._axis is None:
+            return per_tensor_affine
+        zero: Any = self._zero_point
+        whole = not zero.dtype.is_floating_point
+        return per_channel_affine if whole else per_channel_affine_float_qparams
 
     def q_scale(self) -> float:
         """The scale of a tensor with one."""
@@ -201,6 +214,10 @@ class QuantizedTensor:
         )
         return all(a.equal(b) if isinstance(a, Handle) else a == b for a, b in pairs)
 
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        parts = self._codes, self._scale, self._zero_point, self.dtype, self._axis
+        return QuantizedTensor, parts
+
     def __len__(self) -> int:
         return len(self._codes)
 
@@ -208,24 +225,51 @@ class QuantizedTensor:
         self._require(by_channel=False)
         return self._with(self._codes[place])
 
+    def _moved(self, name: str, *args: Any, **options: Any) -> Any:
+        """The tensor with its elements moved by a method of its integers."""
+        return self._with(getattr(self._codes, name)(*args, **options))
+
     def _with(self, codes: Tensor) -> QuantizedTensor:
         return QuantizedTensor(codes, self._scale, self._zero_point, self.dtype, self._axis)
 
     def __repr__(self) -> str:
-        axis = "" if self._axis is None else f", axis={self._axis}"
-        return (
-            f"{repr(self.dequantize())[:-1]}, size={tuple(self.shape)}, dtype={self.dtype},\n"
-            f"       quantization_scheme={self.qscheme()}, scale={self._scale}, "
-            f"zero_point={self._zero_point}{axis})"
-        )
+        notes = [
+            f"size={tuple(self.shape)}", f"dtype={self.dtype}",
+            f"quantization_scheme={self.qscheme()}", f"scale={self._scale}",
+            f"zero_point={self._zero_point}",
+            *([] if self._axis is None else [f"axis={self._axis}"]),
+        ]  # fmt: skip
+        printing = importlib.import_module("...exchange.printing", __name__)
+        text = "tensor(" + printing.values_text(self.dequantize(), len("tensor("))
+        return str(printing.with_suffixes(text, notes, len("tensor("), False))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        if name == "_node":
+            raise NotImplementedError(
+                "the call doesn't take a quantized tensor: give it x.dequantize(), or x.int_repr()"
+                f"{at_user_line()}"
+            )
+        if name in _MOVES and self._axis is None:
+            return functools.partial(self._moved, name)
         raise AttributeError(
             f"a quantized tensor has no {name!r}: compute it of x.dequantize(), or of x.int_repr()"
             f"{at_user_line()}"
         )
+
+
+_MOVES = frozenset(
+    "contiguous expand flatten flip narrow permute reshape select squeeze t transpose unflatten "
+    "unsqueeze view".split()
+)
+"""Methods that move elements: those of the integers."""
+
+
+def with_codes(q: QuantizedTensor, function: Any, *args: Any, **options: Any) -> QuantizedTensor:
+    """A function that picks elements, such as a maximum, of the integers of a quantized tensor."""
+    picked = function(q._codes.to(dtypes.float32), *args, **options)
+    return q._with(picked.to(q.dtype.stored))
 
 
 def _round(

@@ -19,6 +19,7 @@ from .custom import (
     register_autograd,
     register_fake,
     register_kernel,
+    register_vmap,
     triton_op,
 )
 from .launching import wrap_triton
@@ -27,6 +28,7 @@ from .libraries import (
     _scoped_library,  # noqa: F401
     define,
     fallthrough_kernel,
+    get_kernel,
     impl,
     infer_schema,
 )
@@ -37,12 +39,14 @@ __all__ = [
     "custom_op",
     "define",
     "fallthrough_kernel",
+    "get_kernel",
     "impl",
     "impl_abstract",
     "infer_schema",
     "register_autograd",
     "register_fake",
     "register_kernel",
+    "register_vmap",
     "triton_op",
     "wrap_triton",
 ]

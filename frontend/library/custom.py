@@ -124,6 +124,27 @@ class CustomOpDef:
             )
         self._backward, self._setup_context = backward, setup_context
 
+    def register_vmap(self, func: Callable[..., Any] | None = None, /) -> Callable[..., Any]:
+        """Compute the op for all examples of a `torch.vmap` by `func`.
+
+        func(info, in_dims, *args, **kwargs) gets the op's arguments with their dimensions of
+        examples, and returns (outputs, the dimensions of the examples in them). A decorator without
+        `func`. Otherwise vmap goes through what the op's function computes.
+        """
+
+        def register(function: Callable[..., Any]) -> Callable[..., Any]:
+            def vmap(info: Any, in_dims: Any, call: _Call, *tensors: Any) -> Any:
+                dims = iter(in_dims[1:])
+                places = tuple(_exchanged(v, dims, None) for v in call.inputs)
+                each = iter(tensors)
+                given = tuple(_exchanged(v, each, v) for v in call.inputs)
+                return function(info, places, *given, **call.keywords)
+
+            self._autograd.vmap = staticmethod(vmap)  # type: ignore[method-assign]
+            return function
+
+        return register if func is None else register(func)
+
     # ---- calls
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -271,6 +292,15 @@ def _flattened(op: CustomOpDef, inputs: Sequence[Any], grads: Sequence[Any]) -> 
             yield from [None] * count
 
 
+def _exchanged(value: Any, given: Iterator[Any], other: Any) -> Any:
+    """`value` with the next of `given` in the place of each tensor, or `other` if it has none."""
+    if isinstance(value, Handle):
+        return next(given)
+    if isinstance(value, (list, tuple)):
+        return [_exchanged(v, given, other) for v in value]
+    return other
+
+
 def _tensors(values: Iterable[Any]) -> Iterator[Any]:
     for value in values:
         if isinstance(value, Handle):
@@ -385,6 +415,13 @@ def register_kernel(
 ) -> Any:
     """See `CustomOpDef.register_kernel`."""
     return _named(op).register_kernel(device_types, func)
+
+
+def register_vmap(
+    op: str | CustomOpDef, func: Callable[..., Any] | None = None, /, *, lib: Any = None
+) -> Any:
+    """See `CustomOpDef.register_vmap`."""
+    return _named(op).register_vmap(func)
 
 
 def impl_abstract(qualname: str, func: Callable[..., Any] | None = None, **options: Any) -> Any:

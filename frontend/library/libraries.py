@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -189,6 +190,38 @@ def impl(
         return register
     register(func)
     return None
+
+
+class _Kernel:
+    """What computes an operator on a kind of devices."""
+
+    def __init__(self, function: Callable[..., Any]):
+        self._function = function
+
+    def call_boxed(self, keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call it. keyset: PyTorch's dispatch keys, which say nothing here."""
+        return self._function(*args, **kwargs)
+
+
+def get_kernel(op: Any, dispatch_key: Any) -> _Kernel:
+    """What computes an operator on "CPU" or "CUDA", for a kernel that calls the one before it.
+
+    op: a full name with or without a form ("aten::add.Tensor"), or the operator. RuntimeError if
+    there is no such operator.
+    """
+    key = dispatch_key if isinstance(dispatch_key, str) else dispatch_key.name
+    if key not in _KERNELS and key not in _WHOLE:
+        raise ValueError(f"get_kernel: there is no dispatch key {dispatch_key!r}{at_user_line()}")
+    name = op if isinstance(op, str) else getattr(op, "_qualname", None) or op.name()
+    space, _, form = name.partition("::")
+    found: Any = op if isinstance(op, CustomOpDef) else defined(f"{space}::{form.split('.')[0]}")
+    if space == "aten":
+        operators = importlib.import_module("..operators", __package__)
+        found = operators.of_aten(form.split(".")[0])
+    if found is None:
+        raise RuntimeError(f"get_kernel: there is no operator {name}{at_user_line()}")
+    own = found._kernels.get(_KERNELS.get(key)) if isinstance(found, CustomOpDef) else None
+    return _Kernel(own or found)
 
 
 def infer_schema(

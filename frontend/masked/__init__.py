@@ -53,6 +53,8 @@ _TENSORS = frozenset({"MaskedTensor", "as_masked_tensor", "is_masked_tensor", "m
 
 def __getattr__(name: str) -> Any:
     """Masked tensors, whose rules are loaded when somebody asks for them."""
+    if name == "_ops":  # where PyTorch has the functions
+        return importlib.import_module(f"{__name__.rpartition('.')[0]}.paths").found(__name__, name)
     if name in _TENSORS or name == "maskedtensor":
         maskedtensor = importlib.import_module(f"{__name__}.maskedtensor")
         return maskedtensor if name == "maskedtensor" else getattr(maskedtensor, name)

@@ -121,6 +121,7 @@ for _build in BUILDERS:
 
 
 @rule(Nested, creation.filled)
+@rule(Nested, creation.full)
 def _filled(t: Any, value: Any, dtype: Any, requires_grad: bool) -> Any:
     made = t._like(creation.full_like(t._elements.detach(), value, dtype=dtype))
     return made.requires_grad_(requires_grad)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import operator
 import warnings
 from collections import OrderedDict
@@ -10,7 +11,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, overload
 
 from .._tensor import Tensor
-from ..naming import typename
 from .module import Module
 from .parameter import Parameter
 
@@ -319,7 +319,8 @@ class ParameterDict(Module):
         delattr(self, str(key))
 
     def extra_repr(self) -> str:
-        return _lines(self.items(), typename)
+        naming = importlib.import_module("...serialization.naming", __name__)
+        return _lines(self.items(), naming.typename)
 
     def __len__(self) -> int:
         return len(self._keys)

@@ -91,6 +91,10 @@ def is_blind(build: Any) -> bool:
     return build in _BLIND
 
 
+refuses_bools: set[Any] = set()
+"""Builders that refuse tensors of bools, and Python's True and False with them."""
+
+
 def by_kind(casts: Casts) -> dict[str, Cast]:
     """What autocast does by the kind of device; one class alone is that of all kinds."""
     return dict.fromkeys(KINDS, casts) if isinstance(casts, Cast) else dict(casts or {})

@@ -21,14 +21,14 @@ import numpy as np
 
 from tilewright.ir import node as graph
 from tilewright.ir import ops
-from tilewright.ir.dtype import HALVES, float32, float64
+from tilewright.ir.dtype import HALVES, bool_, float32, float64
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import OPAQUE, Instruction, Node
 from tilewright.ir.numeric.special import cast as cast_number
 from tilewright.ir.ops.composite import widen
 
 from . import compounds, epoch, threads
-from .builders import facts, is_blind, name_of
+from .builders import facts, is_blind, name_of, refuses_bools
 from .building import built
 from .compounds import COMPOUND
 from .epoch import Handle, clock, handles, mutated, resolve
@@ -298,6 +298,7 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
     """A binary op with a Python number. The number is a constant; if it keeps changing, it becomes
     an input of the run."""
     threads.claim()
+    stays_bool = value.__class__ is bool and build in refuses_bools
     if isinstance(value, (np.generic, np.ndarray)):
         if value.ndim:
             return NotImplemented
@@ -323,7 +324,7 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
             return found
     if clock.casts is not None:
         (node,) = clock.casts(build, [node])
-    dtype = scalar_dtype(node.dtype, value)
+    dtype = bool_ if stays_bool else scalar_dtype(node.dtype, value)
     said = facts(build)
     if not dtype.is_differentiable and said is not None and said.floats:
         dtype = default_dtype()

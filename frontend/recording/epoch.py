@@ -111,6 +111,7 @@ class Handle(State):
     _hooks: dict[int, Callable[..., Any]] | None = None
     _post_hooks: dict[int, Callable[..., Any]] | None = None
     _grad_freed = False
+    _grad_dtype: Any = NotImplemented  # that of `.grad`, if it isn't its own
     _moves = 0
     _move_is_read = False
 

@@ -10,6 +10,7 @@ from ..types import MapLocation as MAP_LOCATION
 from .locations import (
     check_module_version_greater_or_equal,
     location_tag,
+    register_package,
     validate_cuda_device,
 )
 from .options import (
@@ -22,6 +23,7 @@ from .options import (
     set_crc32_options,
     set_default_load_endianness,
     set_default_mmap_options,
+    skip_data,
 )
 from .reading import load
 from .unpickling import (
@@ -53,10 +55,12 @@ __all__ = [
     "get_unsafe_globals_in_checkpoint",
     "load",
     "location_tag",
+    "register_package",
     "safe_globals",
     "save",
     "set_crc32_options",
     "set_default_load_endianness",
     "set_default_mmap_options",
+    "skip_data",
     "validate_cuda_device",
 ]

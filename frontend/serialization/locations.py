@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bisect
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from tilewright.ir.location import at_user_line
 from tilewright.runtime.devices import cuda_count
@@ -58,3 +61,41 @@ def check_module_version_greater_or_equal(
         warnings.warn(f"{text}, but continuing assuming that requirement is met", stacklevel=2)
         return True
     return found >= tuple(req_version_tuple)
+
+
+class _Package(NamedTuple):
+    priority: int
+    tagger: Callable[[Any], str | None]
+    deserializer: Callable[[Any, str], Any]
+
+
+_packages: list[_Package] = []
+
+
+def register_package(
+    priority: int, tagger: Callable[[Any], str | None], deserializer: Callable[[Any, str], Any]
+) -> None:
+    """Ask tagger(storage) for the word with which a storage is saved, and deserializer(storage,
+    word) for the storage that takes its place when it is loaded; None leaves it to others. The
+    lowest `priority` is asked first."""
+    made = _Package(priority, tagger, deserializer)
+    _packages.insert(bisect.bisect([p.priority for p in _packages], priority), made)
+
+
+def tagged(t: Any) -> str | None:
+    """The word of a registered package for the memory of a tensor."""
+    words = (p.tagger(t.untyped_storage()) for p in _packages)
+    return next((w for w in words if w is not None), None)
+
+
+def restored(raw: np.ndarray, location: str) -> tuple[np.ndarray, str] | None:
+    """The bytes, and their device, that a registered package gives for those of a file."""
+    if not _packages:
+        return None
+    from ..functions.creation import from_numpy
+
+    for package in _packages:
+        made = package.deserializer(from_numpy(raw).untyped_storage(), location)
+        if made is not None:
+            return np.frombuffer(bytearray(made.tolist()), np.uint8), location_tag(made)
+    return None

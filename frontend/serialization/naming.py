@@ -14,6 +14,7 @@ from ..nn import Module
 from ..nn.hooks import NAMES
 from ..nn.modules import _PATHS as MODULES
 from ..paths import PATHS
+from ..recording import Handle
 
 OURS = __package__.partition(".")[0]
 
@@ -42,6 +43,8 @@ def _elsewhere() -> dict[tuple[str, str], str]:
         for home, names in homes.items():
             for name in names.split():
                 found[f"{OURS}.{home}".rstrip("."), name] = f"torch.{path}"
+    for name in ("Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter"):
+        found[f"{OURS}.nn.parameter", name] = "torch.nn.parameter"
     for path, homes in MODULES.items():
         for home, names in homes.items():
             for name in names.split():
@@ -64,6 +67,15 @@ def path_of(obj: Any) -> tuple[str, str] | None:
         if module is not None and _attribute(module, name) is obj:
             return ".".join(["torch", *parts[1:n]]), name
     return None
+
+
+def typename(obj: Any, /) -> str:
+    """PyTorch's full name of an object's class, or of a class or function."""
+    if isinstance(obj, Handle):
+        return str(obj.type())
+    kind: Any = obj if hasattr(obj, "__qualname__") else type(obj)
+    module, name = path_of(kind) or (getattr(kind, "__module__", "builtins"), kind.__qualname__)
+    return name if module == "builtins" else f"{module}.{name}"
 
 
 def class_at(module: str, name: str) -> Any:

@@ -26,6 +26,7 @@ __all__ = [
     "set_crc32_options",
     "set_default_load_endianness",
     "set_default_mmap_options",
+    "skip_data",
 ]
 
 
@@ -87,6 +88,21 @@ class set_default_mmap_options:
 
     def __exit__(self, *exc: object) -> None:
         reading.mapping = self.before
+
+
+class skip_data:
+    """A block in which `save` leaves the places of elements empty, and `load` leaves elements as
+    they are, zeros. materialize_fake_tensors: accepted; there are no such tensors."""
+
+    def __init__(self, materialize_fake_tensors: bool = False):
+        self.materialize_fake_tensors = materialize_fake_tensors
+
+    def __enter__(self) -> None:
+        self.before = reading.skips_data
+        reading.skips_data = True
+
+    def __exit__(self, *exc: object) -> None:
+        reading.skips_data = self.before
 
 
 def get_unsafe_globals_in_checkpoint(f: FileLike) -> list[str]:

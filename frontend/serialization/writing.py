@@ -25,6 +25,8 @@ from ..functions import shapes
 from ..layouts import layout
 from ..nn import Module
 from ..recording.compounds import is_compound
+from . import reading
+from .locations import tagged
 from .naming import is_named, path_of, reduced
 from .storages import STORAGE_OF
 
@@ -99,7 +101,7 @@ class Pickler(_BasePickler):
     dispatch[Name] = _save_name
 
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, Tensor):
+        if isinstance(obj, Tensor) and not obj.is_quantized:
             return self._reduce_compound(obj) if is_compound(obj) else self._reduce_tensor(obj)
         if isinstance(obj, layout):
             return _LAYOUT, (str(obj),)
@@ -129,8 +131,9 @@ class Pickler(_BasePickler):
         function = _REBUILD
         if storage.name == "UntypedStorage":
             function, args = _REBUILD_ANY, (*args, _dtype_name(t.dtype))
-        if t.__dict__:
-            return _REBUILD_TYPED, (function, _TENSOR, args, dict(t.__dict__))
+        if t.__dict__ or type(t) is not Tensor:
+            kind = _TENSOR if type(t) is Tensor else type(t)
+            return _REBUILD_TYPED, (function, kind, args, dict(t.__dict__))
         return function, args
 
     def _storage_of(self, obj: Any) -> Storage:
@@ -160,7 +163,7 @@ class Pickler(_BasePickler):
         if storage is None:
             kind = STORAGE_OF.get(plain.dtype, "UntypedStorage")
             count = whole.size if kind != "UntypedStorage" else whole.nbytes
-            where = "cpu" if name in ("cpu", "interpret") else name
+            where = tagged(plain) or ("cpu" if name in ("cpu", "interpret") else name)
             storage = Storage(kind, str(len(self.storages)), where, count, whole)
             self.storages[id(owner)] = storage
             self.kept.append(owner)
@@ -253,6 +256,7 @@ def written(
             if array.dtype.byteorder == ">":
                 array = array.astype(array.dtype.newbyteorder("<"))
             raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            raw = np.zeros_like(raw) if reading.skips_data else raw
             _put(archive, f"{name}/data/{storage.key}", raw.data)
         _put(archive, f"{name}/version", _VERSION)
 

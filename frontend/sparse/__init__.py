@@ -9,6 +9,7 @@ differentiated and fused as any other program.
 from __future__ import annotations
 
 from . import conversions, elementwise, moves, products, reductions  # noqa: F401  (their rules)
+from .checking import as_sparse_gradcheck
 from .creating import check_sparse_tensor_invariants
 from .creating import empty as empty
 from .moves import spdiags
@@ -38,6 +39,7 @@ __all__ = [
     "LongTensor",
     "ShortTensor",
     "addmm",
+    "as_sparse_gradcheck",
     "check_sparse_tensor_invariants",
     "log_softmax",
     "mm",

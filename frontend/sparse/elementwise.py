@@ -251,15 +251,26 @@ def _pow(a: Any, b: Any) -> Any:
     return whole._like(whole._elements**exponent)
 
 
+@rule(Sparse, creation.full)
+def _full(t: Any, value: Any, dtype: Any, requires_grad: bool) -> Any:
+    """A compressed tensor with a number at its positions."""
+    if not isinstance(t, Lines):
+        raise NotImplementedError(
+            f"full_like: not implemented for tensors of layout {t.layout}{at_user_line()}"
+        )
+    kind = t.dtype if dtype is None else dtype
+    made = t._like(creation.full_like(t._elements.detach(), value, dtype=kind))
+    return made.requires_grad_(requires_grad)
+
+
 @rule(Sparse, creation.filled)
 def _filled(t: Any, value: Any, dtype: Any, requires_grad: bool) -> Any:
-    """Zeros: a tensor of the same size without elements. A compressed one may be filled with other
-    numbers, at its positions."""
+    """Zeros: a tensor of the same size without elements. A compressed one may be filled with ones,
+    at its positions."""
     kind = t.dtype if dtype is None else dtype
     elements = t._elements.detach()
     if isinstance(t, Compressed) and value:
-        made = t._like(creation.full_like(elements, value, dtype=kind))
-        return made.requires_grad_(requires_grad)
+        return _full(t, value, dtype, requires_grad)
     if value:
         raise NotImplementedError(
             f"ones_like: not implemented for tensors of layout {t.layout}{at_user_line()}"

@@ -178,7 +178,8 @@ def mm(mat1: Any, mat2: Any, reduce: str | None = None) -> Any:
     """The product of two matrices, of which at least one is sparse: sparse if both are.
 
     The gradient of a sparse factor has its positions. reduce: "sum", the usual one; "mean", "amax"
-    and "amin" combine the terms of each element in another way (CSR times dense only).
+    (also "max") and "amin" ("min") combine the terms of each element in another way (CSR times
+    dense only).
     """
     if reduce in (None, "sum"):
         return products.mm(mat1, mat2)
@@ -186,6 +187,7 @@ def mm(mat1: Any, mat2: Any, reduce: str | None = None) -> Any:
 
 
 def _reduced(a: Any, b: Any, how: str) -> Any:
+    how = {"max": "amax", "min": "amin"}.get(how, how)
     if how not in ("mean", "amax", "amin"):
         raise RuntimeError(
             f"sparse.mm: reduce must be sum, mean, amax or amin, got {how!r}{at_user_line()}"

@@ -9,12 +9,30 @@ from . import checkpoint as checkpoint
 from . import data, dlpack, hooks
 from .exchanging import set_module, swap_tensors
 
-__all__ = ["checkpoint", "data", "dlpack", "hooks", "set_module", "swap_tensors"]
+__all__ = [
+    "ThroughputBenchmark",
+    "checkpoint",
+    "data",
+    "dlpack",
+    "generate_methods_for_privateuse1_backend",
+    "hooks",
+    "rename_privateuse1_backend",
+    "set_module",
+    "swap_tensors",
+]
+
+_LATER = "backend_registration benchmark collect_env model_zoo throughput_benchmark weak".split()
+_HOMES = {
+    "ThroughputBenchmark": "throughput_benchmark",
+    "generate_methods_for_privateuse1_backend": "backend_registration",
+    "rename_privateuse1_backend": "backend_registration",
+}
 
 if not TYPE_CHECKING:
-    _LATER = "benchmark collect_env model_zoo weak"
 
     def __getattr__(name: str) -> object:
-        if name in _LATER.split():
+        if name in _HOMES:
+            return getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+        if name in _LATER:
             return importlib.import_module(f".{name}", __name__)
         return paths.found(__name__, name)

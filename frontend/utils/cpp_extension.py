@@ -9,7 +9,14 @@ import os
 import shutil
 from typing import Any, NoReturn
 
-__all__ = ["BuildExtension", "CUDAExtension", "CppExtension", "load", "load_inline"]
+__all__ = [
+    "BuildExtension",
+    "CUDAExtension",
+    "CppExtension",
+    "SyclExtension",
+    "load",
+    "load_inline",
+]
 
 
 def _cuda_home() -> str | None:
@@ -45,6 +52,10 @@ def CppExtension(name: str, *args: Any, **options: Any) -> NoReturn:
 
 def CUDAExtension(name: str, *args: Any, **options: Any) -> NoReturn:
     _refuse("CUDAExtension")
+
+
+def SyclExtension(name: str, *args: Any, **options: Any) -> NoReturn:
+    _refuse("SyclExtension")
 
 
 class BuildExtension:

@@ -191,10 +191,13 @@ def floor_divide(a: Any, b: Any) -> Any:
 
 
 def remainder(a: Any, b: Any) -> Any:
-    """a - b * floor(a / b): the sign of b."""
+    """a - b * floor(a / b): the sign of b, or of `a` where it is zero."""
     b = np.asarray(b)
     _no_zero(b)
-    return np.remainder(a, b)
+    rest = np.remainder(a, b)
+    if rest.dtype.kind in "iub":
+        return rest
+    return np.where(rest == 0, np.copysign(rest, a), rest)
 
 
 def fmod(a: Any, b: Any) -> Any:

@@ -248,7 +248,7 @@ ROOMS = {
     "frontend": """
         devices layouts paths recording return_types torch_version
         overriding
-        foreign functions futures multiprocessing settings types version
+        foreign functions futures monitor multiprocessing settings types version
         __config__ _utils autograd backends exchange inspection linalg random replay signal testing
         _tensor _tensor_str aot library mps mtia naming profiler storage xpu
         distributed
@@ -256,7 +256,7 @@ ROOMS = {
         nested sparse
         _C compiler cpu fft masked optim publish serialization special tuning
         __init__ _dynamo cuda hub operators short_time
-        dispatching ops
+        dispatching ops streams
         utils
         _subclasses accelerator ao audio distributions func fx quasirandom sharding vision
         _higher_order_ops onnx

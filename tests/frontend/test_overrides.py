@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import io
+import operator
 from typing import Any
 
 import numpy as np
@@ -199,3 +200,14 @@ def test_sparse_and_nested_tensors_are_plain() -> None:
     nested = tilewright.nested.nested_tensor([tilewright.ones(2, 3), tilewright.ones(1, 3)])
     assert (nested * 2).is_nested and type(nested.unbind()[0]) is tilewright.Tensor
     assert not tilewright.overrides.has_torch_function((sparse, nested))
+
+
+def test_tensors_of_pytorch_are_no_operands(torch: Any) -> None:
+    ours, theirs = tilewright.ones(2), torch.ones(2)
+    for call in ("add", "mul", "lt", "pow", "matmul"):
+        for a, b in ((ours, theirs), (theirs, ours)):
+            with pytest.raises(TypeError):
+                getattr(operator, call)(a, b)
+    for a, b in ((ours, theirs), (theirs, ours)):
+        assert (a == b) is False and (a != b) is True
+    assert (ours == object()) is False and (ours != object()) is True

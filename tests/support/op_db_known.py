@@ -40,7 +40,6 @@ _DIFFERENCES = {
         nn.functional.relu6 forward
         nn.functional.softsign forward
         nn.functional.tanhshrink forward
-        nn.functional.threshold forward
     """,
     "PyTorch's documentation has no such argument.": """
         nn.functional.avg_pool2d out

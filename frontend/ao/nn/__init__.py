@@ -1,3 +1,4 @@
 """torch.ao.nn: layers with quantized weights."""
 
+from . import intrinsic as intrinsic
 from . import quantized as quantized

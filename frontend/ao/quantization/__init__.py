@@ -1,7 +1,8 @@
 """torch.ao.quantization: models whose weights are integers, for inference.
 
 `quantize_dynamic` is PyTorch's. `quantize_` with its configs has the names and the meaning of
-torchao's. Static quantization, in which results are quantized tensors, isn't there.
+torchao's. Static quantization, which measures the scales of results, isn't there; its layers are
+those of `torch.ao.nn.quantized`.
 """
 
 from __future__ import annotations

@@ -198,6 +198,8 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> object:
         if name == "_Reduction":
             return importlib.import_module(".reductions", __name__)
+        if name == "grad":
+            return importlib.import_module("..grad", __name__)
         raise AttributeError(
             f"tilewright.nn.functional has no {name!r}: it is not a name of PyTorch's, or not "
             "implemented yet"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import DType, float32
+from tilewright.ir.dtype import BOOL, DType, float32
 from tilewright.ir.location import at_user_line, warn
 from tilewright.ir.node import Node
 from tilewright.ir.shape import normalize_axis
@@ -108,10 +108,21 @@ def hardtanh(
     return record_into(inplace, ops.hardtanh, input, float(min_val), float(max_val))
 
 
-@public("threshold", method=False)
+@builder("threshold")
+def _threshold(x: Node, at: float, value: float) -> Node:
+    if x.dtype.is_differentiable or x.dtype.category == BOOL:
+        return ops.threshold(x, float(at), float(value))
+    return ops.where(x <= int(at), ops.full_like(x, int(value)), x)
+
+
+def _thresholded(input: Tensor, at: float, value: float, inplace: bool) -> Tensor:
+    return record_into(inplace, _threshold, input, at, value)
+
+
+@public("threshold", _threshold, method=False)
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
-    """x above the threshold, else `value`."""
-    return record_into(inplace, ops.threshold, input, float(threshold), float(value))
+    """x above the threshold, else `value`. For integers both are cut off to integers."""
+    return _thresholded(input, threshold, value, inplace)
 
 
 def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
@@ -135,7 +146,7 @@ def selu_(input: Tensor) -> Tensor:
 
 
 def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
-    return record_into(True, ops.threshold, input, float(threshold), float(value))
+    return _thresholded(input, threshold, value, True)
 
 
 _softplus = builder("softplus", casts=ON_A_GPU)(ops.softplus)

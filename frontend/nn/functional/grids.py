@@ -191,6 +191,8 @@ def grid_sample_of(x: Node, grid: Node, mode: str, padding: str, aligned: bool) 
         value = ops.where(seen, value, _full(0, value))
     inner = tuple(range(1 + dims, 1 + 2 * dims))
     value = ops.squeeze(ops.sum(value, inner), inner)
+    if mode == "nearest" and grid.requires_grad:
+        value = ops.overwritten(grid, value)  # the positions are steps: their gradient is zero
     return to(ops.permute(value, (0, dims + 1, *range(1, dims + 1))), x.dtype)
 
 

@@ -1,5 +1,6 @@
 """torch.utils.data: datasets, samplers, and the loader that makes batches of them."""
 
+import importlib
 from typing import TYPE_CHECKING
 
 from ... import paths
@@ -31,10 +32,13 @@ __all__ = [
     "BatchSampler",
     "ChainDataset",
     "ConcatDataset",
+    "DataChunk",
     "DataLoader",
     "Dataset",
     "DistributedSampler",
+    "IterDataPipe",
     "IterableDataset",
+    "MapDataPipe",
     "RandomSampler",
     "Sampler",
     "SequentialSampler",
@@ -46,6 +50,7 @@ __all__ = [
     "WorkerInfo",
     "default_collate",
     "default_convert",
+    "functional_datapipe",
     "get_worker_info",
     "random_split",
 ]
@@ -53,4 +58,9 @@ __all__ = [
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
+        if name == "datapipes":
+            return importlib.import_module(".datapipes", __name__)
+        if name in ("DataChunk", "IterDataPipe", "MapDataPipe", "functional_datapipe"):
+            importlib.import_module(".datapipes", __name__)  # which registers their methods
+            return getattr(importlib.import_module(".datapipes.datapipe", __name__), name)
         return paths.found(__name__, name)

@@ -137,10 +137,15 @@ def test_erfinv(dtype: DType) -> None:
     np.testing.assert_array_equal(w[7:], [math.inf, -math.inf, math.nan, math.nan])
 
 
+def _remainder(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    rest = np.remainder(a, b)  # NumPy gives a zero the sign of b, and PyTorch that of a
+    return np.where(rest == 0, np.copysign(rest, a), rest)
+
+
 BINARY: dict[str, Callable[..., Any]] = {
     "pow": special.pow,
     "floor_divide": np.floor_divide,
-    "remainder": np.remainder,
+    "remainder": _remainder,
     "fmod": np.fmod,
     "maximum": np.maximum,
     "minimum": np.minimum,

@@ -1,7 +1,39 @@
-"""torch.ao.nn.quantized: the layers of `quantize_dynamic`. Layers of static quantization, whose
-inputs and results are quantized tensors, are not there."""
+"""torch.ao.nn.quantized: layers of quantized tensors, and those of `quantize_dynamic`.
+
+Scales of results are set by hand: nothing measures them."""
 
 from . import dynamic as dynamic
+from . import functional as functional
 from .functional_modules import FloatFunctional, FXFloatFunctional
+from .layers import (
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+    DeQuantize,
+    Linear,
+    Quantize,
+    ReLU6,
+)
+from .tables import Embedding, EmbeddingBag
 
-__all__ = ["FXFloatFunctional", "FloatFunctional", "dynamic"]
+__all__ = [
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "ConvTranspose3d",
+    "DeQuantize",
+    "Embedding",
+    "EmbeddingBag",
+    "FXFloatFunctional",
+    "FloatFunctional",
+    "Linear",
+    "Quantize",
+    "ReLU6",
+    "dynamic",
+    "functional",
+]

@@ -17,17 +17,29 @@ from ....functions.quantized import (
     per_channel_affine,
     per_tensor_affine,
     qint8,
+    quantize_per_tensor_dynamic,
+    quint8,
 )
 from ....nn import functional as F
 from ....recording import record
 from ...quantization.rounding import by_rows
+from . import layers, products
+from .products import product_of
 
 if TYPE_CHECKING:
     from tilewright.ir.dtype import DType
 
     from ...._tensor import Tensor
 
-__all__ = ["Linear"]
+__all__ = [
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "ConvTranspose3d",
+    "Linear",
+]
 
 
 class Linear(nn.Module):
@@ -109,3 +121,30 @@ class Linear(nn.Module):
         )
         scheme = per_channel_affine if self.dtype is qint8 else per_tensor_affine
         return f"{said}, qscheme={scheme}" if self.dtype is qint8 else said
+
+
+class _Dynamic:
+    """A convolution whose input is rounded to 128 steps in each call, with a result of floats.
+
+    It stands before a quantized convolution among the bases of a class.
+    """
+
+    _kind = "DynamicQuantized"
+
+    def forward(self: Any, input: Tensor, reduce_range: bool = True) -> Tensor:
+        self._need_dims(input)
+        x = quantize_per_tensor_dynamic(input.detach(), quint8, reduce_range)
+        of, terms = product_of(self._function(), self._weight, **self._options())
+        return products.floats(of, x, self._weight, self._bias, channel=1, terms=terms)
+
+
+def _dynamic(layer: type) -> Any:
+    made = type(layer.__name__, (_Dynamic, layer), {"__module__": __name__})
+    made.__doc__ = f"{layer.__name__} of floats, with a quantized weight."
+    return made
+
+
+Conv1d, Conv2d, Conv3d = map(_dynamic, (layers.Conv1d, layers.Conv2d, layers.Conv3d))
+ConvTranspose1d = _dynamic(layers.ConvTranspose1d)
+ConvTranspose2d = _dynamic(layers.ConvTranspose2d)
+ConvTranspose3d = _dynamic(layers.ConvTranspose3d)

@@ -1,0 +1,105 @@
+"""Embeddings with weights of 8 bits: a scale and an offset for each row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tilewright.ir.location import at_user_line
+
+from .... import nn
+from ....functions.creation import ones, zeros
+from ....functions.quantized import QuantizedDType, QuantizedTensor, quint8
+from ....nn import functional as F
+
+if TYPE_CHECKING:
+    from ...._tensor import Tensor
+
+
+class Embedding(nn.Module):
+    """Rows of a weight [num_embeddings, embedding_dim] at indices, as floats.
+
+    The weight is of quint8, and row r stands for (codes - zero_points[r]) * scales[r].
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+        _weight: QuantizedTensor | None = None,
+        dtype: QuantizedDType = quint8,
+    ):
+        super().__init__()
+        if dtype is not quint8:
+            raise NotImplementedError(
+                f"{self._get_name()}: expected dtype torch.quint8, got {dtype}{at_user_line()}"
+            )
+        self.num_embeddings, self.embedding_dim, self.dtype = num_embeddings, embedding_dim, dtype
+        codes = zeros(num_embeddings, embedding_dim, dtype=dtype.stored)
+        self._weight = QuantizedTensor(codes, ones(num_embeddings), zeros(num_embeddings), dtype, 0)
+        if _weight is not None:
+            self.set_weight(_weight)
+
+    def set_weight(self, w: QuantizedTensor) -> None:
+        """Take a quantized weight."""
+        if tuple(w.shape) != (self.num_embeddings, self.embedding_dim):
+            raise AssertionError("Shape of weight does not match num_embeddings and embedding_dim")
+        self._weight = w
+
+    def weight(self) -> QuantizedTensor:
+        return self._weight
+
+    def forward(self, indices: Tensor) -> Tensor:
+        return F.embedding(indices, self._weight.dequantize())
+
+    def _get_name(self) -> str:
+        return "QuantizedEmbedding"
+
+    def extra_repr(self) -> str:
+        return (
+            f"num_embeddings={self.num_embeddings}, embedding_dim={self.embedding_dim}, "
+            f"dtype={self.dtype}, qscheme={self._weight.qscheme()}"
+        )
+
+
+class EmbeddingBag(Embedding):
+    """Sums of rows of such a weight over bags of indices."""
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "sum",
+        sparse: bool = False,
+        _weight: QuantizedTensor | None = None,
+        include_last_offset: bool = False,
+        dtype: QuantizedDType = quint8,
+    ):
+        super().__init__(num_embeddings, embedding_dim, _weight=_weight, dtype=dtype)
+        self.mode, self.include_last_offset = mode, include_last_offset
+
+    def forward(
+        self,
+        indices: Tensor,
+        offsets: Tensor | None = None,
+        per_sample_weights: Tensor | None = None,
+        compressed_indices_mapping: Any = None,
+    ) -> Tensor:
+        return F.embedding_bag(
+            indices,
+            self._weight.dequantize(),
+            offsets,
+            mode="sum",
+            per_sample_weights=per_sample_weights,
+            include_last_offset=self.include_last_offset,
+        )
+
+    def _get_name(self) -> str:
+        return "QuantizedEmbeddingBag"
