@@ -17,7 +17,7 @@ from typing import Any
 
 from tilewright.ir.location import at_user_line
 
-from .recording import Handle
+from .recording import Handle, epoch
 
 _TOP = __package__
 Function = Callable[..., Any]
@@ -95,7 +95,7 @@ def has_override(value: Any) -> bool:
     Tensor."""
     kind = type(value)
     own = getattr(kind, "__torch_function__", None)
-    return own is not None and own is not disabled and kind.__module__ != _TENSOR
+    return own is not None and own is not disabled and kind is not epoch.tensor_type
 
 
 _TENSOR = f"{_TOP}._tensor"
