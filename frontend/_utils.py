@@ -64,9 +64,9 @@ def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = Fal
 
 def _flatten_dense_tensors(tensors: Sequence[Tensor]) -> Tensor:
     """The elements of all tensors in one vector."""
-    from .nn.utils.gradients import parameters_to_vector
+    from .functions.joining import cat
 
-    return parameters_to_vector(tensors)
+    return cat([t.reshape(-1) for t in tensors])
 
 
 def _unflatten_dense_tensors(flat: Tensor, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 from typing import Any
 
@@ -12,6 +13,5 @@ __all__ = ["TypedStorage", "UntypedStorage"]
 
 def _load_from_bytes(b: bytes) -> Any:
     """What PyTorch's storages leave in a plain pickle: the bytes of a file that `save` wrote."""
-    from .serialization import load
-
+    load = importlib.import_module(f"{__package__}.serialization").load
     return load(io.BytesIO(b), weights_only=False)
