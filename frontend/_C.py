@@ -19,6 +19,7 @@ from .overriding import without_classes as _without_classes
 
 __all__ = ["Generator", "_disabled_torch_function_impl"]
 
+_has_cuda, _has_xpu, _has_mps = True, False, False  # the kinds of devices that we can be made for
 DisableTorchFunction, DisableTorchFunctionSubclass = _without_any, _without_classes
 
 

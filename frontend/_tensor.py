@@ -584,7 +584,7 @@ class Tensor(Methods, metaclass=_TensorMeta):
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         from .exchange.printing import text
 
-        return text(self)
+        return text(self, tensor_contents)
 
     def __iter__(self) -> Iterator[Tensor]:
         if not self.shape:

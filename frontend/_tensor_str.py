@@ -25,7 +25,7 @@ def _add_suffixes(
 
 def _str(self: Any, *, tensor_contents: str | None = None) -> str:
     """The text of a tensor."""
-    return text(self) if tensor_contents is None else f"tensor({tensor_contents})"
+    return text(self, tensor_contents)
 
 
 _str_intern = _str

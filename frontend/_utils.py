@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .devices import current_cuda
@@ -59,6 +60,20 @@ def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = Fal
             "Expected a torch.device with a specified index or an integer, but got: " + str(kind)
         )
     return current_cuda() if kind.index is None else kind.index
+
+
+def _flatten_dense_tensors(tensors: Sequence[Tensor]) -> Tensor:
+    """The elements of all tensors in one vector."""
+    from .functions.joining import cat
+
+    return cat([t.reshape(-1) for t in tensors])
+
+
+def _unflatten_dense_tensors(flat: Tensor, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Views of a vector that `_flatten_dense_tensors` made, in the shapes of `tensors`."""
+    sizes = [t.numel() for t in tensors]
+    parts = flat[: sum(sizes)].split(sizes)
+    return tuple(part.view(t.shape) for part, t in zip(parts, tensors, strict=True))
 
 
 def __getattr__(name: str) -> Any:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tilewright.ir.location import at_user_line
 
 from .. import Tensor
 
-__all__ = ["FakeTensor", "FakeTensorMode", "is_fake"]
+__all__ = ["FakeTensor", "FakeTensorMode", "is_fake", "unset_fake_temporarily"]
 
 
 class FakeTensor(Tensor):
@@ -31,3 +33,9 @@ class FakeTensorMode:
 def is_fake(x: object) -> bool:
     """Whether a value is a FakeTensor: False."""
     return isinstance(x, FakeTensor)
+
+
+@contextmanager
+def unset_fake_temporarily() -> Iterator[None]:
+    """A block in which no FakeTensorMode is active. None ever is."""
+    yield None

@@ -20,7 +20,7 @@ from importlib import metadata
 from pathlib import Path
 
 from ..torch_version import VERSION
-from .finder import OURS, TorchFinder
+from .finder import OURS, TorchFinder, take_names
 
 _INSTALLER = "tilewright"
 _INFO = f"torch-{VERSION}.dist-info"
@@ -126,15 +126,14 @@ def torch_means_tilewright() -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="tilewright-", ignore_cleanup_errors=True) as folder:
         write(Path(folder))
         sys.meta_path.insert(0, finder)
-        ours = importlib.import_module(OURS)
-        before_name, ours.__name__ = ours.__name__, "torch"
+        take_back = take_names(importlib.import_module(OURS))
         sys.path.insert(1, folder)  # behind the script's own folder
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, before]))
         try:
             yield
         finally:
             sys.meta_path.remove(finder)
-            ours.__name__ = before_name
+            take_back()
             sys.path.remove(folder)
             if before is None:
                 del os.environ["PYTHONPATH"]

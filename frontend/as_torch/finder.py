@@ -9,7 +9,7 @@ import importlib
 import importlib.abc
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import FrameType, ModuleType
 
@@ -47,8 +47,30 @@ def install() -> ModuleType:
         sys.meta_path.insert(0, TorchFinder())
     ours = importlib.import_module(OURS)
     sys.modules["torch"] = ours
-    ours.__name__ = "torch"  # packages compare it
+    take_names(ours)
     return ours
+
+
+def take_names(ours: ModuleType) -> Callable[[], None]:
+    """Give PyTorch's names to the module and to the classes of its values: packages compare them,
+    and choose a backend by the module of a value's class. Returns what takes them back."""
+    before: list[tuple[object, str, str]] = []
+
+    def rename(owner: object, **names: str) -> None:
+        for key, name in names.items():
+            before.append((owner, key, getattr(owner, key)))
+            setattr(owner, key, name)
+
+    rename(ours, __name__="torch")
+    for name in ("Tensor", "Size", "device", "dtype"):
+        rename(getattr(ours, name), __module__="torch", __name__=name, __qualname__=name)
+    rename(ours.nn.Parameter, __module__="torch.nn.parameter")
+
+    def take_back() -> None:
+        for owner, key, name in reversed(before):
+            setattr(owner, key, name)
+
+    return take_back
 
 
 def is_public(rest: str) -> bool:

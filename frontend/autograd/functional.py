@@ -16,9 +16,10 @@ def _tupled(value: Any) -> tuple[tuple[Any, ...], bool]:
 
 
 def _inputs(inputs: tuple[Any, ...], create_graph: bool) -> tuple[Any, ...]:
-    if create_graph:
-        return tuple(x.view_as(x) if x.requires_grad else x.requires_grad_() for x in inputs)
-    return tuple(x.detach().requires_grad_() for x in inputs)
+    return tuple(
+        x.view_as(x) if create_graph and x.requires_grad else x.detach().requires_grad_()
+        for x in inputs
+    )
 
 
 def _call(func: Callable[..., Any], args: tuple[Any, ...]) -> tuple[tuple[Any, ...], bool]:

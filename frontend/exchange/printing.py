@@ -139,9 +139,18 @@ def _summary(values: np.ndarray) -> np.ndarray:
     return values
 
 
-def text(t: Any) -> str:
-    """repr of a tensor."""
-    prefix = "tensor("
+_PLAIN = ("Tensor", "Parameter", "Buffer")
+
+
+def text(t: Any, contents: str | None = None) -> str:
+    """repr of a tensor, which begins with the name of its class if that is a user's.
+
+    contents: what stands in the brackets instead of its elements and properties.
+    """
+    name = type(t).__name__
+    prefix = "tensor(" if name in _PLAIN else f"{name}("
+    if contents is not None:
+        return f"{prefix}{contents})"
     suffixes = []
     if str(t.device) != "cpu":
         suffixes.append(f"device='{t.device}'")

@@ -461,8 +461,12 @@ def full_like(
     )
 
 
-def _arange(start: Node, step: Node, count: int) -> Node:
-    return start + ops.cast(ops.iota(count), start.dtype) * step
+def _arange(start: Number, step: Number, count: int, dtype: DType, device: Any) -> Node:
+    """start + i * step. Fractions are rounded once, from float64."""
+    fractions = dtype.is_floating_point and not (start == int(start) and step == int(step))
+    wide = dtypes.float64 if fractions else dtype
+    first, by = (ops.constant(v, wide, device) for v in (start, step))
+    return ops.cast(first + ops.cast(ops.iota(count), wide) * by, dtype)
 
 
 def arange(
@@ -509,8 +513,7 @@ def arange(
     key = (arange, start, step, count, dtype, where)
     node = recording.lookup(key)
     if node is None:
-        first, by = ops.constant(start, dtype, where), ops.constant(step, dtype, where)
-        node = recording.remember(key, _arange(first, by, count))
+        node = recording.remember(key, _arange(start, step, count, dtype, where))
     t = recording.wrap(node)
     return into(out, finished(t, requires_grad, pin_memory))
 
@@ -534,14 +537,22 @@ def _number(name: str, what: str, given: Any, dtype: DType | None = None) -> Any
     return kind(given)
 
 
-def _spaced(start: float, end: float, steps: int, dtype: DType) -> np.ndarray:
-    """`steps` numbers evenly spaced. Those of whole numbers are spaced between whole ends, and by a
-    float32, as PyTorch has it: they are about to be truncated."""
-    if dtype.is_differentiable:
-        return np.linspace(start, end, steps, dtype=np.result_type(start, end, np.float64))
-    first, last, at = int(start), int(end), np.arange(steps, dtype=np.float32)
-    step = np.float32(last - first) / np.float32(max(steps - 1, 1))
-    return np.where(at < max(steps // 2, 1), first + step * at, last - step * (steps - 1 - at))
+_WIDER = {"f": np.float64, "d": np.longdouble}
+"""The dtypes that round a product and a sum once, by the character of their own dtype."""
+
+
+def _spaced(start: Any, end: Any, steps: int, dtype: DType) -> np.ndarray:
+    """`steps` numbers evenly spaced, with PyTorch's bits: the first half is counted from the start
+    and the second one from the end, so that numbers around zero are symmetric. Those of whole
+    numbers are spaced between whole ends: they are about to be truncated."""
+    if not dtype.is_differentiable:
+        start, end = int(start), int(end)
+    kind = dtype.np if dtype.is_differentiable else np.dtype(np.float64)
+    first, last = np.array(start, kind), np.array(end, kind)
+    step = (last - first) / np.array(max(steps - 1, 1), kind)
+    at = np.arange(steps).astype(_WIDER.get(kind.char, kind))
+    line = np.where(at < max(steps // 2, 1), first + step * at, last - step * (steps - 1 - at))
+    return line.astype(kind)
 
 
 def _computed(name: str, dtype: DType) -> DType:

@@ -13,7 +13,8 @@ _WHOLE = re.compile(
     r"\s*(?P<name>[\w:.]+)?\s*\((?P<arguments>.*)\)\s*->\s*(?P<results>.+)\s*", re.S
 )
 _ARGUMENT = re.compile(
-    r"\s*(?P<type>[A-Za-z]\w*(\((?P<alias>[^)]*)\))?(\[\d*\])?\??(\[\d*\])?\??)\s+(?P<name>\w+)\s*"
+    r"\s*(?P<type>[A-Za-z]\w*(\((?P<alias>[^)]*)\)|(?P<mark>!))?(\[\d*\])?\??(\[\d*\])?\??)\s+"
+    r"(?P<name>\w+)\s*"
     r"(=(?P<default>.*))?",
     re.S,
 )
@@ -51,7 +52,7 @@ def parsed(text: str) -> Schema:
         default = inspect.Parameter.empty
         if found["default"] is not None:
             default = _value(found["default"].strip())
-        if found["alias"] and "!" in found["alias"]:
+        if found["mark"] or "!" in (found["alias"] or ""):
             mutated.add(found["name"])
         parameters.append(inspect.Parameter(found["name"], kind, default=default))
     return Schema(

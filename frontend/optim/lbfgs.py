@@ -106,8 +106,10 @@ def _by_loss(a: Point, b: Point) -> tuple[Point, Point]:
 
 def _least(a: Point, b: Point, least: float, most: float) -> float:
     """Where the cubic with these losses and slopes has its minimum (eq. 3.59), between bounds;
-    their middle if it has none."""
+    their middle if it has none, or if both points are the same."""
     a, b = sorted((a, b), key=lambda p: p.t)
+    if a.t == b.t:
+        return (least + most) / 2
     d1 = a.slope + b.slope - 3 * (a.loss - b.loss) / (a.t - b.t)
     square = d1 * d1 - a.slope * b.slope
     if square >= 0:

@@ -447,10 +447,10 @@ def chained(parent: Chain | Size, view: View, attrs: tuple[Any, ...]) -> Chain:
 
 
 def seen(base: Node, view: View, attrs: tuple[Any, ...]) -> Node:
-    """The node of a view of `base`. It is another one than that of a leaf that is seen as a whole,
-    as the gradient of the view is only a part of the leaf's."""
+    """The node of a view of `base`. It is another one even where the view shows all of it as it is,
+    as the gradient of the view is only a part of the base's."""
     node = view.node(base, *attrs)
-    if node is base and base.op is ops.variable and not view.detaches:
+    if node is base and base.requires_grad and not view.detaches:
         return ops.alias(base, 0)
     return node
 

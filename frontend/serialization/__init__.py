@@ -5,6 +5,8 @@ and one raw buffer `data/<number>` for each storage. Files have the same class n
 (`torch._utils._rebuild_tensor_v2`, …), so each side reads the other's files.
 """
 
+import pickle as pickle
+
 from ..types import FileLike as FILE_LIKE
 from ..types import MapLocation as MAP_LOCATION
 from .locations import (

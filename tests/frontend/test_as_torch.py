@@ -14,7 +14,7 @@ from tilewright.as_torch import distribution
 from tilewright.torch_version import TorchVersion
 
 ASKED = """
-import importlib.metadata, importlib.util, subprocess, sys
+import importlib.metadata, importlib.util, pickle, subprocess, sys
 
 assert importlib.util.find_spec("torch") is not None
 version = importlib.metadata.version("torch")
@@ -28,6 +28,12 @@ assert torch is tilewright and torch.__name__ == "torch" and torch.__package__ =
 assert sys.modules["torch.nn"] is tilewright.nn is nn
 assert DataLoader is tilewright.utils.data.DataLoader and nn.__spec__.name == "tilewright.nn"
 assert torch.__version__ == version
+for value in (torch.ones(1), torch.float32, torch.device("cpu"), torch.ones(1).shape):
+    kind = type(value)
+    assert kind.__module__ == "torch" and getattr(torch, kind.__name__) is kind, kind
+    assert pickle.loads(pickle.dumps(kind)) is kind and pickle.loads(pickle.dumps(value)) == value
+assert nn.Parameter.__module__ == "torch.nn.parameter"
+assert repr(type(nn.Parameter(torch.ones(1)))) == "<class 'torch.nn.parameter.Parameter'>"
 assert importlib.util.find_spec("torch.missing") is None
 try:
     torch.ones(2) @ torch.ones(3)

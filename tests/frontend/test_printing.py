@@ -175,3 +175,19 @@ def test_format() -> None:
     assert f"{tw.tensor(1.23456):.2f}" == "1.23"
     assert f"{tw.tensor(3)}" == "3" and f"{tw.tensor([1.0])}" == "tensor([1.])"
     assert "%.1f" % tw.tensor(2.25) == "2.2"  # noqa: UP031
+
+
+def test_tensors_of_other_classes_have_their_names(torch: Any) -> None:
+    def run(m: Any) -> list[str]:
+        class Vector(m.Tensor):  # type: ignore[misc, name-defined]
+            pass
+
+        class Told(m.Tensor):  # type: ignore[misc, name-defined]
+            def __repr__(self) -> str:
+                return super().__repr__(tensor_contents="...")
+
+        x = m.ones(3, 25).as_subclass(Vector)
+        values = [x, x.sum(), x[0] > 2, x[:0], x.half(), m.ones(2).as_subclass(Told)]
+        return [*map(repr, values), repr(m.nn.Parameter(m.ones(1))), repr(m.nn.Buffer(m.ones(1)))]
+
+    assert run(tw) == run(torch)

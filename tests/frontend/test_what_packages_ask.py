@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import re
 import warnings
 
@@ -265,3 +266,37 @@ def test_switches_of_the_compiler_are_set_and_reset() -> None:
     ):
         assert not tw.backends.cuda.flash_sdp_enabled()
     assert tw.backends.cuda.flash_sdp_enabled()
+
+
+def test_values_of_a_plain_pickle_of_pytorchs(torch) -> None:
+    """Packages ship tables that were pickled without torch.save."""
+    storage = importlib.import_module("tilewright.storage")
+    buffer = io.BytesIO()
+    torch.save(torch.arange(3, dtype=torch.int16).untyped_storage(), buffer)
+    loaded = storage._load_from_bytes(buffer.getvalue())
+    assert bytes(loaded) == np.arange(3, dtype=np.int16).tobytes()
+
+
+def test_tensors_in_one_vector(torch) -> None:
+    def run(m):
+        utils = importlib.import_module(f"{m.__name__}._utils")
+        tensors = [m.arange(4.0).view(2, 2), m.tensor(7.0), m.ones(3)]
+        flat = utils._flatten_dense_tensors(tensors)
+        parts = utils._unflatten_dense_tensors(flat * 2, tensors)
+        return flat.tolist(), type(parts), [p.tolist() for p in parts]
+
+    assert run(tw) == run(torch)
+
+
+def test_modules_have_the_names_that_are_read_there(torch) -> None:
+    pytest.importorskip("tensorboard")
+    for m in (tw, torch):
+        loaders = importlib.import_module(f"{m.__name__}.utils.data.dataloader")
+        assert loaders.RandomSampler is m.utils.data.RandomSampler
+        assert loaders.BatchSampler is m.utils.data.BatchSampler
+        assert m.serialization.pickle.dumps and m._C._has_xpu is False
+        writers = importlib.import_module(f"{m.__name__}.utils.tensorboard.writer")
+        assert writers.SummaryWriter is m.utils.tensorboard.SummaryWriter
+        fakes = importlib.import_module(f"{m.__name__}._subclasses.fake_tensor")
+        with fakes.unset_fake_temporarily() as mode:
+            assert mode is None

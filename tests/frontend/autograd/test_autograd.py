@@ -745,3 +745,50 @@ def test_the_gradient_of_a_view_of_a_whole_leaf(view: Any, read: bool) -> None:
     (first,) = tw.autograd.grad(loss, v, create_graph=True)
     assert first.tolist() == [3.0, 12.0, 27.0]
     assert tw.autograd.grad(first.sum(), [x, v])[1].tolist() == [6.0, 12.0, 18.0]
+
+
+WHOLE_VIEWS = {
+    "view": lambda x: x.view(-1),
+    "slice": lambda x: x[:],
+    "squeeze": lambda x: x.squeeze(),
+    "reshape": lambda x: x.reshape(2),
+    "expand": lambda x: x.expand(2),
+    "transpose": lambda x: x.transpose(0, 0),
+    "view_as": lambda x: x.view_as(x),
+    "permute": lambda x: x.permute(0),
+    "narrow": lambda x: x.narrow(0, 0, 2),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE_VIEWS)
+def test_the_gradient_of_a_view_of_a_whole_result(torch: Any, name: str) -> None:
+    """The view's gradient is a part of that of the result, which is used beside it."""
+
+    def run(m: Any) -> Any:
+        x = leaf(m, 1, 2) * 2
+        v = WHOLE_VIEWS[name](x)
+        loss = (v * v).sum() + x[0] ** 3
+        return [g.tolist() for g in m.autograd.grad(loss, [v, x])]
+
+    assert run(tw) == run(torch) == [[4, 8], [16, 8]]
+
+
+def test_jacobians_of_results_and_of_constants(torch: Any) -> None:
+    """A Jacobian that is differentiated itself, as an extended Kalman filter has it."""
+
+    def run(m: Any) -> Any:
+        def step(x: Any) -> Any:
+            return m.stack([x[0] + x[1] * x[0], x[1] - m.sin(x[0])])
+
+        w, out = leaf(m, 0.5, -1.0), []
+        for x in (m.tensor([1.0, 2.0]), w * 2):
+            j = m.autograd.functional.jacobian(step, x, create_graph=True)
+            y = (j @ step(x)).sum() + j.square().sum()
+            out += [j.tolist(), x.requires_grad, y.item()]
+        (g,) = m.autograd.grad(y, w)
+        return [*out, g.tolist()]
+
+    ours, theirs = run(tw), run(torch)
+    assert ours[1] is theirs[1] is False and ours[4] is theirs[4] is True
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)

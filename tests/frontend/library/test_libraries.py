@@ -72,6 +72,28 @@ def test_libraries_define_operators(torch: Any) -> None:
     assert _defined(tilewright, "ours") == _defined(torch, "theirs")
 
 
+def test_operators_that_write_into_arguments(torch: Any) -> None:
+    """Both spellings of a tensor that is written to."""
+
+    def run(T: Any, name: str) -> Any:
+        library = T.library.Library(name, "DEF")
+        out = []
+
+        def double(x: Any, out: Any) -> None:
+            out.copy_(x * 2)
+
+        for form in ("Tensor! out", "Tensor(a!) out"):
+            op = f"double{len(out)}"
+            library.define(f"{op}(Tensor x, {form}) -> ()")
+            library.impl(op, double, "CPU")
+            y = T.zeros(2)
+            getattr(getattr(T.ops, name), op)(T.ones(2), y)
+            out.append((y.tolist(), y._version))
+        return out
+
+    assert run(tilewright, "ours_out") == run(torch, "theirs_out")
+
+
 def test_what_libraries_refuse() -> None:
     library = tilewright.library.Library("refusing", "DEF")
     library.define("f(Tensor x) -> Tensor")

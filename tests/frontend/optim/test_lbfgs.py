@@ -110,6 +110,14 @@ def test_a_search_ends():
     assert len(calls) == 1 + 25
 
 
+def test_a_search_ends_where_two_points_are_the_same():
+    def at(t):  # a rounded loss that no step lowers
+        return Point(0.5, 1.0, None, 1.0)
+
+    search = Search(at, Point(0.5, 1.0, None, -1.0), 0.0, 25)
+    assert search.from_step(0.5).loss == 1.0 and search.count == 26
+
+
 @pytest.mark.parametrize("options", ASGD, ids=str)
 def test_asgd_is_pytorchs(torch, options):
     (ours, mine), (theirs, yours) = (trained(m, "ASGD", options, 6) for m in (tw, torch))
