@@ -12,6 +12,8 @@ from .pinned import is_pinned
 
 RING = 16 << 20
 """Bytes of the pinned ring buffer that copies to a device go through."""
+STAGED = RING // 16
+"""The least bytes that a copy to pageable memory takes through a pinned buffer."""
 _PIECE = RING // 4
 _ALIGNMENT = 256
 _MOST = 256  # copies under way
@@ -75,7 +77,41 @@ def enqueue_download(context: Context, pointer: int, array: np.ndarray) -> None:
         )
 
 
-def download(context: Context, pointer: int, array: np.ndarray) -> None:
-    """Copy device memory at `pointer` to a C-contiguous array, and wait for it."""
-    enqueue_download(context, pointer, array)
-    context.driver.cuStreamSynchronize(context.stream)
+class Download:
+    """Copies to pageable host memory, which a GPU doesn't write to by itself. The driver's own copy
+    moves such memory in turns with the GPU. Here the GPU fills one piece of a pinned buffer while
+    the host empties another one."""
+
+    def __init__(self, context: Context):
+        self.context, self.driver = context, context.driver
+        self._idle: deque[int] = deque()  # buffers of RING bytes: one for each thread at a time
+
+    def copy(self, pointer: int, array: np.ndarray) -> None:
+        """Copy device memory at `pointer` to a C-contiguous array, and wait for it."""
+        size = array.nbytes
+        if size < STAGED or is_pinned(array):
+            enqueue_download(self.context, pointer, array)
+            self.driver.cuStreamSynchronize(self.context.stream)
+            return
+        self.context.use()
+        try:
+            memory = self._idle.popleft()
+        except IndexError:
+            memory = self.driver.handle("cuMemHostAlloc", RING, 0)
+        target, under_way = array.ctypes.data, deque[tuple[int, int, int, Event]]()
+        for start in range(0, size, _PIECE):
+            if len(under_way) == RING // _PIECE:
+                _take(*under_way.popleft())
+            count, place = min(_PIECE, size - start), memory + start % RING
+            self.context.use()
+            self.driver.cuMemcpyDtoHAsync_v2(place, pointer + start, count, self.context.stream)
+            under_way.append((target + start, place, count, self.context.event().record()))
+        while under_way:
+            _take(*under_way.popleft())
+        self._idle.append(memory)
+
+
+def _take(target: int, place: int, count: int, end: Event) -> None:
+    """Copy a piece that has arrived in pinned memory."""
+    end.synchronize()
+    ctypes.memmove(target, place, count)

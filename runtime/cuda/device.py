@@ -21,7 +21,7 @@ from ..device import Arrival, Bound, Device, Launch, Run
 from ..results import place
 from .checks import Checks, Words
 from .context import BorrowedStream, Context, Event, Stream
-from .copies import Upload, download, enqueue_download
+from .copies import Download, Upload, enqueue_download
 from .fallback import HostLaunch
 from .graphs import Replay, replays
 from .image import Image, suited
@@ -57,6 +57,7 @@ class Cuda(Device):
         self.pool = Pool(self.context)
         self.pool.spare = lambda: Arena.release_all(self)
         self.upload = Upload(self.context)
+        self.download = Download(self.context)
         self.pinned = Pinned(self.context)
         self.checks = Checks(self)
         self.kernels = Kernels(self.context)
@@ -137,7 +138,7 @@ class Cuda(Device):
         self.checks.make()
         if self.concurrent:
             self.meet([buffer], ())
-        download(self.context, buffer.pointer, array)
+        self.download.copy(buffer.pointer, array)
         return array
 
     def sent(self, buffer: Buffer) -> tuple[np.ndarray, Arrival]:
@@ -160,6 +161,7 @@ class Cuda(Device):
             here.use()
             self.driver.cuMemcpyDtoDAsync_v2(out.pointer, buffer.pointer, buffer.nbytes, stream)
             return out
+        source.pool.open_to(here.number)
         here.wait_for(there)
         self.driver.cuMemcpyPeerAsync(
             out.pointer, here.handle, buffer.pointer, there.handle, buffer.nbytes, stream

@@ -34,6 +34,12 @@ class LaunchConfig(ctypes.Structure):
     ]
 
 
+class MemoryAccess(ctypes.Structure):
+    """CUmemAccessDesc: GPU `number` may access memory."""
+
+    _fields_ = [("kind", c_int), ("number", c_int), ("flags", c_int)]
+
+
 class KernelNode(ctypes.Structure):
     """CUDA_KERNEL_NODE_PARAMS, version 2."""
 
@@ -77,6 +83,10 @@ PROTOTYPES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "cuDeviceGetDefaultMemPool": ("find a GPU's memory pool", (_out, c_int)),
     "cuMemPoolSetAttribute": ("set up a GPU's memory pool", (c_void_p, c_int, c_void_p)),
     "cuMemPoolGetAttribute": ("read a memory pool's statistics", (c_void_p, c_int, c_void_p)),
+    "cuMemPoolSetAccess": (
+        "open a GPU's memory to another GPU",
+        (c_void_p, POINTER(MemoryAccess), c_size_t),
+    ),
     "cuMemPoolTrimTo": ("give free memory back", (c_void_p, c_size_t)),
     "cuMemGetInfo_v2": ("ask how much memory is free", (_sizes, _sizes)),
     "cuMemAllocAsync": ("allocate memory", (POINTER(Pointer), c_size_t, c_void_p)),

@@ -50,7 +50,7 @@ from tilewright.recording import flushing
 from tilewright.runtime import devices as runtime_devices
 from tilewright.runtime import offline
 from tilewright.runtime.arena import Arena
-from tilewright.runtime.cuda import driver, image
+from tilewright.runtime.cuda import driver, image, memory
 from tilewright.runtime.cuda.device import Cuda
 from tilewright.runtime.cuda.driver import PROTOTYPES
 from tilewright.runtime.cuda.memory import Pool
@@ -99,6 +99,7 @@ def installed(
         patch.setattr(offline, "compile_many", compiler)
         patch.setattr(image, "_compiler", lambda: "fake")  # a part of the key on disk
         if not keeping:
+            patch.setattr(memory, "KEPT", 0)
             patch.setattr(Pool, "most_kept", lambda pool: 0)
         driver.use(fake)
         for number in range(devices):
@@ -130,7 +131,8 @@ class Failure(Exception):
 
 class FakeCuda:
     """The library. Tests read `launches`, `calls` (the number of calls of each function), `live`
-    (size and device by address), `graph_launches`, `capacity`, `races`."""
+    (size and device by address), `graph_launches`, `capacity`, `races`, `opened` (pairs of a GPU
+    and another one that may access its pool)."""
 
     def __init__(
         self,
@@ -148,10 +150,13 @@ class FakeCuda:
         self.pinned: list[Any] = []
         self.launches: list[Launch] = []
         self.graph_launches = 0
+        self.opened: set[tuple[int, int]] = set()
+        self.connected = True  # GPUs reach each other's memory
         self.updates = 0
         self.calls: dict[str, int] = {}
         self.refused: set[str] = set()  # functions that fail
         self._thread = threading.local()
+        self._turns = threading.RLock()  # threads do streams' work one at a time
         self.lost = False
         self.process = os.getpid()  # a forked child can't use the driver
         self.time = 0.0
@@ -185,7 +190,8 @@ class FakeCuda:
                         raise Failure(ILLEGAL_ADDRESS)
                     if not ANYWHERE.fullmatch(name):
                         self._context_number()
-                return body(*args) or OK
+                with self._turns:
+                    return body(*args) or OK
             except Failure as failure:
                 return failure.code
 
@@ -281,7 +287,7 @@ class FakeCuda:
         out[0] = known.get(attribute, 1)
 
     def _cuDeviceCanAccessPeer(self, out: Any, device: int, peer: int) -> None:
-        out[0] = int(device != peer)
+        out[0] = int(self.connected and device != peer)
 
     def _cuDeviceTotalMem(self, out: Any, device: int) -> None:
         out[0] = self.capacity[device]
@@ -376,6 +382,13 @@ class FakeCuda:
         number = self._of(pool, tuple)[1]
         found = {5: self.reserved, 6: self.peak}[attribute][number]
         ctypes.c_uint64.from_address(out).value = found
+
+    def _cuMemPoolSetAccess(self, pool: int, access: Any, count: int) -> None:
+        number, found = self._of(pool, tuple)[1], access.contents
+        assert (count, found.kind, found.flags) == (1, 1, 3), "a GPU may read and write"
+        if found.number == number or not 0 <= found.number < self.devices:
+            raise Failure(INVALID_DEVICE)
+        self.opened.add((number, found.number))
 
     def _cuMemPoolTrimTo(self, pool: int, size: int) -> None:
         number = self._of(pool, tuple)[1]

@@ -35,6 +35,8 @@ MEANT = {
     "CU_MEMPOOL_ATTR_RELEASE_THRESHOLD": memory._RELEASE_THRESHOLD,
     "CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT": memory._RESERVED,
     "CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH": memory._RESERVED_HIGH,
+    "CU_MEM_LOCATION_TYPE_DEVICE": memory._A_GPU,
+    "CU_MEM_ACCESS_FLAGS_PROT_READWRITE": memory._READ_AND_WRITE,
     "CU_MEMHOSTALLOC_PORTABLE": pinned._PORTABLE,
     "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES": kernels._MAX_DYNAMIC_SHARED,
     "CU_FUNC_CACHE_PREFER_SHARED": kernels._PREFER_SHARED,
@@ -127,6 +129,9 @@ def test_structures_and_numbers() -> None:
         driver.KernelNode,
         "CUDA_KERNEL_NODE_PARAMS_v2",
         "func gridDimX blockDimX sharedMemBytes kernelParams extra kern ctx".split(),
+    )
+    claims += layout(
+        driver.MemoryAccess, "CUmemAccessDesc", "location.type location.id flags".split()
     )
     claims += [f"{name} == {number}" for name, number in MEANT.items()]
     claims += [
