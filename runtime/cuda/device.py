@@ -201,7 +201,9 @@ class Cuda(Device):
         emitted = [emit(kernel, schedule) for schedule in schedules]
         functions = self.kernels.load_all(emitted)
         return [
-            None if f is None else Launcher(self, e, f, partial(self._unaligned, e))
+            None
+            if f is None
+            else Launcher(self, e, f, partial(self._unaligned, e), outputs=len(kernel.outputs))
             for e, f in zip(emitted, functions)
         ]
 
@@ -227,7 +229,7 @@ class Cuda(Device):
                     left[k] = better
                 else:
                     unaligned = partial(self._unaligned, native[k])
-                    made[k] = Launcher(self, native[k], function, unaligned)
+                    made[k] = Launcher(self, native[k], function, unaligned, outputs=len(k.outputs))
             todo = left
         return [made[k] for k in kernels]
 

@@ -1,22 +1,26 @@
 """CUDA graphs: one call of the driver makes all launches of a repeated plan.
 
-After a few repeats a run becomes a graph, which is a chain of its launches. Before each further
-launch of the graph, only the launches whose buffers or numbers changed get new parameters. In a
-training step these are few, as weights and temporaries keep their places.
+After a few repeats a run becomes a graph of its launches, in which small kernels that share no
+memory may run at the same time (`branches.py`). Before each further launch of the graph, only the
+launches whose buffers or numbers changed get new parameters. In a training step these are few, as
+weights and temporaries keep their places.
 """
 
 from __future__ import annotations
 
 import ctypes
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from .. import debug
+from ..arena import Arena
 from ..device import Bound, Launch, Run
 from ..loops import BoundLoop
 from . import driver
+from .branches import Use, is_new, predecessors, sharing
 from .launch import Launcher
 from .memory import Buffer, Memory
 
@@ -28,6 +32,12 @@ WARM = 2
 _LEAST, _MOST = 3, 1 << 14
 """The least and the most launches of a graph. Setting up a longer loop would cost more memory and
 time than the graph saves."""
+
+BRANCHES = True
+"""Whether small kernels that share no memory may run at the same time."""
+_REBUILT = 4
+"""Graphs that are made of a run, as its buffers come to share memory, before the next one is a
+chain, which any sharing suits."""
 
 Call = tuple[Launcher, Sequence[Buffer], Sequence[Any]]
 
@@ -84,6 +94,7 @@ class Replay:
         self._runs = 0
         self._refused = False  # by the driver
         self._graphs: dict[int, Graph] = {}  # by stream: runs of one graph never overlap
+        self._made = 0
 
     def hasten(self) -> None:
         """Make the next run a graph already."""
@@ -112,8 +123,18 @@ class Replay:
         if self._numbers:
             state += [repr(scalars[n]) for n in self._numbers]  # as text: a NaN equals itself
         graph = self._graphs.get(stream)
+        if graph is not None and state != graph.state and graph.sharing:
+            # Launches that share memory now may not be ordered.
+            pattern = sharing([slots[i] for i in self._slots])
+            graph = None if is_new(pattern, graph.sharing) else graph
         if graph is None:
-            graph = Graph(self.device, self._calls(range(len(self.launches)), slots, scalars))
+            self._made += 1
+            branches = BRANCHES and self._made <= _REBUILT
+            graph = Graph(
+                self.device, self._calls(range(len(self.launches)), slots, scalars), branches
+            )
+            if graph.is_branched:
+                graph.sharing = sharing([slots[i] for i in self._slots])
             self._graphs[stream] = graph
         elif state != graph.state:
             touched: set[int] = set()
@@ -145,11 +166,17 @@ class Replay:
 
 
 class Graph:
-    """Kernel calls as an executable graph. state: the addresses and numbers that they have now."""
+    """Kernel calls as an executable graph.
+
+    branches: whether small kernels that share no memory may run at the same time. is_branched:
+    whether some do. state: the addresses and numbers that they have now. sharing: which buffers
+    share memory, if the order of the launches depends on it.
+    """
 
     state: Sequence[int | str] = ()
+    sharing: Sequence[int] = ()
 
-    def __init__(self, device: Cuda, made: Iterator[tuple[int, Call]]):
+    def __init__(self, device: Cuda, made: Iterator[tuple[int, Call]], branches: bool = False):
         self.device, self.driver = device, device.driver
         self.handle = self._graph = 0
         device.context.use()
@@ -157,24 +184,37 @@ class Graph:
         self._nodes: dict[int, list[int]] = {}
         self._kept: dict[int, Memory | None] = {}
         self._accounted: dict[Launcher, None] = {}
+        found = list(made)
+        chain: list[list[int]] = [[i - 1] if i else [] for i in range(len(found))]
+        after = predecessors(self._uses(found), Arena.of(device).memory) if branches else chain
+        self.is_branched = after != chain
         # Kept too: its nodes name those of the executable graph.
         self._graph = graph = self.driver.handle("cuGraphCreate", 0)
-        last = ctypes.c_void_p()
-        for number, (launcher, buffers, scalars) in made:
+        nodes: list[int] = []
+        for (number, (launcher, buffers, scalars)), before in zip(found, after, strict=True):
             ready, table = launcher.pack(buffers, scalars)
+            waits = (ctypes.c_void_p * len(before))(*(nodes[i] for i in before))
             node = self.driver.handle(
-                "cuGraphAddKernelNode_v2",
-                graph,
-                last if last.value else None,
-                int(bool(last.value)),
-                ready.node,
+                "cuGraphAddKernelNode_v2", graph, waits if before else None, len(before), ready.node
             )
-            last = ctypes.c_void_p(node)
+            nodes.append(node)
             self._nodes.setdefault(number, []).append(node)
             self._kept[node] = table
             if launcher.constants:
                 self._accounted[launcher] = None
         self.handle = self.driver.handle("cuGraphInstantiateWithFlags", graph, 0)
+
+    def _uses(self, made: Sequence[tuple[int, Call]]) -> Iterator[Use]:
+        """What the calls use. The steps of a loop are a chain."""
+        most = self.device.target.chip.multiprocessors
+        times = Counter(number for number, _ in made)
+        for number, (launcher, buffers, _) in made:
+            if times[number] > 1 or launcher.programs >= most:
+                yield Use(fills=True)
+                continue
+            count = len(buffers) if launcher.outputs is None else launcher.outputs
+            own = launcher if launcher.words is not None or launcher.scratch else None
+            yield Use(buffers[:count], buffers[count:], own)
 
     def update(self, made: Iterator[tuple[int, Call]]) -> None:
         """Set new buffers and numbers for all calls of some launches."""

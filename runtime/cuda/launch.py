@@ -98,6 +98,8 @@ class Ready:
 class Launcher:
     """A kernel of a plan: launcher(buffers, scalars) launches it in the device's stream.
 
+    outputs: how many of the buffers it writes to, the first ones; None: any of them, perhaps.
+    programs: of a launch. scratch: bytes of memory of its own that a launch needs.
     unaligned: makes the launcher for buffers at any address. This one expects multiples of 16
     bytes.
     words: receive the results of `emitted.checks`, if there are any. Passed in if another launcher
@@ -115,10 +117,13 @@ class Launcher:
         function: Function,
         unaligned: Callable[[Words | None], Launcher] | None = None,
         words: Words | None = None,
+        outputs: int | None = None,
     ):
         self.device, self.emitted, self.words = device, emitted, words
+        self.outputs = outputs
         self.block = Block([a.type for a in emitted.arguments])
         self._ready = Ready(function, emitted.programs, self.block)
+        self.programs, self.scratch = math.prod(emitted.programs), self._ready.scratch
         self._make_unaligned = unaligned
         self._unaligned: Launcher | None = None
         self._refused = False  # the driver refused tensor maps for its matrices

@@ -167,6 +167,7 @@ class FakeCuda:
         self._contexts = [self._new(("context", i)) for i in range(devices)]
         self._pools = [self._new(("pool", i)) for i in range(devices)]
         self._streams = [Stream(self, i, i) for i in range(devices)]  # default streams
+        self._lanes: list[Stream] = []  # of the nodes of graphs
         self._chance = None if seed is None else random.Random(seed)
         self.races = Races()
         self._place = 0  # of the current work
@@ -259,6 +260,8 @@ class FakeCuda:
     def _all_streams(self) -> Iterator[Stream]:
         yield from self._streams
         yield from (s for s in list(self._handles.values()) if isinstance(s, Stream))
+        self._lanes = [s for s in self._lanes if s.todo]
+        yield from self._lanes
 
     # -- devices
 
@@ -612,12 +615,16 @@ class FakeCuda:
         nodes = self._of(graph, list)
         asked = self._asked(node.contents.function, node.contents, node.contents.parameters)
         before = [after[i] for i in range(count)]
-        assert before == [handle for handle, _ in nodes[-1:]], "not a chain"
+        known = {handle for handle, *_ in nodes}
+        if not (known.issuperset(before) and len(set(before)) == count):
+            raise Failure(INVALID_VALUE)
         out[0] = handle = self._new("node")
-        nodes.append((handle, asked))
+        nodes.append((handle, asked, before))
 
     def _cuGraphInstantiateWithFlags(self, out: Any, graph: int, flags: int) -> None:
-        out[0] = self._new(Ready(dict(self._of(graph, list))))
+        nodes = self._of(graph, list)
+        after = {handle: before for handle, _, before in nodes}
+        out[0] = self._new(Ready({handle: asked for handle, asked, _ in nodes}, after))
 
     def _cuGraphExecKernelNodeSetParams(self, ready: int, node: int, to: Any) -> None:
         self.updates += 1
@@ -629,8 +636,17 @@ class FakeCuda:
         found, graph = self._stream(stream), self._of(ready, Ready)
         if graph.last is not None:
             found.awaits(graph.last)
-        for asked in graph.launches.values():
-            self._launch(asked, found)
+        # Each node is work of a stream of its own: any order is right that its edges allow.
+        begin, ends = Point.recorded(found), dict[int, Point]()
+        for node, asked in graph.launches.items():
+            lane = Stream(self, found.context, node)
+            for point in [ends[each] for each in graph.after[node]] or [begin]:
+                lane.awaits(point)
+            self._launch(asked, lane)
+            ends[node] = Point.recorded(lane)
+            self._lanes.append(lane)
+        for point in ends.values():
+            found.awaits(point)
         graph.last = Point.recorded(found)
 
     def _cuGraphExecDestroy(self, ready: int) -> None:
