@@ -34,6 +34,17 @@ class LaunchConfig(ctypes.Structure):
     ]
 
 
+class Edge(ctypes.Structure):
+    """CUgraphEdgeData."""
+
+    _fields_ = [
+        ("from_port", ctypes.c_ubyte),
+        ("to_port", ctypes.c_ubyte),
+        ("kind", ctypes.c_ubyte),
+        ("reserved", ctypes.c_ubyte * 5),
+    ]
+
+
 class MemoryAccess(ctypes.Structure):
     """CUmemAccessDesc: GPU `number` may access memory."""
 
@@ -123,6 +134,10 @@ PROTOTYPES: dict[str, tuple[str, tuple[Any, ...]]] = {
         "add a launch to a graph",
         (_out, c_void_p, _out, c_size_t, POINTER(KernelNode)),
     ),
+    "cuGraphAddDependencies_v2": (
+        "order the launches of a graph",
+        (c_void_p, _out, _out, POINTER(Edge), c_size_t),
+    ),
     "cuGraphInstantiateWithFlags": ("make a graph ready", (_out, c_void_p, ctypes.c_ulonglong)),
     "cuGraphExecKernelNodeSetParams_v2": (
         "change a launch in a graph",
@@ -134,6 +149,9 @@ PROTOTYPES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "cuGetErrorString": ("explain an error", (c_int, POINTER(c_char_p))),
 }
 """The purpose of each function, for error messages, and its parameter types."""
+
+NEWER = ("cuGraphAddDependencies_v2",)
+"""The functions that drivers before CUDA 12.3 lack."""
 
 INVALID_VALUE, OUT_OF_MEMORY, NOT_READY = 1, 2, 600
 
@@ -190,6 +208,8 @@ class Driver:
 
     def __init__(self, library: Any):
         for name, (doing, types) in PROTOTYPES.items():
+            if name in NEWER and not hasattr(library, name):
+                continue
             function = getattr(library, name)
             function.argtypes, function.restype = types, c_int
             if not name.startswith("cuGetError"):

@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .. import debug
@@ -21,7 +22,7 @@ from ..device import Bound, Launch, Run
 from ..loops import BoundLoop
 from . import driver
 from .branches import Use, is_new, predecessors, sharing
-from .launch import Launcher
+from .launch import Launcher, Ready
 from .memory import Buffer, Memory
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ BRANCHES = True
 _REBUILT = 4
 """Graphs that are made of a run, as its buffers come to share memory, before the next one is a
 chain, which any sharing suits."""
+
+_PROGRAMMATIC = 1  # CU_GRAPH_KERNEL_NODE_PORT_…, CU_GRAPH_DEPENDENCY_TYPE_…
 
 Call = tuple[Launcher, Sequence[Buffer], Sequence[Any]]
 
@@ -189,20 +192,30 @@ class Graph:
         after = predecessors(self._uses(found), Arena.of(device).memory) if branches else chain
         self.is_branched = after != chain
         # Kept too: its nodes name those of the executable graph.
-        self._graph = graph = self.driver.handle("cuGraphCreate", 0)
+        self._graph = self.driver.handle("cuGraphCreate", 0)
         nodes: list[int] = []
         for (number, (launcher, buffers, scalars)), before in zip(found, after, strict=True):
             ready, table = launcher.pack(buffers, scalars)
-            waits = (ctypes.c_void_p * len(before))(*(nodes[i] for i in before))
-            node = self.driver.handle(
-                "cuGraphAddKernelNode_v2", graph, waits if before else None, len(before), ready.node
-            )
+            node = self._added(ready, [nodes[i] for i in before], launcher.emitted.early)
             nodes.append(node)
             self._nodes.setdefault(number, []).append(node)
             self._kept[node] = table
             if launcher.constants:
                 self._accounted[launcher] = None
-        self.handle = self.driver.handle("cuGraphInstantiateWithFlags", graph, 0)
+        self.handle = self.driver.handle("cuGraphInstantiateWithFlags", self._graph, 0)
+
+    def _added(self, ready: Ready, before: Sequence[int], early: bool) -> int:
+        """A new node behind others. early: whether its programs may start while those end."""
+        count = len(before)
+        waits = (ctypes.c_void_p * count)(*before)
+        add = partial(self.driver.handle, "cuGraphAddKernelNode_v2", self._graph)
+        if not (before and early and hasattr(self.driver, "cuGraphAddDependencies_v2")):
+            return add(waits if before else None, count, ready.node)
+        node = add(None, 0, ready.node)
+        edges = (driver.Edge * count)(*[driver.Edge(_PROGRAMMATIC, 0, _PROGRAMMATIC)] * count)
+        own = (ctypes.c_void_p * count)(*[node] * count)
+        self.driver.cuGraphAddDependencies_v2(self._graph, waits, own, edges, count)
+        return node
 
     def _uses(self, made: Sequence[tuple[int, Call]]) -> Iterator[Use]:
         """What the calls use. The steps of a loop are a chain."""

@@ -153,6 +153,7 @@ class FakeCuda:
         self.opened: set[tuple[int, int]] = set()
         self.connected = True  # GPUs reach each other's memory
         self.updates = 0
+        self.early = 0  # edges of graphs over which a kernel starts before the other ends
         self.calls: dict[str, int] = {}
         self.refused: set[str] = set()  # functions that fail
         self._thread = threading.local()
@@ -620,6 +621,20 @@ class FakeCuda:
             raise Failure(INVALID_VALUE)
         out[0] = handle = self._new("node")
         nodes.append((handle, asked, before))
+
+    def _cuGraphAddDependencies(
+        self, graph: int, before: Any, after: Any, edges: Any, count: int
+    ) -> None:
+        nodes = {handle: (asked, waits) for handle, asked, waits in self._of(graph, list)}
+        for i in range(count):
+            edge = edges[i]
+            assert (edge.from_port, edge.to_port, edge.kind) == (1, 0, 1), "no programmatic edge"
+            asked, waits = nodes[after[i]]
+            if before[i] not in nodes or before[i] in waits:
+                raise Failure(INVALID_VALUE)
+            assert "    cuda.gdc_wait()" in asked.request.body, "it doesn't wait"
+            waits.append(before[i])
+            self.early += 1
 
     def _cuGraphInstantiateWithFlags(self, out: Any, graph: int, flags: int) -> None:
         nodes = self._of(graph, list)

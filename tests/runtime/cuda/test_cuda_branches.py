@@ -22,7 +22,7 @@ import tilewright.nn as nn
 import tilewright.nn.functional as F
 from tilewright.ir import dtype as dt
 from tilewright.runtime import devices
-from tilewright.runtime.cuda import graphs
+from tilewright.runtime.cuda import driver, graphs, image
 from tilewright.runtime.cuda.branches import Use, is_new, predecessors, sharing
 from tilewright.runtime.cuda.graphs import WARM
 
@@ -176,3 +176,28 @@ def test_memory_that_comes_to_be_shared_makes_another_graph(seed: int) -> None:
             made.append(fake.calls.get("cuGraphInstantiateWithFlags", 0))
     # The chain suits both forms.
     assert made == [*[0] * WARM, 1, 1, 2, 2, 2, 2, 2]
+
+
+def test_kernels_start_while_those_ahead_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every edge between kernels that wait by themselves is programmatic; the values are the
+    same."""
+    expected = trained("cpu")
+    monkeypatch.setattr(image, "EARLY", True)
+    for has_edges in (True, False):
+        with installed(seed=2) as fake:
+            if not has_edges:
+                monkeypatch.delattr(driver._driver, "cuGraphAddDependencies_v2")
+            np.testing.assert_allclose(trained("cuda"), expected, rtol=1e-5)
+            kernels, way = longest(fake)
+            assert way < kernels and (fake.early >= kernels - 1) == has_edges
+
+
+@pytest.mark.parametrize("capability", [(8, 0), (9, 0)])
+def test_older_gpus_have_no_early_starts(
+    capability: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(image, "EARLY", True)
+    with installed(capability=capability) as fake:
+        trained("cuda")
+        assert bool(fake.early) == (capability >= (9, 0))
+        assert all(("gdc_wait" in n.request.body) == (capability >= (9, 0)) for n in fake.launches)
