@@ -21,7 +21,7 @@ from ..device import Arrival, Bound, Device, Launch, Run
 from ..results import place
 from .checks import Checks, Words
 from .context import BorrowedStream, Context, Event, Stream
-from .copies import Download, Upload, enqueue_download
+from .copies import Download, Upload
 from .fallback import HostLaunch
 from .graphs import Replay, replays
 from .image import Image, suited
@@ -145,7 +145,7 @@ class Cuda(Device):
         array = self.pinned.empty(buffer.shape, buffer.dtype)
         if self.concurrent:
             self.meet([buffer], ())
-        enqueue_download(self.context, buffer.pointer, array)
+        self.download.enqueue(buffer.pointer, array)
         return array, Sent(self, self.context.event().record())
 
     def copied(self, buffer: Any, source: Device) -> Buffer:

@@ -179,7 +179,8 @@ class Launcher:
     def __call__(self, buffers: Sequence[Buffer], scalars: Sequence[Any]) -> None:
         device = self.device
         context = device.context
-        context.use()
+        if context.turn_to(context.handle):
+            context.use()  # raises
         ready = self._ready
         pointers = [buffer.pointer for buffer in buffers]
         if pointers != self._packed and not self._readdressed(pointers):

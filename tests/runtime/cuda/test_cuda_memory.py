@@ -184,6 +184,22 @@ def test_copies_of_any_size(fake: FakeCuda, count: int) -> None:
     assert len(fake.pinned) == 1 + (4 * count >= STAGED)
 
 
+def test_small_copies_share_an_event(fake: FakeCuda) -> None:
+    """The ring comes round under them, in two streams; none overtakes what it overwrites."""
+    cuda = tilewright.cuda
+    side = cuda.Stream()
+    count = 5 * RING // 4 // (96 << 10)
+    before = fake.calls.get("cuEventRecord", 0)
+    values = np.random.default_rng(0).integers(0, 256, (count, 96 << 10), np.uint8)
+    moved = []
+    for start in range(0, count, 40):
+        with cuda.stream(side if start % 80 else cuda.default_stream()):
+            moved += [tilewright.tensor(v, device="cuda") for v in values[start : start + 40]]
+    assert fake.calls["cuEventRecord"] - before < count // 2
+    for found, expected in zip(moved, values, strict=True):
+        np.testing.assert_array_equal(found.cpu().numpy(), expected)
+
+
 @pytest.mark.parametrize("size", [STAGED, RING // 4, RING + 20, 2 * RING + 4])
 def test_what_is_read_comes_in_pieces(
     fake: FakeCuda, monkeypatch: pytest.MonkeyPatch, size: int
