@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from .. import debug
 from ..arena import Arena
 from ..device import Arrival, Bound, Device, Launch, Run
 from ..results import place
+from . import beside
 from .checks import Checks, Words
 from .context import BorrowedStream, Context, Event, Stream
 from .copies import Download, Upload
@@ -32,6 +33,8 @@ from .pinned import Pinned
 from .tuning import Gpu
 
 if TYPE_CHECKING:
+    from tilewright.codegen.lower.host import Routine
+
     from ..results.choices import Choice
 
 
@@ -277,10 +280,28 @@ class Cuda(Device):
             debug.say(f"{kernel.name} runs on the host: {reason}")
             return None
 
+    def call(self, routine: Routine) -> Launch:
+        """The launch of a routine that GPUs do beside their other work, such as a collective."""
+        work = beside.WORK.get(routine.op)
+        return super().call(routine) if work is None else beside.Beside(self, work(routine))
+
+    @cached_property
+    def beside(self) -> Stream:
+        """The stream for such work. It comes first, as other processes wait for it."""
+        return Stream(self.context, priority=-1)
+
+    def ordered(self, launches: Sequence[Bound]) -> list[Bound]:
+        return beside.ordered(self, launches)
+
     def runs(self, launches: Sequence[Bound]) -> dict[int, tuple[Run, int]]:
-        return {} if self.blocking else replays(self, launches)
+        if self.blocking:
+            return {}
+        has_work = any(isinstance(launch, beside.Ordered) for launch, _, _ in launches)
+        return beside.runs(self, launches) if has_work else replays(self, launches)
 
     def hasten(self, run: Run) -> None:
+        if isinstance(run, beside.Piece):
+            run = run.replay
         if isinstance(run, Replay):
             run.hasten()
 
