@@ -416,12 +416,11 @@ def test_each_thread_has_its_own_stream(fake: FakeCuda) -> None:
 def test_one_stream_costs_no_events() -> None:
     with installed(keeping=True) as fake:
         x = on_device(6, 4)
-        copies = fake.calls["cuEventRecord"]
         for _ in range(WARM + 2):
             y = chain(x)
             cuda.synchronize()
         close(y, reference(values(6, 4)))
-        assert fake.calls["cuEventRecord"] == copies
+        assert "cuEventRecord" not in fake.calls  # small copies need none either
         assert "cuStreamWaitEvent" not in fake.calls
         assert not devices.get("cuda:0").context.order._uses
 
