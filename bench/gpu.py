@@ -192,7 +192,7 @@ def target_of(tw: Any, device: str) -> Any:
 
 def questions(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
     """Checks for a first run on a card. A failure is an answer too."""
-    for ask in (about, first_kernels, tiles, host_times, ended_amid_work, neighbours):
+    for ask in (about, first_kernels, tiles, host_times, early_starts, ended_amid_work, neighbours):
         try:
             yield from ask(tw, device)
         except Exception as error:
@@ -302,6 +302,35 @@ def ended_amid_work(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
     command = [sys.executable, "-c", ENDING, device, str(COPIED)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     yield "a process that ends amid work", f"exit status {done.returncode} {done.stderr[-300:]}"
+
+
+CHAIN = """
+import statistics, sys
+import tilewright as tw
+from tilewright import recording
+x = tw.ones(64, 64, device=sys.argv[1])
+times = []
+for _ in range(300):
+    start, end = (tw.cuda.Event(enable_timing=True) for _ in range(2))
+    for _ in range(16):
+        x = x.flip(0).cumsum(0).tanh()
+    start.record()
+    recording.flush()
+    end.record()
+    end.synchronize()
+    times.append(start.elapsed_time(end) * 1e3)
+print(statistics.median(times[100:]))
+"""
+
+
+def early_starts(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
+    """What a graph of small kernels takes, each behind the other, with and without early starts."""
+    for pdl in ("0", "1"):
+        environment = {**os.environ, "TW_PDL": pdl, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, "-c", CHAIN, device]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+        found = done.stdout.strip() or done.stderr[-300:]
+        yield f"a graph of small kernels, TW_PDL={pdl}, us", found
 
 
 def neighbours(tw: Any, device: str) -> Iterator[tuple[str, Any]]:

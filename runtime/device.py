@@ -140,6 +140,11 @@ class Device(abc.ABC):
         """The launch of a library's routine."""
         raise NotImplementedError(f"{self.name} runs no routines of the host: {routine.name}")
 
+    def ordered(self, launches: Sequence[Bound]) -> Sequence[Bound]:
+        """The launches of a segment, made to wait for each other where one call doesn't end the
+        work of the one before it."""
+        return launches
+
     def runs(self, launches: Sequence[Bound]) -> dict[int, tuple[Run, int]]:
         """Sequences of launches that one call can make: place of the first -> (run, how many)."""
         return {}

@@ -16,8 +16,13 @@ ALIGNMENT = 256
 """Bytes. Vector loads and GPU transactions are faster at such addresses."""
 
 
-def place(program: Program, slots: Sequence[int]) -> tuple[dict[int, int], int]:
+def place(
+    program: Program, slots: Sequence[int], beside: Sequence[int] = ()
+) -> tuple[dict[int, int], int]:
     """Byte offsets for `slots`, and the total. Slots that are alive together don't overlap.
+
+    beside: steps that run beside those behind them, until one of these reads their results. What
+    they use is alive as long.
 
     Greedy by size, as in "Efficient memory management for deep neural net inference" (Pisarchyk
     and Lee, 2020): large slots first, each in the lowest gap that its lifetime leaves.
@@ -28,6 +33,15 @@ def place(program: Program, slots: Sequence[int]) -> tuple[dict[int, int], int]:
         for slot in (*step.outputs, *step.inputs):
             first.setdefault(slot, at)
             last[slot] = at
+    for at in beside:
+        own = program.steps[at]
+        later = range(at + 1, len(program.steps))
+        end = next(
+            (k for k in later if not set(own.outputs).isdisjoint(program.steps[k].inputs)),
+            len(program.steps),
+        )
+        for slot in (*own.outputs, *own.inputs):
+            last[slot] = max(last[slot], end)
     sizes = {s: _bytes(program, s) for s in slots}
     taken: list[tuple[int, int, int]] = []  # (slot, begin, end)
     offsets: dict[int, int] = {}

@@ -92,12 +92,16 @@ def segment(
     for step, launch in zip(program.steps, launches_of(device, program), strict=True):
         numbers = tuple(s.slot for s in step.kernel.scalars)
         made.launches.append((launch, (*step.outputs, *step.inputs), numbers))
+    beside = [
+        at for at, (launch, *_) in enumerate(made.launches) if getattr(launch, "is_beside", False)
+    ]
+    made.launches = list(device.ordered(made.launches))
     made.runs = device.runs(made.launches)
     escaping = set(program.results)
     written = dict.fromkeys(i for step in program.steps for i in step.outputs)
     fresh = [i for i in written if i in escaping and i not in bound]
     temporary = temporaries(program)
-    offsets, total = place(program, temporary)
+    offsets, total = place(program, temporary, beside)
     made.arena_bytes = total
     made.arena_slots = {i: (offsets[i], program.slots[i]) for i in temporary}
     # Slots that no step writes and no leaf fills have no elements.

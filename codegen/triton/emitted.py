@@ -16,6 +16,7 @@ from ..kernel.index import Check
 from .prelude import used
 
 IMPORTS = "import triton\nimport triton.language as tl\n"
+_EARLY = "from triton.language.extra import cuda\n"
 _LIBDEVICE = "from triton.language.extra import libdevice\n"
 
 POINTER = {
@@ -99,6 +100,7 @@ class Emitted:
         attention, which is one op to the user, and in the user's own kernels. Elsewhere a value's
         bits would depend on the kernel that computes it.
     registers: the most of a thread; 0 if the compiler decides.
+    early: whether programs wait by themselves for the launches ahead of theirs.
     """
 
     name: str
@@ -116,6 +118,7 @@ class Emitted:
     function: Any = None
     contracts: bool = False
     registers: int = 0
+    early: bool = False
 
     @property
     def programs(self) -> tuple[int, int, int]:
@@ -165,6 +168,21 @@ class Emitted:
         """The error to raise when a user's kernel raises `error`."""
         where = self.header.strip("# \n")
         return RuntimeError(f"kernel {self.name} ({where}): {type(error).__name__}: {error}")
+
+    def begun_early(self) -> Emitted:
+        """The same kernel in a form whose programs may start while the launches ahead of theirs end
+        (programmatic dependent launch, from sm_90 on). They wait before they touch memory, and so
+        hide the time that a start takes. As each waits, those that come later find the memory of
+        all earlier launches written, too. User's kernels stay as they are."""
+        if self.function is not None or self.early:
+            return self
+        wait = "    cuda.gdc_wait()\n    cuda.gdc_launch_dependents()\n"
+        before, start, rest = self.body.partition(f"def {self.name}(")
+        parameters, end, lines = rest.partition("\n):\n")
+        before = before.replace(IMPORTS, IMPORTS + _EARLY, 1)
+        body = before + start + parameters + end + wait + lines
+        plain = self.plain and self.plain.begun_early()
+        return replace(self, body=body, plain=plain, early=True)
 
     def unaligned(self) -> Emitted:
         """The same kernel for buffers at any address, such as rows of a matrix."""

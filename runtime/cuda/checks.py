@@ -15,8 +15,6 @@ import numpy as np
 
 from tilewright.codegen.triton.emitted import failed
 
-from .copies import download
-
 if TYPE_CHECKING:
     from .device import Cuda
     from .launch import Launcher
@@ -103,5 +101,5 @@ class Checks:
         if context.order.several:
             context.order.write(memory.pointer)
         words = np.empty(memory.size // 8, np.int64)
-        download(context, memory.pointer, words)
+        self.device.download.copy(memory.pointer, words)
         return words

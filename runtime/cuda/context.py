@@ -91,7 +91,7 @@ class Context:
     current: the same stream as an object, None for the default one. chosen: each thread's own, in
         its attribute `stream`.
     order: records which stream waits for which.
-    record, launch: the driver's functions, unchecked.
+    turn_to, record, launch: the driver's functions, unchecked.
     idle: streams without an owner, by priority. They are never destroyed, because memory goes back
         to the stream that it was handed out in.
     ended: events without an owner, by their flags. They are recorded again for new ones.
@@ -104,7 +104,7 @@ class Context:
         self.number = number
         self.device = self.driver.number("cuDeviceGet", number)
         self.handle = self.driver.handle("cuDevicePrimaryCtxRetain", self.device)
-        self._turn_to = self.driver.unchecked("cuCtxSetCurrent")
+        self.turn_to = self.driver.unchecked("cuCtxSetCurrent")
         self.record = self.driver.unchecked("cuEventRecord")
         self.launch = self.driver.unchecked("cuLaunchKernelEx")
         self.stream = 0
@@ -127,7 +127,7 @@ class Context:
     def use(self) -> None:
         """Make this the thread's current context. Call it before calls of the driver: another
         library may have changed it since."""
-        code = self._turn_to(self.handle)
+        code = self.turn_to(self.handle)
         if code:
             raise self.driver.failure("cuCtxSetCurrent", code)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,9 +19,10 @@ from .. import debug
 from ..arena import Arena
 from ..device import Arrival, Bound, Device, Launch, Run
 from ..results import place
+from . import beside
 from .checks import Checks, Words
 from .context import BorrowedStream, Context, Event, Stream
-from .copies import Upload, download, enqueue_download
+from .copies import Download, Upload
 from .fallback import HostLaunch
 from .graphs import Replay, replays
 from .image import Image, suited
@@ -32,6 +33,8 @@ from .pinned import Pinned
 from .tuning import Gpu
 
 if TYPE_CHECKING:
+    from tilewright.codegen.lower.host import Routine
+
     from ..results.choices import Choice
 
 
@@ -57,6 +60,7 @@ class Cuda(Device):
         self.pool = Pool(self.context)
         self.pool.spare = lambda: Arena.release_all(self)
         self.upload = Upload(self.context)
+        self.download = Download(self.context)
         self.pinned = Pinned(self.context)
         self.checks = Checks(self)
         self.kernels = Kernels(self.context)
@@ -137,14 +141,14 @@ class Cuda(Device):
         self.checks.make()
         if self.concurrent:
             self.meet([buffer], ())
-        download(self.context, buffer.pointer, array)
+        self.download.copy(buffer.pointer, array)
         return array
 
     def sent(self, buffer: Buffer) -> tuple[np.ndarray, Arrival]:
         array = self.pinned.empty(buffer.shape, buffer.dtype)
         if self.concurrent:
             self.meet([buffer], ())
-        enqueue_download(self.context, buffer.pointer, array)
+        self.download.enqueue(buffer.pointer, array)
         return array, Sent(self, self.context.event().record())
 
     def copied(self, buffer: Any, source: Device) -> Buffer:
@@ -160,6 +164,7 @@ class Cuda(Device):
             here.use()
             self.driver.cuMemcpyDtoDAsync_v2(out.pointer, buffer.pointer, buffer.nbytes, stream)
             return out
+        source.pool.open_to(here.number)
         here.wait_for(there)
         self.driver.cuMemcpyPeerAsync(
             out.pointer, here.handle, buffer.pointer, there.handle, buffer.nbytes, stream
@@ -199,7 +204,9 @@ class Cuda(Device):
         emitted = [emit(kernel, schedule) for schedule in schedules]
         functions = self.kernels.load_all(emitted)
         return [
-            None if f is None else Launcher(self, e, f, partial(self._unaligned, e))
+            None
+            if f is None
+            else Launcher(self, e, f, partial(self._unaligned, e), outputs=len(kernel.outputs))
             for e, f in zip(emitted, functions)
         ]
 
@@ -225,7 +232,7 @@ class Cuda(Device):
                     left[k] = better
                 else:
                     unaligned = partial(self._unaligned, native[k])
-                    made[k] = Launcher(self, native[k], function, unaligned)
+                    made[k] = Launcher(self, native[k], function, unaligned, outputs=len(k.outputs))
             todo = left
         return [made[k] for k in kernels]
 
@@ -273,10 +280,28 @@ class Cuda(Device):
             debug.say(f"{kernel.name} runs on the host: {reason}")
             return None
 
+    def call(self, routine: Routine) -> Launch:
+        """The launch of a routine that GPUs do beside their other work, such as a collective."""
+        work = beside.WORK.get(routine.op)
+        return super().call(routine) if work is None else beside.Beside(self, work(routine))
+
+    @cached_property
+    def beside(self) -> Stream:
+        """The stream for such work. It comes first, as other processes wait for it."""
+        return Stream(self.context, priority=-1)
+
+    def ordered(self, launches: Sequence[Bound]) -> list[Bound]:
+        return beside.ordered(self, launches)
+
     def runs(self, launches: Sequence[Bound]) -> dict[int, tuple[Run, int]]:
-        return {} if self.blocking else replays(self, launches)
+        if self.blocking:
+            return {}
+        has_work = any(isinstance(launch, beside.Ordered) for launch, _, _ in launches)
+        return beside.runs(self, launches) if has_work else replays(self, launches)
 
     def hasten(self, run: Run) -> None:
+        if isinstance(run, beside.Piece):
+            run = run.replay
         if isinstance(run, Replay):
             run.hasten()
 

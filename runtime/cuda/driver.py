@@ -34,6 +34,23 @@ class LaunchConfig(ctypes.Structure):
     ]
 
 
+class Edge(ctypes.Structure):
+    """CUgraphEdgeData."""
+
+    _fields_ = [
+        ("from_port", ctypes.c_ubyte),
+        ("to_port", ctypes.c_ubyte),
+        ("kind", ctypes.c_ubyte),
+        ("reserved", ctypes.c_ubyte * 5),
+    ]
+
+
+class MemoryAccess(ctypes.Structure):
+    """CUmemAccessDesc: GPU `number` may access memory."""
+
+    _fields_ = [("kind", c_int), ("number", c_int), ("flags", c_int)]
+
+
 class KernelNode(ctypes.Structure):
     """CUDA_KERNEL_NODE_PARAMS, version 2."""
 
@@ -77,6 +94,10 @@ PROTOTYPES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "cuDeviceGetDefaultMemPool": ("find a GPU's memory pool", (_out, c_int)),
     "cuMemPoolSetAttribute": ("set up a GPU's memory pool", (c_void_p, c_int, c_void_p)),
     "cuMemPoolGetAttribute": ("read a memory pool's statistics", (c_void_p, c_int, c_void_p)),
+    "cuMemPoolSetAccess": (
+        "open a GPU's memory to another GPU",
+        (c_void_p, POINTER(MemoryAccess), c_size_t),
+    ),
     "cuMemPoolTrimTo": ("give free memory back", (c_void_p, c_size_t)),
     "cuMemGetInfo_v2": ("ask how much memory is free", (_sizes, _sizes)),
     "cuMemAllocAsync": ("allocate memory", (POINTER(Pointer), c_size_t, c_void_p)),
@@ -113,6 +134,10 @@ PROTOTYPES: dict[str, tuple[str, tuple[Any, ...]]] = {
         "add a launch to a graph",
         (_out, c_void_p, _out, c_size_t, POINTER(KernelNode)),
     ),
+    "cuGraphAddDependencies_v2": (
+        "order the launches of a graph",
+        (c_void_p, _out, _out, POINTER(Edge), c_size_t),
+    ),
     "cuGraphInstantiateWithFlags": ("make a graph ready", (_out, c_void_p, ctypes.c_ulonglong)),
     "cuGraphExecKernelNodeSetParams_v2": (
         "change a launch in a graph",
@@ -124,6 +149,9 @@ PROTOTYPES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "cuGetErrorString": ("explain an error", (c_int, POINTER(c_char_p))),
 }
 """The purpose of each function, for error messages, and its parameter types."""
+
+NEWER = ("cuGraphAddDependencies_v2",)
+"""The functions that drivers before CUDA 12.3 lack."""
 
 INVALID_VALUE, OUT_OF_MEMORY, NOT_READY = 1, 2, 600
 
@@ -180,6 +208,8 @@ class Driver:
 
     def __init__(self, library: Any):
         for name, (doing, types) in PROTOTYPES.items():
+            if name in NEWER and not hasattr(library, name):
+                continue
             function = getattr(library, name)
             function.argtypes, function.restype = types, c_int
             if not name.startswith("cuGetError"):

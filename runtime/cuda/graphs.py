@@ -1,23 +1,28 @@
 """CUDA graphs: one call of the driver makes all launches of a repeated plan.
 
-After a few repeats a run becomes a graph, which is a chain of its launches. Before each further
-launch of the graph, only the launches whose buffers or numbers changed get new parameters. In a
-training step these are few, as weights and temporaries keep their places.
+After a few repeats a run becomes a graph of its launches, in which small kernels that share no
+memory may run at the same time (`branches.py`). Before each further launch of the graph, only the
+launches whose buffers or numbers changed get new parameters. In a training step these are few, as
+weights and temporaries keep their places.
 """
 
 from __future__ import annotations
 
 import ctypes
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .. import debug
+from ..arena import Arena
 from ..device import Bound, Launch, Run
 from ..loops import BoundLoop
 from . import driver
-from .launch import Launcher
+from .branches import Use, is_new, predecessors, sharing
+from .launch import Launcher, Ready
 from .memory import Buffer, Memory
 
 if TYPE_CHECKING:
@@ -28,6 +33,14 @@ WARM = 2
 _LEAST, _MOST = 3, 1 << 14
 """The least and the most launches of a graph. Setting up a longer loop would cost more memory and
 time than the graph saves."""
+
+BRANCHES = True
+"""Whether small kernels that share no memory may run at the same time."""
+_REBUILT = 4
+"""Graphs that are made of a run, as its buffers come to share memory, before the next one is a
+chain, which any sharing suits."""
+
+_PROGRAMMATIC = 1  # CU_GRAPH_KERNEL_NODE_PORT_…, CU_GRAPH_DEPENDENCY_TYPE_…
 
 Call = tuple[Launcher, Sequence[Buffer], Sequence[Any]]
 
@@ -84,6 +97,7 @@ class Replay:
         self._runs = 0
         self._refused = False  # by the driver
         self._graphs: dict[int, Graph] = {}  # by stream: runs of one graph never overlap
+        self._made = 0
 
     def hasten(self) -> None:
         """Make the next run a graph already."""
@@ -112,8 +126,18 @@ class Replay:
         if self._numbers:
             state += [repr(scalars[n]) for n in self._numbers]  # as text: a NaN equals itself
         graph = self._graphs.get(stream)
+        if graph is not None and state != graph.state and graph.sharing:
+            # Launches that share memory now may not be ordered.
+            pattern = sharing([slots[i] for i in self._slots])
+            graph = None if is_new(pattern, graph.sharing) else graph
         if graph is None:
-            graph = Graph(self.device, self._calls(range(len(self.launches)), slots, scalars))
+            self._made += 1
+            branches = BRANCHES and self._made <= _REBUILT
+            graph = Graph(
+                self.device, self._calls(range(len(self.launches)), slots, scalars), branches
+            )
+            if graph.is_branched:
+                graph.sharing = sharing([slots[i] for i in self._slots])
             self._graphs[stream] = graph
         elif state != graph.state:
             touched: set[int] = set()
@@ -145,11 +169,17 @@ class Replay:
 
 
 class Graph:
-    """Kernel calls as an executable graph. state: the addresses and numbers that they have now."""
+    """Kernel calls as an executable graph.
+
+    branches: whether small kernels that share no memory may run at the same time. is_branched:
+    whether some do. state: the addresses and numbers that they have now. sharing: which buffers
+    share memory, if the order of the launches depends on it.
+    """
 
     state: Sequence[int | str] = ()
+    sharing: Sequence[int] = ()
 
-    def __init__(self, device: Cuda, made: Iterator[tuple[int, Call]]):
+    def __init__(self, device: Cuda, made: Iterator[tuple[int, Call]], branches: bool = False):
         self.device, self.driver = device, device.driver
         self.handle = self._graph = 0
         device.context.use()
@@ -157,24 +187,47 @@ class Graph:
         self._nodes: dict[int, list[int]] = {}
         self._kept: dict[int, Memory | None] = {}
         self._accounted: dict[Launcher, None] = {}
+        found = list(made)
+        chain: list[list[int]] = [[i - 1] if i else [] for i in range(len(found))]
+        after = predecessors(self._uses(found), Arena.of(device).memory) if branches else chain
+        self.is_branched = after != chain
         # Kept too: its nodes name those of the executable graph.
-        self._graph = graph = self.driver.handle("cuGraphCreate", 0)
-        last = ctypes.c_void_p()
-        for number, (launcher, buffers, scalars) in made:
+        self._graph = self.driver.handle("cuGraphCreate", 0)
+        nodes: list[int] = []
+        for (number, (launcher, buffers, scalars)), before in zip(found, after, strict=True):
             ready, table = launcher.pack(buffers, scalars)
-            node = self.driver.handle(
-                "cuGraphAddKernelNode_v2",
-                graph,
-                last if last.value else None,
-                int(bool(last.value)),
-                ready.node,
-            )
-            last = ctypes.c_void_p(node)
+            node = self._added(ready, [nodes[i] for i in before], launcher.emitted.early)
+            nodes.append(node)
             self._nodes.setdefault(number, []).append(node)
             self._kept[node] = table
             if launcher.constants:
                 self._accounted[launcher] = None
-        self.handle = self.driver.handle("cuGraphInstantiateWithFlags", graph, 0)
+        self.handle = self.driver.handle("cuGraphInstantiateWithFlags", self._graph, 0)
+
+    def _added(self, ready: Ready, before: Sequence[int], early: bool) -> int:
+        """A new node behind others. early: whether its programs may start while those end."""
+        count = len(before)
+        waits = (ctypes.c_void_p * count)(*before)
+        add = partial(self.driver.handle, "cuGraphAddKernelNode_v2", self._graph)
+        if not (before and early and hasattr(self.driver, "cuGraphAddDependencies_v2")):
+            return add(waits if before else None, count, ready.node)
+        node = add(None, 0, ready.node)
+        edges = (driver.Edge * count)(*[driver.Edge(_PROGRAMMATIC, 0, _PROGRAMMATIC)] * count)
+        own = (ctypes.c_void_p * count)(*[node] * count)
+        self.driver.cuGraphAddDependencies_v2(self._graph, waits, own, edges, count)
+        return node
+
+    def _uses(self, made: Sequence[tuple[int, Call]]) -> Iterator[Use]:
+        """What the calls use. The steps of a loop are a chain."""
+        most = self.device.target.chip.multiprocessors
+        times = Counter(number for number, _ in made)
+        for number, (launcher, buffers, _) in made:
+            if times[number] > 1 or launcher.programs >= most:
+                yield Use(fills=True)
+                continue
+            count = len(buffers) if launcher.outputs is None else launcher.outputs
+            own = launcher if launcher.words is not None or launcher.scratch else None
+            yield Use(buffers[:count], buffers[count:], own)
 
     def update(self, made: Iterator[tuple[int, Call]]) -> None:
         """Set new buffers and numbers for all calls of some launches."""

@@ -16,6 +16,8 @@ from tilewright.codegen.triton import Emitted
 
 from .. import cache, offline
 
+EARLY = os.environ.get("TW_PDL") == "1"
+"""Whether kernels of a graph start while those ahead of them end. No card has measured it yet."""
 ASSEMBLER = "TRITON_PTXAS_BLACKWELL_PATH"
 """Triton's variable that names the assembler."""
 _TOOLS = Path("backends", "nvidia", "bin")
@@ -59,10 +61,11 @@ class Image:
 
 
 def suited(emitted: Emitted, target: str) -> Emitted:
-    """`emitted`, or its form without tensor descriptors for chips that don't copy by them."""
-    if emitted.plain is not None and int(target.removeprefix("sm_")) < 90:
-        return emitted.plain
-    return emitted
+    """The form of `emitted` for a chip: without tensor descriptors where it doesn't copy by
+    them."""
+    if int(target.removeprefix("sm_")) < 90:
+        return emitted.plain or emitted
+    return emitted.begun_early() if EARLY else emitted
 
 
 @remembered

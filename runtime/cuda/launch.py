@@ -98,6 +98,8 @@ class Ready:
 class Launcher:
     """A kernel of a plan: launcher(buffers, scalars) launches it in the device's stream.
 
+    outputs: how many of the buffers it writes to, the first ones; None: any of them, perhaps.
+    programs: of a launch. scratch: bytes of memory of its own that a launch needs.
     unaligned: makes the launcher for buffers at any address. This one expects multiples of 16
     bytes.
     words: receive the results of `emitted.checks`, if there are any. Passed in if another launcher
@@ -115,10 +117,13 @@ class Launcher:
         function: Function,
         unaligned: Callable[[Words | None], Launcher] | None = None,
         words: Words | None = None,
+        outputs: int | None = None,
     ):
         self.device, self.emitted, self.words = device, emitted, words
+        self.outputs = outputs
         self.block = Block([a.type for a in emitted.arguments])
         self._ready = Ready(function, emitted.programs, self.block)
+        self.programs, self.scratch = math.prod(emitted.programs), self._ready.scratch
         self._make_unaligned = unaligned
         self._unaligned: Launcher | None = None
         self._refused = False  # the driver refused tensor maps for its matrices
@@ -167,16 +172,19 @@ class Launcher:
         # finds its memory at the same ones.
         self._packed: list[int] | None = None
         self._is_plain = not (self._scalars or self._pointers or self._ready.scratch)
+        self._addresses = self._place_of_addresses()
         if self.constants and device.concurrent:
             device.context.synchronize()  # launches in any stream must find them ready
 
     def __call__(self, buffers: Sequence[Buffer], scalars: Sequence[Any]) -> None:
         device = self.device
         context = device.context
-        context.use()
+        if context.turn_to(context.handle):
+            context.use()  # raises
         ready = self._ready
-        if [buffer.pointer for buffer in buffers] != self._packed:
-            ready, _ = self.pack(buffers, scalars)
+        pointers = [buffer.pointer for buffer in buffers]
+        if pointers != self._packed and not self._readdressed(pointers):
+            ready, _ = self._filled(pointers, scalars)
         ready.config.stream = context.stream
         code = context.launch(ready.config, ready.handle, ready.parameters, None)
         if code:
@@ -205,8 +213,24 @@ class Launcher:
         launched.
         """
         pointers = [buffer.pointer for buffer in buffers]
-        if pointers == self._packed:
+        if pointers == self._packed or self._readdressed(pointers):
             return self._ready, None
+        return self._filled(pointers, scalars)
+
+    def _readdressed(self, pointers: list[int]) -> bool:
+        """Replace the addresses in a block that was filled, if no other part of it changes."""
+        if self._addresses is None or self._packed is None:
+            return False
+        bits = 0
+        for pointer in pointers:
+            bits |= pointer
+        if bits % _VECTOR:
+            return False
+        self._addresses[:] = pointers
+        self._packed = pointers
+        return True
+
+    def _filled(self, pointers: list[int], scalars: Sequence[Any]) -> tuple[Ready, Memory | None]:
         values = self._values
         bits = 0
         for at, place in self._buffers:
@@ -226,14 +250,14 @@ class Launcher:
         if (bits % _VECTOR or self._refused) and self._make_unaligned is not None:
             if self._unaligned is None:
                 self._unaligned = self._make_unaligned(self.words)
-            return self._unaligned.pack(buffers, scalars)
+            return self._unaligned._filled(pointers, scalars)
         try:
             for at, encode, place in self._matrices:
                 values[at] = self._map(at, encode, pointers[place])
         except CudaError as reason:
             if reason.code != INVALID_VALUE or self._make_unaligned is None:
                 raise
-            return self._without_maps(reason).pack(buffers, scalars)
+            return self._without_maps(reason)._filled(pointers, scalars)
         table = None
         if self._pointers is not None:
             table = self._pointer_table(addresses)
@@ -244,6 +268,15 @@ class Launcher:
         if self._is_plain:
             self._packed = pointers
         return self._ready, table
+
+    def _place_of_addresses(self) -> Any:
+        """The block's beginning as an array of addresses, if those of all buffers lie there in
+        their order, and nothing else changes from launch to launch; otherwise None."""
+        count = len(self._buffers)
+        in_order = self._buffers == [(i, i) for i in range(count)]
+        if not (in_order and self._is_plain) or self._places or self._matrices:
+            return None
+        return (ctypes.c_uint64 * count).from_buffer(self.block.memory)
 
     def _without_maps(self, reason: CudaError) -> Launcher:
         """Switch to the kernel without tensor maps for good: the driver refuses to make them for

@@ -21,9 +21,10 @@ from typing import Any
 
 from tilewright.ir.dtype import DType
 
+from .. import debug
 from ..device import OutOfMemoryError
 from . import driver
-from .context import Context
+from .context import Context, reaches
 
 ALIGNMENT = 512
 """The unit in bytes in which memory is handed out and counted, as in PyTorch."""
@@ -34,6 +35,7 @@ KEPT = 64 << 20
 _LENT = 2
 """From this many blocks of a size that other streams used last, the oldest is handed out again."""
 
+_A_GPU, _READ_AND_WRITE = 1, 3  # CU_MEM_LOCATION_TYPE_DEVICE, CU_MEM_ACCESS_FLAGS_PROT_…
 _RELEASE_THRESHOLD, _RESERVED, _RESERVED_HIGH = 4, 5, 6  # CU_MEMPOOL_ATTR_…
 
 
@@ -112,6 +114,7 @@ class Pool:
         self.limit: int | None = None
         self.spare: Callable[[], None] = lambda: None
         self.handle = self.driver.handle("cuDeviceGetDefaultMemPool", context.device)
+        self._opened: set[int] = set()
         # Freed memory stays in the driver's pool instead of going back to the system.
         self._set(_RELEASE_THRESHOLD, (1 << 64) - 1)
 
@@ -208,16 +211,18 @@ class Pool:
             self.allocated -= size
             self._keep(pointer, size)
         # If there are too many, all go back to the driver.
-        if self.kept > self.most_kept():
+        if self.kept > KEPT and self.kept > self.most_kept():
             self._release()
 
     def _keep(self, pointer: int, size: int) -> None:
         """Keep a block for its next use."""
         self.kept += size
-        home = self.order.home(pointer) if self.order.several else 0
-        if self.order.several and self.order.is_lent(pointer):
-            self._lent[home].setdefault(size, deque()).append(pointer)
-            return
+        home, order = 0, self.order
+        if order.several:
+            home = order.home(pointer)
+            if order.is_lent(pointer):
+                self._lent[home].setdefault(size, deque()).append(pointer)
+                return
         blocks = self._blocks[home].get(size)
         if blocks:
             heappush(blocks, pointer)
@@ -242,6 +247,21 @@ class Pool:
         self._blocks.clear()
         self._lent.clear()
         self.kept = 0
+
+    def open_to(self, number: int) -> None:
+        """Let GPU `number` access this memory, where the machine has a way: copies between the GPUs
+        then don't go through the host's memory. Access to a pool must be asked for: that of a
+        context to another one's memory (cuCtxEnablePeerAccess) doesn't hold for it."""
+        if number in self._opened:
+            return
+        self._opened.add(number)
+        if not reaches(number, self.context.number):
+            return
+        access = driver.MemoryAccess(_A_GPU, number, _READ_AND_WRITE)
+        try:
+            self.driver.cuMemPoolSetAccess(self.handle, ctypes.byref(access), 1)
+        except driver.CudaError as reason:  # copies take the other way
+            debug.say(f"copies from GPU {self.context.number} to {number} pass the host: {reason}")
 
     def trim(self) -> None:
         """Give free memory back to the system, for other processes."""

@@ -27,7 +27,7 @@ import triton.experimental.gluon  # noqa: F401  (else imported in the middle of 
 import triton.language as tl
 from triton.language import core
 from triton.language import math as tl_math
-from triton.language.extra import libdevice
+from triton.language.extra import cuda, libdevice
 from triton.language.semantic import TritonSemantic
 from triton.runtime import JITFunction
 from triton.runtime import interpreter as stock
@@ -358,6 +358,8 @@ def _patches() -> list[tuple[Any, str, Any, Any]]:
         changes.append((core, name, getattr(core, name), _WRITTEN_HERE[name]))
     for name, form in _DEVICE_FUNCTIONS.items():
         changes.append((libdevice, name, getattr(libdevice, name), form))
+    for name in ("gdc_wait", "gdc_launch_dependents"):  # launches run one by one
+        changes.append((cuda, name, getattr(cuda, name), lambda: None))
     changes.append((JITFunction, "__call__", JITFunction.__call__, _call_inside))
     return changes
 

@@ -50,7 +50,7 @@ from tilewright.recording import flushing
 from tilewright.runtime import devices as runtime_devices
 from tilewright.runtime import offline
 from tilewright.runtime.arena import Arena
-from tilewright.runtime.cuda import driver, image
+from tilewright.runtime.cuda import driver, image, memory
 from tilewright.runtime.cuda.device import Cuda
 from tilewright.runtime.cuda.driver import PROTOTYPES
 from tilewright.runtime.cuda.memory import Pool
@@ -99,6 +99,7 @@ def installed(
         patch.setattr(offline, "compile_many", compiler)
         patch.setattr(image, "_compiler", lambda: "fake")  # a part of the key on disk
         if not keeping:
+            patch.setattr(memory, "KEPT", 0)
             patch.setattr(Pool, "most_kept", lambda pool: 0)
         driver.use(fake)
         for number in range(devices):
@@ -130,7 +131,8 @@ class Failure(Exception):
 
 class FakeCuda:
     """The library. Tests read `launches`, `calls` (the number of calls of each function), `live`
-    (size and device by address), `graph_launches`, `capacity`, `races`."""
+    (size and device by address), `graph_launches`, `capacity`, `races`, `opened` (pairs of a GPU
+    and another one that may access its pool)."""
 
     def __init__(
         self,
@@ -148,10 +150,14 @@ class FakeCuda:
         self.pinned: list[Any] = []
         self.launches: list[Launch] = []
         self.graph_launches = 0
+        self.opened: set[tuple[int, int]] = set()
+        self.connected = True  # GPUs reach each other's memory
         self.updates = 0
+        self.early = 0  # edges of graphs over which a kernel starts before the other ends
         self.calls: dict[str, int] = {}
         self.refused: set[str] = set()  # functions that fail
         self._thread = threading.local()
+        self._turns = threading.RLock()  # threads do streams' work one at a time
         self.lost = False
         self.process = os.getpid()  # a forked child can't use the driver
         self.time = 0.0
@@ -162,6 +168,7 @@ class FakeCuda:
         self._contexts = [self._new(("context", i)) for i in range(devices)]
         self._pools = [self._new(("pool", i)) for i in range(devices)]
         self._streams = [Stream(self, i, i) for i in range(devices)]  # default streams
+        self._lanes: list[Stream] = []  # of the nodes of graphs
         self._chance = None if seed is None else random.Random(seed)
         self.races = Races()
         self._place = 0  # of the current work
@@ -185,7 +192,8 @@ class FakeCuda:
                         raise Failure(ILLEGAL_ADDRESS)
                     if not ANYWHERE.fullmatch(name):
                         self._context_number()
-                return body(*args) or OK
+                with self._turns:
+                    return body(*args) or OK
             except Failure as failure:
                 return failure.code
 
@@ -253,6 +261,8 @@ class FakeCuda:
     def _all_streams(self) -> Iterator[Stream]:
         yield from self._streams
         yield from (s for s in list(self._handles.values()) if isinstance(s, Stream))
+        self._lanes = [s for s in self._lanes if s.todo]
+        yield from self._lanes
 
     # -- devices
 
@@ -281,7 +291,7 @@ class FakeCuda:
         out[0] = known.get(attribute, 1)
 
     def _cuDeviceCanAccessPeer(self, out: Any, device: int, peer: int) -> None:
-        out[0] = int(device != peer)
+        out[0] = int(self.connected and device != peer)
 
     def _cuDeviceTotalMem(self, out: Any, device: int) -> None:
         out[0] = self.capacity[device]
@@ -376,6 +386,13 @@ class FakeCuda:
         number = self._of(pool, tuple)[1]
         found = {5: self.reserved, 6: self.peak}[attribute][number]
         ctypes.c_uint64.from_address(out).value = found
+
+    def _cuMemPoolSetAccess(self, pool: int, access: Any, count: int) -> None:
+        number, found = self._of(pool, tuple)[1], access.contents
+        assert (count, found.kind, found.flags) == (1, 1, 3), "a GPU may read and write"
+        if found.number == number or not 0 <= found.number < self.devices:
+            raise Failure(INVALID_DEVICE)
+        self.opened.add((number, found.number))
 
     def _cuMemPoolTrimTo(self, pool: int, size: int) -> None:
         number = self._of(pool, tuple)[1]
@@ -599,12 +616,30 @@ class FakeCuda:
         nodes = self._of(graph, list)
         asked = self._asked(node.contents.function, node.contents, node.contents.parameters)
         before = [after[i] for i in range(count)]
-        assert before == [handle for handle, _ in nodes[-1:]], "not a chain"
+        known = {handle for handle, *_ in nodes}
+        if not (known.issuperset(before) and len(set(before)) == count):
+            raise Failure(INVALID_VALUE)
         out[0] = handle = self._new("node")
-        nodes.append((handle, asked))
+        nodes.append((handle, asked, before))
+
+    def _cuGraphAddDependencies(
+        self, graph: int, before: Any, after: Any, edges: Any, count: int
+    ) -> None:
+        nodes = {handle: (asked, waits) for handle, asked, waits in self._of(graph, list)}
+        for i in range(count):
+            edge = edges[i]
+            assert (edge.from_port, edge.to_port, edge.kind) == (1, 0, 1), "no programmatic edge"
+            asked, waits = nodes[after[i]]
+            if before[i] not in nodes or before[i] in waits:
+                raise Failure(INVALID_VALUE)
+            assert "    cuda.gdc_wait()" in asked.request.body, "it doesn't wait"
+            waits.append(before[i])
+            self.early += 1
 
     def _cuGraphInstantiateWithFlags(self, out: Any, graph: int, flags: int) -> None:
-        out[0] = self._new(Ready(dict(self._of(graph, list))))
+        nodes = self._of(graph, list)
+        after = {handle: before for handle, _, before in nodes}
+        out[0] = self._new(Ready({handle: asked for handle, asked, _ in nodes}, after))
 
     def _cuGraphExecKernelNodeSetParams(self, ready: int, node: int, to: Any) -> None:
         self.updates += 1
@@ -616,8 +651,17 @@ class FakeCuda:
         found, graph = self._stream(stream), self._of(ready, Ready)
         if graph.last is not None:
             found.awaits(graph.last)
-        for asked in graph.launches.values():
-            self._launch(asked, found)
+        # Each node is work of a stream of its own: any order is right that its edges allow.
+        begin, ends = Point.recorded(found), dict[int, Point]()
+        for node, asked in graph.launches.items():
+            lane = Stream(self, found.context, node)
+            for point in [ends[each] for each in graph.after[node]] or [begin]:
+                lane.awaits(point)
+            self._launch(asked, lane)
+            ends[node] = Point.recorded(lane)
+            self._lanes.append(lane)
+        for point in ends.values():
+            found.awaits(point)
         graph.last = Point.recorded(found)
 
     def _cuGraphExecDestroy(self, ready: int) -> None:

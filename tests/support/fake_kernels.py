@@ -172,7 +172,9 @@ def bytes_passed(request: offline.Request) -> int:
 
 @dataclass
 class Ready:
-    """An executable graph. last: the end of its last launch, which the next launch waits for."""
+    """An executable graph. after: the nodes that each node waits for. last: the end of its last
+    launch, which the next launch waits for."""
 
     launches: dict[int, Launch]
+    after: dict[int, list[int]]
     last: Point | None = None

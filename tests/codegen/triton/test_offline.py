@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -290,3 +291,26 @@ def test_registers_and_spills_are_read_from_the_cubin(spilling: bool) -> None:
     assert (found.spills > 0) is spilling
     with pytest.raises(ValueError, match="ELF"):
         cubin.usage(b"no cubin")
+
+
+MEMORY = re.compile(r"\b(LDG|STG|LDGSTS|ATOM|ATOMG|RED|REDG|UTMALDG|UTMASTG|LD|ST)\b")
+
+
+@pytest.mark.parametrize("target", ["sm_90", pytest.param("sm_100", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["softmax", "bundle", "matmul_bf16", "walking"])
+def test_an_early_start_waits_before_it_touches_memory(name: str, target: str) -> None:
+    """The machine's wait (ACQBULK) stands before all loads and stores, and costs no register."""
+    if name == "walking":
+        kernel: Any = tk.matmul(200, 160, 96, dt.bfloat16)
+        schedule = Schedule(block_m=64, block_n=64, persistent=132)
+    else:
+        kernel = tk.REPRESENTATIVE[name]()
+        schedule = default_schedule(kernel, gpu(target))
+    plain = emit(kernel, schedule)
+    before, early = compile_many([request(e, target) for e in (plain, plain.begun_early())], 1)
+    assert not any("ACQBULK" in i for i in instructions(before))
+    found = instructions(early)
+    touches = [i for i, each in enumerate(found) if MEMORY.search(each)]
+    (wait,) = (i for i, each in enumerate(found) if each.startswith("ACQBULK"))
+    assert touches and wait < touches[0] and sum("PREEXIT" in i for i in found) == 1
+    assert (early.registers, early.spills) == (before.registers, before.spills)

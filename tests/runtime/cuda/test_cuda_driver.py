@@ -419,3 +419,23 @@ def test_a_pack_serves_what_another_machine_compiled(
     pack._content.cache_clear()
     assert launched() == expected and asked
     pack._content.cache_clear()
+
+
+def test_a_launch_finds_its_buffers_wherever_they_are(fake: FakeCuda) -> None:
+    """Only the addresses in its block are replaced, and none that aren't multiples of 16."""
+    card = devices.get("cuda:0")
+    kernel = triton_kernels.softmax(2, 5)
+    launcher = card.compile(kernel)
+    assert launcher._addresses is not None
+    (read,) = kernel.inputs
+    rows = np.random.default_rng(0).standard_normal((6, 12)).astype(np.float32)
+    memory = [card.from_numpy(each) for each in rows]
+    for place, start in ((0, 0), (1, 0), (2, 1), (1, 0), (3, 0), (3, 2), (0, 0)):
+        source = memory[place].part(start, (read.size,))
+        out, total = card.empty((2, 5), read.dtype), card.empty((2,), read.dtype)
+        launcher([out, total, source], ())
+        x = rows[place, start : start + 10].reshape(2, 5).astype(np.float64)
+        x = np.exp(x - x.max(1, keepdims=True))
+        expected = x.sum(1, keepdims=True)
+        np.testing.assert_allclose(card.to_numpy(out), x / expected, rtol=1e-6)
+        np.testing.assert_allclose(card.to_numpy(total), expected[:, 0], rtol=1e-6)

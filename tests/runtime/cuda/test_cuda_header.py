@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tilewright.runtime.cuda import context, driver, kernels, matrices, memory, pinned
+from tilewright.runtime.cuda import context, driver, graphs, kernels, matrices, memory, pinned
 
 _spec = find_spec("triton")
 FOLDERS = list(_spec.submodule_search_locations or ()) if _spec is not None else []
@@ -35,6 +35,10 @@ MEANT = {
     "CU_MEMPOOL_ATTR_RELEASE_THRESHOLD": memory._RELEASE_THRESHOLD,
     "CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT": memory._RESERVED,
     "CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH": memory._RESERVED_HIGH,
+    "CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC": graphs._PROGRAMMATIC,
+    "CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC": graphs._PROGRAMMATIC,
+    "CU_MEM_LOCATION_TYPE_DEVICE": memory._A_GPU,
+    "CU_MEM_ACCESS_FLAGS_PROT_READWRITE": memory._READ_AND_WRITE,
     "CU_MEMHOSTALLOC_PORTABLE": pinned._PORTABLE,
     "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES": kernels._MAX_DYNAMIC_SHARED,
     "CU_FUNC_CACHE_PREFER_SHARED": kernels._PREFER_SHARED,
@@ -127,6 +131,10 @@ def test_structures_and_numbers() -> None:
         driver.KernelNode,
         "CUDA_KERNEL_NODE_PARAMS_v2",
         "func gridDimX blockDimX sharedMemBytes kernelParams extra kern ctx".split(),
+    )
+    claims += layout(driver.Edge, "CUgraphEdgeData", "from_port to_port type reserved".split())
+    claims += layout(
+        driver.MemoryAccess, "CUmemAccessDesc", "location.type location.id flags".split()
     )
     claims += [f"{name} == {number}" for name, number in MEANT.items()]
     claims += [

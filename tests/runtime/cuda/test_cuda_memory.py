@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections import defaultdict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 
 import numpy as np
@@ -15,7 +16,8 @@ import tilewright
 from tilewright.exchange import pinning
 from tilewright.runtime import devices
 from tilewright.runtime.cuda import memory
-from tilewright.runtime.cuda.copies import RING
+from tilewright.runtime.cuda.context import Event
+from tilewright.runtime.cuda.copies import RING, STAGED
 
 pytestmark = pytest.mark.triton
 KIB = 1 << 10
@@ -178,7 +180,56 @@ def test_copies_of_any_size(fake: FakeCuda, count: int) -> None:
         a[:] = -1  # what is copied was read at the call
     for t, a in zip(moved, expected):
         np.testing.assert_array_equal(t.cpu().numpy(), a)
-    assert len(fake.pinned) == 1
+    # One ring to the device, and one buffer for what is read in pieces.
+    assert len(fake.pinned) == 1 + (4 * count >= STAGED)
+
+
+def test_small_copies_share_an_event(fake: FakeCuda) -> None:
+    """The ring comes round under them, in two streams; none overtakes what it overwrites."""
+    cuda = tilewright.cuda
+    side = cuda.Stream()
+    count = 5 * RING // 4 // (96 << 10)
+    before = fake.calls.get("cuEventRecord", 0)
+    values = np.random.default_rng(0).integers(0, 256, (count, 96 << 10), np.uint8)
+    moved = []
+    for start in range(0, count, 40):
+        with cuda.stream(side if start % 80 else cuda.default_stream()):
+            moved += [tilewright.tensor(v, device="cuda") for v in values[start : start + 40]]
+    assert fake.calls["cuEventRecord"] - before < count // 2
+    for found, expected in zip(moved, values, strict=True):
+        np.testing.assert_array_equal(found.cpu().numpy(), expected)
+
+
+@pytest.mark.parametrize("size", [STAGED, RING // 4, RING + 20, 2 * RING + 4])
+def test_what_is_read_comes_in_pieces(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """The GPU fills further pieces of a pinned buffer while the host empties the first."""
+    values = np.random.default_rng(size).integers(0, 256, size, np.uint8)
+    x = tilewright.from_numpy(values).cuda()
+    tilewright.cuda.synchronize()
+    before = fake.calls.get("cuMemcpyDtoHAsync_v2", 0)
+    asked: list[int] = []
+    waits = Event.synchronize
+
+    def wait(event: Event) -> None:
+        asked.append(fake.calls["cuMemcpyDtoHAsync_v2"] - before)
+        waits(event)
+
+    monkeypatch.setattr(Event, "synchronize", wait)
+    np.testing.assert_array_equal(x.cpu().numpy(), values)
+    pieces = -(-size // (RING // 4))
+    assert asked == [min(i + 4, pieces) for i in range(pieces)]
+
+
+def test_threads_read_into_buffers_of_their_own(fake: FakeCuda) -> None:
+    device = devices.get("cuda:0")
+    values = [np.full(RING // 4 + i, i, np.uint8) for i in range(3)]
+    moved = [device.from_numpy(v) for v in values]
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(device.to_numpy, moved * 3))
+    for got, expected in zip(found, values * 3, strict=True):
+        np.testing.assert_array_equal(got, expected)
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (2, 0, 3), (1, 1)])
@@ -188,6 +239,30 @@ def test_copies_of_any_dtype_and_shape(fake: FakeCuda, shape: tuple[int, ...], d
     y = x.cuda()
     assert y.dtype is x.dtype and y.shape == x.shape and y.tolist() == x.tolist()
     assert (y + y).tolist() == (x + x).tolist()
+
+
+def test_gpus_reach_each_others_pools_once_they_copy() -> None:
+    """The GPU that reads is let in, once; nobody else is."""
+    with installed(devices=2) as fake:
+        x = tilewright.arange(6.0, device="cuda:0")
+        assert not fake.opened
+        for _ in range(2):
+            assert x.to("cuda:1").tolist() == [0, 1, 2, 3, 4, 5]
+            assert fake.opened == {(0, 1)} and fake.calls["cuMemPoolSetAccess"] == 1
+        assert x.to("cuda:1").to("cuda:0").tolist() == x.tolist()
+        assert fake.opened == {(0, 1), (1, 0)}
+
+
+@pytest.mark.parametrize("why", ["no way", "refused"])
+def test_gpus_that_dont_reach_each_other_copy_all_the_same(why: str) -> None:
+    with installed(devices=2) as fake:
+        fake.connected = why == "refused"
+        fake.refused.add("cuMemPoolSetAccess")
+        for _ in range(2):
+            x = tilewright.arange(6.0, device="cuda:0")
+            assert x.to("cuda:1").tolist() == [0, 1, 2, 3, 4, 5]
+        assert not fake.opened
+        assert fake.calls.get("cuMemPoolSetAccess", 0) == (why == "refused")
 
 
 def test_pinned_memory(fake: FakeCuda) -> None:

@@ -99,7 +99,10 @@ def test_a_copy_and_the_step_before_it_are_unordered() -> None:
         losses = list(train("cuda", 8))
         work = fake.races.work
         copies = [i for i in places(fake, "a copy from the host") if work[i].stream]
-        kernels = [i for i, w in enumerate(work) if w.name not in QUIET and not w.stream]
+        side = {work[i].stream for i in copies}
+        kernels = [
+            i for i, w in enumerate(work) if w.name not in QUIET and w.stream not in side
+        ]  # also those of a graph, whose branches count as streams
         assert len(copies) == 16
         for copy in copies[-4:]:  # of steady steps: the images and labels of the last two
             before = [i for i in kernels if i < copy][-6:]
@@ -265,6 +268,7 @@ def test_lent_memory_is_bounded_however_far_the_host_is_ahead(fake: FakeCuda) ->
 
 
 def test_blocks_of_several_streams_go_back_to_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "KEPT", 0)
     monkeypatch.setattr(memory.Pool, "most_kept", lambda pool: pool.allocated // 2)
     with installed(keeping=True, seed=4) as fake:
         side = cuda.Stream()
@@ -412,12 +416,11 @@ def test_each_thread_has_its_own_stream(fake: FakeCuda) -> None:
 def test_one_stream_costs_no_events() -> None:
     with installed(keeping=True) as fake:
         x = on_device(6, 4)
-        copies = fake.calls["cuEventRecord"]
         for _ in range(WARM + 2):
             y = chain(x)
             cuda.synchronize()
         close(y, reference(values(6, 4)))
-        assert fake.calls["cuEventRecord"] == copies
+        assert "cuEventRecord" not in fake.calls  # small copies need none either
         assert "cuStreamWaitEvent" not in fake.calls
         assert not devices.get("cuda:0").context.order._uses
 

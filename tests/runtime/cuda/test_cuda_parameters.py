@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import fake_libcuda
 import pytest
 from paths import SUPPORT
 
 from tilewright.runtime.cuda.driver import PROTOTYPES
 
 HERE = SUPPORT
-SOURCE = HERE / "fake_libcuda.c"
 # What Triton's own launcher looks up besides.
 OF_TRITON = (
     "cuCtxSetLimit cuCtxGetLimit cuModuleUnload cuOccupancyMaxActiveClusters "
@@ -122,17 +120,7 @@ for name, (device, kernel) in cases.items():
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("libcuda")
-    text = SOURCE.read_text(encoding="utf-8")
-    plain = [n for n in (*PROTOTYPES, *OF_TRITON) if f"int {n}(" not in text]
-    (folder / "plain.c").write_text("".join(f"int {n}(void) {{ return 0; }}\n" for n in plain))
-    subprocess.run(
-        ["gcc", "-shared", "-fPIC", "-O1", "-w", "-o", "libcuda.so.1", SOURCE, "plain.c"],
-        cwd=folder,
-        check=True,
-    )
-    os.symlink("libcuda.so.1", folder / "libcuda.so")
-    return folder
+    return fake_libcuda.build(tmp_path_factory.mktemp("libcuda"), (*PROTOTYPES, *OF_TRITON))
 
 
 def test_launches_are_those_of_triton(library: Path, run_python: Callable[..., str]) -> None:
