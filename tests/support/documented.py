@@ -137,7 +137,7 @@ def run(which: str, seeds: list[int], examples: Examples) -> list[dict[str, list
     import numpy as np
     import torch
 
-    assert (torch.Tensor.__module__ == "torch") == (which == "torch"), "torch is another one"
+    assert (torch is sys.modules.get("tilewright")) == (which == "tilewright"), "another torch"
     signal.signal(signal.SIGALRM, _alarm)
     warnings.simplefilter("ignore")
     return [_run_once(torch, np, seed, examples) for seed in seeds]
@@ -244,12 +244,14 @@ def differences(
     """The examples that give something else in tilewright.
 
     An example that only misses a name which an earlier one of its docstring failed to define isn't
-    counted again.
+    counted again. One that takes PyTorch too long ends its docstring.
     """
     found: list[Difference] = []
     for name in examples:
         failed = False
         for i, (a, b, o) in enumerate(zip(first[name], second[name], ours[name], strict=True)):
+            if ["err", TimeOut.__name__] in (a[:2], b[:2]):  # nor is what follows comparable
+                break
             follows = failed and o[0] == "err" and o[1] == "NameError"
             text = None if follows else _difference(name, a, b, o)
             failed = failed or (text is not None) or (a[0] == o[0] == "err")

@@ -132,7 +132,7 @@ def test_an_error_beneath_another_tensor_is_not_that_of_the_value_read() -> None
 def _inner_gradients(rounds: int) -> int:
     """A backward pass that takes gradients of a small graph in each round, as an adjoint method
     does; the number of nodes that they walked through."""
-    from tilewright.recording import histories
+    from tilewright.recording import derivations
 
     walked = 0
 
@@ -164,7 +164,7 @@ def _inner_gradients(rounds: int) -> int:
     x = np.linspace(0.5, 2, 4)
     t = tw.tensor(x, requires_grad=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(histories, "beneath", counting)
+        patch.setattr(derivations, "beneath", counting)
         Adjoint.apply(t).sum().backward()
         found = t.grad.numpy()
     state, total = x.copy(), np.zeros(4)
