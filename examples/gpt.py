@@ -155,7 +155,7 @@ def main() -> None:
         f"{bar.n} steps in {seconds:.1f} s; held-out loss {loss:.3f} ({bits:.2f} bits a character)"
     )
     print(f"the model is in {options.out}; it writes:")
-    prompt = torch.from_numpy(text.encode("\n"))[None].to(options.device)
+    prompt = torch.from_numpy(text.encode(text.characters[0]))[None].to(options.device)
     print(text.decode(model.write(prompt, options.write)[0].tolist()))
 
 

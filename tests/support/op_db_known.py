@@ -24,10 +24,6 @@ _DIFFERENCES = {
     "A write of a larger result to one element.": """
         addbmm in place
     """,
-    "One element is truncated across zero: PyTorch rounds the product and the sum at once.": """
-        linspace forward
-        linspace:tensor_overload forward
-    """,
     "Whole numbers, of which PyTorch's kernel makes something.": """
         nn.functional.avg_pool1d forward
         nn.functional.avg_pool2d forward
