@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -58,7 +57,7 @@ def histories_of(
         return out, []
     parts = partition(tuple(dict.fromkeys([nodes[i] for i in open_])))
     inner: dict[Node, History] = {}
-    for node in dict.fromkeys(itertools.chain(*parts.values())):  # in one order in all processes
+    for node in {end for stops in parts.values() for end in stops}:
         inner[node] = _history(node, parts[node], is_inner=True)
     for i in open_:
         out[id(live[i])] = _history(nodes[i], parts[nodes[i]])
