@@ -115,6 +115,7 @@ class Op:
         be overwritten before the backward pass then.
     pointwise: whether a composite computes each element from those of its operands at the same
         place, in the same way for every size.
+    calls_user: whether its derivative is a function that the user wrote.
     shows: what a function that builds nodes may look at, of a node of this op: its "type" alone, or
         "attrs" (the value of a constant), or "operands" (the half behind a `widened`).
     is_view: whether a node may have more elements than any memory holds, as an `expand` may.
@@ -153,6 +154,7 @@ class Op:
     wide: bool = False
     spares_result: bool = False
     pointwise: bool = False
+    calls_user: bool = False
     shows: str = "type"
     is_view: bool = field(init=False)
     takes_float8: bool = field(init=False)

@@ -34,7 +34,7 @@ from ..recording.derivations import (
     values_read,
 )
 from ..recording.histories import Held, History, earliest_first
-from ..recording.parts import differentiable
+from ..recording.parts import differentiable, is_call
 from . import anomaly, rows
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _leaf_gradients(t: Any, seed: Node, retain_graph: bool) -> list[tuple[Any, N
 
 def _unpacks(root: Node) -> bool:
     """Whether the backward pass of `root` goes through a call that keeps values of its own."""
-    calls = (n for n in differentiable(root) if n.op.name == "function_call")
+    calls = filter(is_call, differentiable(root))
     return any(recording.contexts[n.attrs[0]][0].saves for n in calls)
 
 
@@ -278,11 +278,11 @@ class _Pass:
             self._through_batch(batch)
             self._leave(arrived)
 
-    def _begin(self, epoch: int) -> None:
+    def _begin(self, number: int) -> None:
         """Find in what order the pass goes through the histories of an epoch. Nothing but each
         other leads to these any more."""
-        self.latest = epoch
-        begun = [h for h in self.pending if h.epoch == epoch]
+        self.latest = number
+        begun = [h for h in self.pending if h.epoch == number]
         seen = {*begun}
         stack = [*begun]
         while stack:
@@ -291,7 +291,7 @@ class _Pass:
                 if each not in seen:
                     seen.add(each)
                     stack.append(each)
-        self._tell_of(epoch, begun)
+        self._tell_of(number, begun)
 
     def _leave(self, histories: Iterable[History]) -> None:
         """Let the histories go on that wait for nothing but `histories`. Those that no gradient has
@@ -344,7 +344,7 @@ class _Pass:
             )
         return any(self.needed[h] or _history_wanted(h, self.tensors) for h in history.before())
 
-    def _tell_of(self, epoch: int, histories: Sequence[History]) -> None:
+    def _tell_of(self, number: int, histories: Sequence[History]) -> None:
         """As `_tell`, of an epoch that is over."""
         if recording.clock.watching is None:
             return
@@ -352,7 +352,7 @@ class _Pass:
         roots = [h.node for h in histories]
         graph = frozenset(autodiff.differentiable(roots))
         inner = {n: t for t in self.tensors for h in histories if (n := _node_of(t, h)) in graph}
-        self._tell(epoch, roots, inner, targets.__getitem__)
+        self._tell(number, roots, inner, targets.__getitem__)
 
     def _inner_of(self, batch: Iterable[History]) -> dict[Node, Any]:
         """The nodes of tensors asked for that the pass meets on its way through `batch`."""

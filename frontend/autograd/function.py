@@ -324,6 +324,7 @@ function_call = Op(
     params=("place",),
     infer=lambda *args: (Size(), dtypes.float32),
     vjp=_call_vjp,
+    calls_user=True,
 )
 """One call of an autograd.Function: it has no value, only a derivative."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -57,7 +58,7 @@ def histories_of(
         return out, []
     parts = partition(tuple(dict.fromkeys([nodes[i] for i in open_])))
     inner: dict[Node, History] = {}
-    for node in {end for stops in parts.values() for end in stops}:
+    for node in dict.fromkeys(itertools.chain(*parts.values())):  # in one order in all processes
         inner[node] = _history(node, parts[node], is_inner=True)
     for i in open_:
         out[id(live[i])] = _history(nodes[i], parts[nodes[i]])

@@ -72,7 +72,7 @@ def differentiable(root: Node) -> frozenset[Node]:
 
 def is_call(node: Node) -> bool:
     """Whether a node stands for a call with a user-written derivative."""
-    return node.op.name == "function_call"
+    return node.op.calls_user
 
 
 def is_call_output(node: Node) -> bool:

@@ -56,6 +56,15 @@ class MapDataPipe(_Methods, Dataset[Any]):
     functions: ClassVar[dict[str, Callable[..., Any]]] = {}
 
 
+def all_of(kind: type, datapipes: tuple[Any, ...]) -> tuple[Any, ...]:
+    """`datapipes`, of which each must be of this kind."""
+    if not datapipes:
+        raise ValueError("Expected at least one DataPipe, but got nothing")
+    if not all(isinstance(each, kind) for each in datapipes):
+        raise TypeError(f"Expected all inputs to be `{kind.__name__}`")
+    return datapipes
+
+
 class functional_datapipe:
     """A decorator: pipes of the kind of a class get a method that makes pipes of that class."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ....functions import generator
 from ..collate import default_collate
-from .datapipe import DataChunk, IterDataPipe, functional_datapipe
+from .datapipe import DataChunk, IterDataPipe, all_of, functional_datapipe
 
 __all__ = [
     "Batcher", "Collator", "Concater", "Filter", "IterableWrapper", "Mapper", "Multiplexer",
@@ -184,11 +184,7 @@ class _OfMany(IterDataPipe):
     """A pipe of several others."""
 
     def __init__(self, *datapipes: Any):
-        if not datapipes:
-            raise ValueError("Expected at least one DataPipe, but got nothing")
-        if not all(isinstance(each, IterDataPipe) for each in datapipes):
-            raise TypeError("Expected all inputs to be `IterDataPipe`")
-        self.datapipes = datapipes
+        self.datapipes = all_of(IterDataPipe, datapipes)
 
 
 @functional_datapipe("concat")

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from .datapipe import DataChunk, MapDataPipe, functional_datapipe
+from .datapipe import DataChunk, MapDataPipe, all_of, functional_datapipe
 
 __all__ = ["Batcher", "Concater", "Mapper", "SequenceWrapper", "Zipper"]
 
@@ -72,11 +72,7 @@ class _OfMany(MapDataPipe):
     """A pipe of several others."""
 
     def __init__(self, *datapipes: Any):
-        if not datapipes:
-            raise ValueError("Expected at least one DataPipe, but got nothing")
-        if not all(isinstance(each, MapDataPipe) for each in datapipes):
-            raise TypeError("Expected all inputs to be `MapDataPipe`")
-        self.datapipes = datapipes
+        self.datapipes = all_of(MapDataPipe, datapipes)
 
 
 @functional_datapipe("concat")
