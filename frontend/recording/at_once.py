@@ -79,7 +79,7 @@ def written(t: Any, key: Any, value: Any) -> bool:
     if state._node is not None and not _fill(state):
         return False
     array = _own(state)
-    seen = None if array is None else _seen(array, t)
+    seen = None if array is None else views.seen_in(array, t._chain)
     if seen is None:
         return False
     try:
@@ -124,19 +124,7 @@ def _at_rest(t: Any) -> np.ndarray | None:
         return None
     if type(state._buffer) is not np.ndarray or state._aval[2] != "cpu":
         return None
-    return _seen(state._buffer, t)
-
-
-def _seen(array: np.ndarray, t: Any) -> np.ndarray | None:
-    """What `t` shows of the memory `array`, if it is in order."""
-    chain = t._chain
-    if chain is None:
-        return array
-    if chain.retypes or chain.layout is None or not array.flags.c_contiguous:
-        return None
-    shape, strides, offset = chain.layout
-    flat = array.reshape(-1)[offset:]
-    return np.ndarray(shape, array.dtype, flat, strides=[s * array.itemsize for s in strides])
+    return views.seen_in(state._buffer, t._chain)
 
 
 def _holds(dtype: dtypes.DType, value: bool | int | float) -> bool:

@@ -558,6 +558,17 @@ def has_overlap(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     return len(np.unique(places)) < len(places)
 
 
+def seen_in(array: np.ndarray, chain: Chain | None) -> np.ndarray | None:
+    """What a view shows of the memory of its base. None where strides can't express it."""
+    if chain is None:
+        return array
+    if chain.retypes or chain.layout is None or not array.flags.c_contiguous:
+        return None
+    shape, strides, offset = chain.layout
+    flat = array.reshape(-1)[offset:]
+    return np.ndarray(shape, array.dtype, flat, strides=[s * array.itemsize for s in strides])
+
+
 def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     """Whether the elements lie row-major without gaps. Dimensions of size 1, and empty tensors, may
     have any strides."""

@@ -141,7 +141,11 @@ def _write_storage(t: Any, storage: Storage, value: Node) -> None:
         storage._changes += 1
         storage._writes += 1
     if storage._shared is not None:
-        _write_through(storage, new)
+        part = views.seen_in(storage._buffer, t._chain)
+        if part is not None and (owner is not None or not new.requires_grad):
+            _write_through(storage, value, part)  # others may write to the rest meanwhile
+        else:
+            _write_through(storage, new)
         return
     for v in storage._views:
         if v._node is not None:
@@ -218,14 +222,18 @@ def _write_history(t: Any, value: Node) -> None:
     assign(root.own, views.write(base, chain, value))
 
 
-def _write_through(state: Any, node: Node) -> None:
+def _write_through(state: Any, node: Node, part: np.ndarray | None = None) -> None:
     """Make an in-place write to memory that NumPy sees. The array has the value when the call
-    returns."""
+    returns.
+
+    part: the elements of this memory that get the value, if not all do.
+    """
+    into = state._buffer if part is None else part
     if _awaited is not None:
-        _awaited.append((state, node))
+        _awaited.append((state, into, node))
         return
     if clock.holding:
-        np.copyto(state._buffer, _array(value_of(node)))
+        np.copyto(into, _array(value_of(node)))
         return
     # A tensor makes the flush compute the value and keep its history.
     holder = Handle()
@@ -234,21 +242,21 @@ def _write_through(state: Any, node: Node) -> None:
     flushing.flush()
     if type(holder._buffer) is flushing.Failed:
         raise holder._buffer.error()
-    np.copyto(state._buffer, _array(holder._buffer))
+    np.copyto(into, _array(holder._buffer))
     if node.op is not ops.variable:
         state._history = holder._history
 
 
-_awaited: list[tuple[Any, Node]] | None = None
+_awaited: list[tuple[Any, np.ndarray, Node]] | None = None
 """Writes to memory that NumPy sees, in an `assign_all`: they are computed together."""
 
 
 def _write_awaited() -> None:
     assert _awaited is not None
     if _awaited:
-        values = flushing.values_of(tuple([node for _, node in _awaited]))
-        for (state, _), value in zip(_awaited, values, strict=True):
-            np.copyto(state._buffer, _array(value))
+        values = flushing.values_of(tuple([node for _, _, node in _awaited]))
+        for (_, into, _), value in zip(_awaited, values, strict=True):
+            np.copyto(into, _array(value))
         _awaited.clear()
 
 
@@ -279,7 +287,7 @@ def assign_all(tensors: Sequence[Any], nodes: Sequence[Node]) -> None:
                 clock.holding = holding + 1
                 if _awaited is None:
                     _awaited = []
-                elif any(state is (t._storage or t) for state, _ in _awaited):
+                elif any(state is (t._storage or t) for state, *_ in _awaited):
                     _write_awaited()  # this write begins with what that one leaves
                 value = node.operands[0] if node.op is ops.variable else node
                 assign(t, value, force=True)

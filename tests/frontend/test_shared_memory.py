@@ -82,3 +82,30 @@ def test_processes_train_one_model(tmp_path: Path, method: Any) -> None:
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
+
+
+WRITERS = """
+import os
+import tilewright as torch
+
+t, grid = torch.zeros(2).share_memory_(), torch.zeros(3, 2).share_memory_()
+leaf = torch.nn.Parameter(torch.zeros(2)).share_memory_()
+child = os.fork()
+rank = 0 if child else 1
+for i in range(2000):
+    t[rank] += 1
+    grid[:, rank] -= 1
+    with torch.no_grad():
+        leaf[rank:].view(-1)[:1].add_(1)
+if not child:
+    os._exit(0)
+os.waitpid(child, 0)
+assert t.tolist() == [2000, 2000], t
+assert grid.tolist() == [[-2000, -2000]] * 3, grid
+assert leaf.tolist() == [2000, 2000] and leaf.is_leaf, leaf
+"""
+
+
+def test_a_write_to_a_part_leaves_the_rest_to_other_processes() -> None:
+    done = subprocess.run([sys.executable, "-c", WRITERS], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
