@@ -84,6 +84,10 @@ class Device(abc.ABC):
         """`empty` for one shape and dtype, as a function for repeated calls."""
         return functools.partial(self.empty, shape, dtype)
 
+    def recycles(self, memory: Any) -> bool:
+        """Whether the device itself refers to `memory`, to use it again when nobody else does."""
+        return False
+
     @abc.abstractmethod
     def arena(self, size: int) -> Any:
         """`size` bytes of memory for temporaries."""

@@ -76,6 +76,10 @@ class HostDevice(Device):
             pool.append(fresh)
         return fresh
 
+    def recycles(self, memory: np.ndarray) -> bool:
+        pool = self._recycled.get(memory.nbytes - _LINE, ())
+        return any(memory is each for each, _ in pool)
+
     def trim(self) -> None:
         """Forget recycled memory."""
         self._recycled.clear()

@@ -124,7 +124,10 @@ def export(t: Any) -> np.ndarray:
         owner = memory.base
         # Three references are ours: `memory`, the state and the argument; to the array that owns
         # the memory, `owner`, `memory` and the argument. Any other holder would see writes.
-        is_alone = owner is None or (type(owner) is np.ndarray and getrefcount(owner) == 3)
+        is_alone = owner is None or (
+            type(owner) is np.ndarray
+            and getrefcount(owner) == 3 + devices.get("cpu").recycles(owner)
+        )
         if getrefcount(memory) > 3 or not is_alone:
             state._buffer = memory = np.array(memory, order="C")
         window = _Window(memory)

@@ -200,12 +200,11 @@ def _weight_grad(node: Node) -> Form:
         for where, block in blocks:
             seen = memory(block)
             copy(seen, x, *block)
-            # BLAS is faster with the longer factor first, by more than it takes to turn the sum.
-            found = np.matmul(seen, _columns(whole[where]).swapaxes(1, 2))
+            found = np.matmul(_columns(whole[where]), seen.swapaxes(1, 2))
             total = found if total is None else np.add(total, found, total)
         if total is None:
             return np.zeros(shape, np_dtype)
-        return total.swapaxes(1, 2).reshape(shape)
+        return total.reshape(shape)
 
     return weight_grad
 

@@ -395,6 +395,20 @@ def test_numpy_shares_both_ways() -> None:
     assert np.shares_memory(a, b) and np.shares_memory(a, t.numpy())
 
 
+@pytest.mark.usefixtures("fused")
+def test_a_large_result_goes_to_numpy_without_a_copy() -> None:
+    x, seen = tw.arange(1 << 15).float(), []
+    for i in range(12):  # more than the device keeps to use again
+        y = x.view(2, -1) * 3 + i
+        y.sum().item()
+        address = y._buffer.ctypes.data
+        seen.append(y.numpy())
+        assert seen[-1].ctypes.data == address
+        del y
+    for i, array in enumerate(seen):
+        np.testing.assert_array_equal(array.ravel(), np.arange(1 << 15) * 3.0 + i)
+
+
 def test_twins_do_not_share_an_exported_buffer() -> None:
     x = tw.arange(3.0)
     y, z = x + 1, x + 1
