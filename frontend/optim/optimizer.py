@@ -164,13 +164,14 @@ class Optimizer(Hooked):
             with recording.grad_mode(True):
                 loss = closure()
         try:
-            updated = self._record_step()
-            # End the epoch here, whatever is pending, so that every step is cut at the same place.
-            try:
-                recording.end_step(lambda: self._written(updated))
-            except Exception:
-                self._take_back(updated)
-                raise
+            with recording.step(may_wait=not self._repeats):
+                updated = self._record_step()
+                # End the epoch here, whatever is pending: every step is cut at the same place.
+                try:
+                    recording.end_step(lambda: self._written(updated))
+                except Exception:
+                    self._take_back(updated)
+                    raise
         finally:
             _begun.clear()
         return loss

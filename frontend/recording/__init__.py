@@ -75,7 +75,7 @@ from .numbers import (
 from .threads import claim
 from .viewing import cached_view, view, view_again
 from .wrapping import blank, settle, wrap, wrap_all
-from .writes import adopt, assign, assign_all, revalued, set_data
+from .writes import adopt, assign, assign_all, revalued, set_data, step
 
 __all__ = [
     "Handle",
@@ -134,6 +134,7 @@ __all__ = [
     "settle",
     "stand_in",
     "standing_in",
+    "step",
     "storage_of",
     "unary",
     "unevaluated",

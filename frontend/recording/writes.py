@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -235,10 +236,7 @@ def _write_through(state: Any, node: Node, part: np.ndarray | None = None) -> No
     if clock.holding:
         np.copyto(into, _array(value_of(node)))
         return
-    # A tensor makes the flush compute the value and keep its history.
-    holder = Handle()
-    holder._node = node
-    handles.append(holder)
+    holder = _holder(node)
     flushing.flush()
     if type(holder._buffer) is flushing.Failed:
         raise holder._buffer.error()
@@ -247,17 +245,51 @@ def _write_through(state: Any, node: Node, part: np.ndarray | None = None) -> No
         state._history = holder._history
 
 
+def _holder(node: Node) -> Handle:
+    """A tensor that makes the flush compute `node` and keep its history."""
+    holder = Handle()
+    holder._node = node
+    handles.append(holder)
+    return holder
+
+
 _awaited: list[tuple[Any, np.ndarray, Node]] | None = None
 """Writes to memory that NumPy sees, in an `assign_all`: they are computed together."""
+_step: list[tuple[np.ndarray, Handle]] | None = None
+"""Such writes of a whole step, and the tensors that get their values when it ends."""
+
+
+@contextmanager
+def step(may_wait: bool) -> Iterator[None]:
+    """Let the flush that ends the block compute, with all else, what `assign_all` writes to memory
+    that NumPy sees. After an error nothing of it is written.
+
+    may_wait: whether nothing in the block reads what it writes.
+    """
+    global _step
+    _step = [] if may_wait and not clock.holding else None
+    try:
+        yield
+        for into, holder in _step or ():
+            if holder._node is not None:  # nothing was computed, as calls are only looked at
+                holder._buffer, holder._node = value_of(holder._node), None
+            if type(holder._buffer) is flushing.Failed:
+                raise holder._buffer.error()
+            np.copyto(into, _array(holder._buffer))
+    finally:
+        _step = None
 
 
 def _write_awaited() -> None:
     assert _awaited is not None
-    if _awaited:
+    if _step is not None:
+        for _, into, node in _awaited:
+            _step.append((into, _holder(node)))
+    elif _awaited:
         values = flushing.values_of(tuple([node for _, _, node in _awaited]))
         for (_, into, _), value in zip(_awaited, values, strict=True):
             np.copyto(into, _array(value))
-        _awaited.clear()
+    _awaited.clear()
 
 
 def _array(buffer: Any) -> np.ndarray:

@@ -224,25 +224,61 @@ def test_parameters_that_numpy_sees(name):
             assert p.tolist() == q.tolist()
 
 
-def test_one_run_writes_all_parameters_that_numpy_sees(monkeypatch):
-    """Not a forward and backward pass for each of them."""
-    from tilewright.recording import flushing
+def test_the_end_of_a_step_writes_parameters_that_numpy_sees(monkeypatch):
+    """Forward and backward pass are computed once, with the loss that is read later."""
+    from tilewright.runtime import tiers
 
-    runs, inner = [], flushing.values_of
+    runs, inner = [], tiers.plan_for
 
-    def counted(nodes):
-        runs.append(len(nodes))
-        return inner(nodes)
+    def counted(roots, *args):
+        runs.append(len(roots))
+        return inner(roots, *args)
 
-    monkeypatch.setattr(flushing, "values_of", counted)
+    monkeypatch.setattr(tiers, "plan_for", counted)
     model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(6)))
     optimizer = tw.optim.SGD(model.parameters(), lr=0.1)
     arrays = [p.detach().numpy() for p in model.parameters()]
-    model(tw.ones(2, 4)).square().sum().backward()
-    optimizer.step()
-    assert runs == [12]
+    for _ in range(2):
+        loss = model(tw.ones(2, 4)).square().sum()
+        optimizer.zero_grad()
+        loss.backward()
+        before = len(runs)
+        optimizer.step()
+        loss.item()
+        assert runs[before:] == [12 + 12 + 1]  # parameters, gradients, the loss
     for array, p in zip(arrays, model.parameters()):
         np.testing.assert_array_equal(array, np.array(p.tolist(), np.float32))
+
+
+def test_a_failed_step_writes_no_parameter_that_numpy_sees():
+    table = nn.Parameter(tw.ones(3, 2))
+    other = nn.Parameter(tw.ones(2))
+    arrays = [p.detach().numpy() for p in (table, other)]
+    optimizer = tw.optim.SGD([other, table], lr=0.1)
+    (table[tw.tensor([0, 7])] * other).sum().backward()
+    with pytest.raises(IndexError):
+        optimizer.step()
+    assert all((a == 1).all() for a in arrays)
+    optimizer.zero_grad()
+    (table[tw.tensor([0, 2])] * other).sum().backward()
+    optimizer.step()
+    np.testing.assert_allclose(arrays[0], [[0.9, 0.9], [1, 1], [0.9, 0.9]])
+    np.testing.assert_allclose(arrays[1], [0.8, 0.8])
+
+
+def test_a_group_that_names_a_parameter_twice_and_numpy_sees_it(torch):
+    results = []
+    for lib in (tw, torch):
+        p = lib.nn.Parameter(lib.ones(3))
+        array = p.detach().numpy()
+        with pytest.warns(UserWarning, match="duplicate"):
+            optimizer = lib.optim.SGD([p, p], lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            p.square().sum().backward()
+            optimizer.step()
+        results.append(np.array(array))
+    np.testing.assert_allclose(*results, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["SGD", "Adam"])
