@@ -36,6 +36,7 @@ class _Own(dict[str, bool]):
 
 
 _own = _Own()
+_locations: dict[tuple[str, int], tuple[str, int]] = {}  # one object for equal ones: nodes keep it
 
 
 def user_location(depth: int = 1) -> tuple[str, int]:
@@ -44,7 +45,8 @@ def user_location(depth: int = 1) -> tuple[str, int]:
     frame = sys._getframe(depth)
     while _own[frame.f_code.co_filename] and (outer := frame.f_back) is not None:
         frame = outer
-    return frame.f_code.co_filename, frame.f_lineno
+    found = frame.f_code.co_filename, frame.f_lineno
+    return _locations.setdefault(found, found)
 
 
 def at_user_line() -> str:

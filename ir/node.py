@@ -166,6 +166,7 @@ class _Mode:
 
 _INSTRUCTIONS: dict[Hashable, Instruction] = {}
 _TYPES: dict[Hashable, Type] = {}
+_RECORDED: dict[tuple[bool, str | None], tuple[bool, str | None]] = {}  # one object for equal ones
 _MODE = _Mode()
 _SEQ = itertools.count()
 
@@ -271,7 +272,8 @@ def _instruction(
         op.collects or (_MODE.grad and dtype.is_differentiable and op.passes_gradient)
     )
     of = type_of(shape, dtype, device or _common_device(op, operands), requires_grad)
-    return Instruction(op, attrs, of, (_MODE.grad or not tracks, device))
+    recorded = _MODE.grad or not tracks, device
+    return Instruction(op, attrs, of, _RECORDED.setdefault(recorded, recorded))
 
 
 def type_of(shape: Size, dtype: DType, device: str | None, requires_grad: bool) -> Type:

@@ -13,5 +13,7 @@ def are_inside(positions: Any, size: int) -> bool:
         return bool(0 <= positions.item() < size)
     if not positions.size:
         return True
+    if positions.dtype == np.int64:  # one fold: a negative one is large without its sign
+        return bool(np.maximum.reduce(positions.view(np.uint64), None) < size)
     low, high = np.minimum.reduce(positions, None), np.maximum.reduce(positions, None)
     return bool(low >= 0 and high < size)

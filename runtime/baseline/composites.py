@@ -14,6 +14,7 @@ import numpy as np
 from tilewright.ir import ops
 from tilewright.ir.dtype import float32, float64, int64
 from tilewright.ir.node import Node
+from tilewright.ir.numeric.positions import are_inside
 from tilewright.ir.op import Op
 from tilewright.ir.ops.attention import (
     attention,
@@ -41,9 +42,6 @@ def form_of(node: Node) -> Form | None:
         return updates.form_of(node)
     if node.op in kernels.LAYERS:
         return kernels.layer(node)
-    own = _OWN.get(node.op)
-    if own is not None:
-        return own(node) if _is_float(node) else None
     make = _FORMS.get(node.op)
     if make is None or not _is_float(node) or any(o.dtype is not node.dtype for o in node.operands):
         return None
@@ -292,62 +290,77 @@ def _normalize_grad(node: Node, axes: tuple[int, ...]) -> Form:
 # ---- cross entropy ---------------------------------------------------------------------------
 
 
-def _log_probabilities(node: Node, x: Node) -> Callable[[Any, Any], tuple[Any, ...]] | None:
-    """(x, target) -> (whether each position counts, rows, class or 0, log of the probabilities) for
-    scores [n, c] without weights of classes; None for others."""
-    ignored, smoothing, _ = node.attrs
+def _log_probabilities(node: Node, at: int) -> Stage | None:
+    """The stage that a loss and its gradient share, for scores [n, c], operand number `at`, and
+    classes, the next one, without weights of classes; None for others.
+
+    Its result: which positions count (None: all), rows, class or 0, log of the probabilities.
+    """
+    x, (ignored, smoothing, _) = node.operands[at], node.attrs
     plain = x.rank == 2 and node.operands[-1].dtype is int64 and not smoothing
     if not plain or x.dtype is not node.dtype:
         return None
     count, classes = x.shape
     exp, log, rows = _exp(node), _log(node), np.arange(count)
 
-    def logs(x: Any, target: Any) -> tuple[Any, ...]:
-        counts = target != ignored
-        at = np.where(counts, target, 0)
-        if at.min() < 0 or at.max() >= classes:
-            raise IndexError("a target is no class")
+    def logs(*arrays: Any) -> tuple[Any, ...]:
+        x, target = arrays[at : at + 2]
+        counts = None
+        if 0 <= ignored < classes or not are_inside(target, classes):
+            counts = target != ignored
+            target = np.where(counts, target, 0)
+            if not are_inside(target, classes):
+                raise IndexError("a target is no class")
         x = x - _top(x, -1)
         x -= log(_sum(exp(x), -1))
-        return counts, rows, at, x
+        return counts, rows, target, x
 
-    return logs
+    return ("log of the probabilities", ignored), (at, at + 1), logs
 
 
-def _cross_entropy(node: Node) -> Form | None:
-    logs = _log_probabilities(node, node.operands[0])
+def _cross_entropy(node: Node) -> Parts | None:
+    logs = _log_probabilities(node, 0)
     reduction = node.attrs[-1]
     if logs is None:
         return None
 
-    def cross_entropy(x: Any, target: Any) -> Any:
-        counts, rows, at, found = logs(x, target)
-        loss = np.where(counts, -found[rows, at], found.dtype.type(0))
+    def cross_entropy(*arrays: Any) -> Any:
+        counts, rows, at, found = arrays[-1]
+        loss = -found[rows, at]
+        if counts is not None:
+            loss = np.where(counts, loss, found.dtype.type(0))
         if reduction == "none":
             return loss
-        total = np.add.reduce(loss)
-        return total if reduction == "sum" else total / total.dtype.type(np.add.reduce(counts))
+        total = _plus(loss)
+        return total if reduction == "sum" else total / _number_of(counts, loss)
 
-    return cross_entropy
+    return [logs], cross_entropy
 
 
-def _cross_entropy_grad(node: Node) -> Form | None:
-    logs = _log_probabilities(node, node.operands[1])
+def _cross_entropy_grad(node: Node) -> Parts | None:
+    logs = _log_probabilities(node, 1)
     reduction = node.attrs[-1]
     if logs is None:
         return None
     exp = _exp(node)
 
-    def cross_entropy_grad(g: Any, x: Any, target: Any) -> Any:
-        counts, rows, at, found = logs(x, target)
+    def cross_entropy_grad(*arrays: Any) -> Any:
+        g, (counts, rows, at, found) = arrays[0], arrays[-1]
         out = exp(found)
         out[rows, at] -= 1
         if reduction == "mean":
-            g = g / out.dtype.type(np.add.reduce(counts))
-        out *= np.where(counts, g, out.dtype.type(0))[:, None]
+            g = g / _number_of(counts, out)
+        if counts is not None:
+            g = np.where(counts, g, out.dtype.type(0))
+        out *= g[:, None] if g.ndim else g
         return out
 
-    return cross_entropy_grad
+    return [logs], cross_entropy_grad
+
+
+def _number_of(counts: Any, rows: Any) -> Any:
+    """How many rows count, in their dtype."""
+    return rows.dtype.type(len(rows) if counts is None else _plus(counts))
 
 
 # ---- attention -------------------------------------------------------------------------------
@@ -440,17 +453,14 @@ _FORMS: dict[Op, Callable[[Node], Form]] = {
     ops.safe_softmax: _safe_softmax,
     ops.log_softmax: _log_softmax,
 }
-_OWN: dict[Op, Callable[[Node], Form | None]] = {
-    cross_entropy_op: _cross_entropy,
-    cross_entropy_grad: _cross_entropy_grad,
-}
-"""Forms that choose among operands of several dtypes."""
 _PARTS: dict[Op, Callable[[Node], Parts | None]] = {
     ops.normalize: _normal(_normalize),
     ops.normalize_grad: _normal(_normalize_grad, 1),
     layer_norm_op: _normal(_scaled),
     layer_norm_weight_grad: _normal(_weight_grad, 1),
     batch_norm_op: _normal(_scaled),
+    cross_entropy_op: _cross_entropy,
+    cross_entropy_grad: _cross_entropy_grad,
     attention: _attention(lambda v, weights, _: np.matmul(weights, v)),
     attention_logsumexp: _attention(lambda v, weights, rows: rows()),
     attention_query_grad: _attention_grad(lambda q, k, g, weights, back: np.matmul(back, k)),

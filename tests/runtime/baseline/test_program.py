@@ -13,6 +13,7 @@ from probes import probe
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.node import Node, reachable
+from tilewright.ir.numeric.positions import are_inside
 from tilewright.ir.op import REGISTRY, Kind, Op
 from tilewright.ir.ops.activation import GRADS
 from tilewright.ir.ops.classification import cross_entropy_grad, cross_entropy_op
@@ -159,31 +160,56 @@ def test_most_forms_of_composites_are_met() -> None:
         for node in reachable(probe(each)[0])
         if node.op.decompose is not None and _has_form(node)
     }
-    known = {*composites._FORMS, *composites._OWN, *composites._PARTS, *UPDATES}
+    known = {*composites._FORMS, *composites._PARTS, *UPDATES}
     assert known - met == {cross_entropy_op, cross_entropy_grad}
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("count", [1, 7])
-def test_cross_entropy_and_its_gradient(count: int, reduction: str) -> None:
+@pytest.mark.parametrize("ignored", [-7, -100, 3], ids=["some", "none", "a class"])
+def test_cross_entropy_and_its_gradient(count: int, reduction: str, ignored: int) -> None:
     rng = np.random.default_rng(count)
     x, target = rng.normal(size=(count, 5)) * 30, rng.integers(0, 5, count)
-    target[1::3] = -7
+    if ignored != -100:
+        target[1::3] = ignored
     g = np.float64(0.3) if reduction != "none" else rng.normal(size=count)
     arrays = [np.asarray(g), x, target]
     gn, xn, tn = (
         ops.leaf(i, Size(a.shape), dtypes.from_numpy(a.dtype)) for i, a in enumerate(arrays)
     )
-    attrs = (-7, 0.0, reduction)
+    attrs = (ignored, 0.0, reduction)
     roots = [cross_entropy_op(xn, tn, *attrs), cross_entropy_grad(gn, xn, tn, *attrs)]
     assert all(map(_has_form, roots))
     found = Program(roots).run(arrays, ())
     for ours, inner in zip(found, Program([*map(decomposed, roots)]).run(arrays, ()), strict=True):
         assert ours.shape == inner.shape
         assert_close(ours, inner, 1e-12)
-    arrays[2] = np.full(count, 5)
-    with pytest.raises(IndexError):
-        Program(roots).run(arrays, ())
+    for outside in (5, -1, -101):
+        arrays[2] = np.full(count, outside)
+        with pytest.raises(IndexError):
+            Program(roots).run(arrays, ())
+
+
+def test_a_loss_and_its_gradient_share_their_logarithms() -> None:
+    x, t = ops.leaf(0, Size((7, 5)), dtypes.float32), ops.leaf(1, Size((7,)), dtypes.int64)
+    attrs = (-100, 0.0, "mean")
+    g = ops.constant(1, dtypes.float32)
+    program = Program([cross_entropy_op(x, t, *attrs), cross_entropy_grad(g, x, t, *attrs)])
+    assert len(program.steps) == 3
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (4,), (3, 5), (0,)])
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint8, np.int8])
+def test_positions_are_inside(dtype: Any, shape: tuple[int, ...]) -> None:
+    for low, high in ((0, 9), (0, 10), (0, 11), (-1, 9), (-120, -110), (100, 120)):
+        if low < np.iinfo(dtype).min:
+            continue
+        array = np.random.default_rng(0).integers(low, high, shape).astype(dtype)
+        if array.size:
+            array.flat[-1], array.flat[0] = high - 1, low
+        expected = all(0 <= p < 10 for p in array.ravel().tolist())
+        assert are_inside(array, 10) is expected
+        assert are_inside(array[..., ::-1] if shape else array, 10) is expected
 
 
 @pytest.mark.parametrize("dtype", FLOATS[:2], ids=lambda d: d.name)
