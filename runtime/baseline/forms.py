@@ -28,7 +28,7 @@ from tilewright.ir.numeric.positions import are_inside
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.reference import elementwise_function, evaluate
 
-from . import convolutions, folds, maps
+from . import convolutions, folds, maps, sorting
 from .rows import add as add_rows
 
 Form = Callable[..., Any]
@@ -234,11 +234,12 @@ def _scatter(node: Node) -> Form:
     axis, mode = node.attrs
     if mode == "set":
         return _by_numpy(node)
-    plain = len(node.operands) == 3 and axis == 0 and mode == "add"
+    plain = len(node.operands) == 3 and mode == "add"
     if not plain or node.dtype not in (float32, float64) or 0 in node.operands[1].shape:
         return functools.partial(_evaluated, node)
-    size = node.shape[0]
-    shape, rows = tuple(node.shape), (math.prod(node.operands[2].shape), math.prod(node.shape[1:]))
+    size, depth = node.shape[axis], node.operands[2].rank
+    inner = (size, *node.shape[:axis], *node.shape[axis + 1 :])
+    rows = (math.prod(node.operands[2].shape), math.prod(inner[1:]))
 
     def scatter(base: Any, values: Any, index: Any) -> Any:
         at, values = np.ravel(index), values.reshape(rows)
@@ -246,9 +247,13 @@ def _scatter(node: Node) -> Form:
             raise IndexError("a position is out of range")
         out = np.array(base, order="C").reshape(size, rows[1])
         add_rows(out, values, at)
-        return out.reshape(shape)
+        return out.reshape(inner)
 
-    return scatter
+    def along(base: Any, values: Any, index: Any) -> Any:
+        values = np.moveaxis(values, range(axis, axis + depth), range(depth))
+        return np.moveaxis(scatter(np.moveaxis(base, axis, 0), values, index), 0, axis)
+
+    return along if axis else scatter
 
 
 def _pad(node: Node) -> Form:
@@ -322,6 +327,7 @@ _FORMS: dict[Op, Callable[[Node], Form]] = {
     ops.min_op: _extremum(np.minimum),
     ops.any_op: _extremum(np.logical_or),
     ops.all_op: _extremum(np.logical_and),
+    ops.argsort_op: sorting.order,
     ops.argmax: _place(np.maximum),
     ops.argmin: _place(np.minimum),
     ops.matmul: _matmul,

@@ -22,7 +22,7 @@ from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.passes.legalize import widen_long_sums
 from tilewright.ir.passes.writes import Write, write_of
 
-from . import composites, convolutions, kernels, loops
+from . import composites, convolutions, kernels, loops, sorting
 from .forms import Form, form_of
 from .writes import Overwrite, reader
 
@@ -45,6 +45,10 @@ _MOST_SCORES = 1 << 24
 
 _MOST_HELD = 1 << 14
 """Bytes of a constant that a program computes once."""
+
+
+_LOOKED_AT = {ops.where, ops.argsort_op}
+"""Ops whose steps depend on what stands around them."""
 
 
 class CannotRun(Exception):
@@ -83,9 +87,12 @@ class Program:
         self._bytes = 0
         self._ops: list[Op] = []
         self._writes = self.is_settled = False
+        self._sorts: list[Node] = []
         self._add((*fallible, *roots))
         self.structure = hash(tuple(self._ops))
         self.results = [self._slots[n] for n in roots]
+        if self._sorts:
+            self._shorten_sorts()
         if self._writes:
             self._drop_unread({self._slots[n] for n in fallible})
             self._views = {slot for node, slot in self._slots.items() if _is_view(node)}
@@ -94,15 +101,15 @@ class Program:
         if self._writes or self._bytes > _FREED_FROM:
             self._free()
         self._calls: list[_Call] | None = None  # made when it runs again
-        del self._slots, self._shared, self._ops
+        del self._slots, self._shared, self._ops, self._sorts
 
     def _add(self, roots: Sequence[Node]) -> None:
         """Add what `roots` need, operands first. A node that stands for another one (a marker, a
         composite) shares its slot."""
-        slots, steps, met, where = self._slots, self.steps, self._ops, ops.where
+        slots, steps, met, looked_at = self._slots, self.steps, self._ops, _LOOKED_AT
         for node in _in_order(roots, slots):
             ready = node.instruction.memo.get("baseline")
-            if ready is None or node.op is where:
+            if ready is None or node.op in looked_at:
                 slots[node] = self._first(node)
                 continue
             met.append(node.op)
@@ -141,6 +148,8 @@ class Program:
             write = write_of(node)
             if write is not None:
                 return self._written(write)
+        if op is ops.argsort_op:
+            self._sorts.append(node)
         operands = [self._slots[o] for o in node.operands]
         if op.kind is Kind.ATTENTION and _scores(node) > _MOST_SCORES:
             raise CannotRun("the scores of attention take too much memory")
@@ -204,6 +213,19 @@ class Program:
                 wanted.update(step[1])
                 kept.append(step)
         self.steps = kept[::-1]
+
+    def _shorten_sorts(self) -> None:
+        """Let a sort whose result is read at its beginning alone find no more than that."""
+        for node in self._sorts:
+            axis, size, slot = node.attrs[0], node.shape[node.attrs[0]], self._slots[node]
+            cuts = [n for n in self._slots if n.op is ops.slice_op and n.operands[0] is node]
+            readers = {made for _, operands, made, _ in self.steps if slot in operands}
+            if slot in self.results or readers != {self._slots[n] for n in cuts}:
+                continue
+            count = max((n.attrs[1][axis] for n in cuts), default=size)
+            if count * sorting.FEW <= size:
+                at = next(i for i, step in enumerate(self.steps) if step[2] == slot)
+                self.steps[at] = (sorting.leading(node, count), *self.steps[at][1:])
 
     def _free(self) -> None:
         """Note after which step a slot isn't read any more. A write whose old tensor isn't read

@@ -36,7 +36,7 @@ def _numbers(node: Node) -> tuple[float, ...]:
 
 def _descended() -> Form:
     def descended(x: Any, direction: Any, rate: Any) -> Any:
-        out = np.multiply(direction, rate)
+        out = np.multiply(direction, rate, order="C")  # a direction may be turned
         return np.subtract(x, out, out)
 
     return descended
@@ -44,7 +44,7 @@ def _descended() -> Form:
 
 def _running_mean(beta: Any, share: Any) -> Form:
     def running_mean(mean: Any, x: Any) -> Any:
-        out = np.subtract(x, mean)
+        out = np.subtract(x, mean, order="C")
         out *= share
         out += mean
         return out
@@ -54,7 +54,7 @@ def _running_mean(beta: Any, share: Any) -> Form:
 
 def _running_square(beta: Any, share: Any) -> Form:
     def running_square(mean: Any, x: Any) -> Any:
-        out = np.multiply(x, x)
+        out = np.multiply(x, x, order="C")
         out *= share
         out += np.multiply(mean, beta)
         return out
@@ -64,7 +64,7 @@ def _running_square(beta: Any, share: Any) -> Form:
 
 def _adam_update(eps: Any) -> Form:
     def adam_update(x: Any, first: Any, second: Any, rate: Any, root: Any) -> Any:
-        out = np.sqrt(second)
+        out = np.sqrt(second, order="C")
         out /= root
         out += eps
         np.divide(first, out, out)

@@ -224,21 +224,26 @@ def test_composites_are_near_kernels(each: Case, dtype: dtypes.DType) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 31, 500])
-@pytest.mark.parametrize("wide", [(), (5,), (2, 3), (300,)])
+@pytest.mark.parametrize(
+    ("wide", "axis"),
+    [((), 0), ((5,), 0), ((2, 3), 0), ((300,), 0), ((5,), 1), ((2, 3), 1), ((2, 3), 2)],
+)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_rows_are_added_where_they_belong(dtype: Any, count: int, wide: tuple[int, ...]) -> None:
+def test_rows_are_added_where_they_belong(
+    dtype: Any, count: int, wide: tuple[int, ...], axis: int
+) -> None:
     rng = np.random.default_rng(count)
-    base, values = (rng.normal(size=(n, *wide)).astype(dtype) for n in (40, 2 * count))
-    values = values.reshape(count, 2, *wide)
+    base = rng.normal(size=(*wide[:axis], 40, *wide[axis:])).astype(dtype)
+    values = rng.normal(size=(*wide[:axis], count, 2, *wide[axis:])).astype(dtype)
     index = rng.integers(0, 40, (count, 2))
     nodes = [
         ops.leaf(i, Size(a.shape), dtypes.from_numpy(a.dtype))
         for i, a in enumerate((base, values, index))
     ]
-    program = Program([ops.scatter(*nodes, 0, "add")])
+    program = Program([ops.scatter(*nodes, axis, "add")])
     (found,) = program.run([base, values, index], ())
     expected = base.copy()
-    np.add.at(expected, index, values)
+    np.add.at(expected, (*[slice(None)] * axis, index), values)
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
     for wrong in (-1, 40):
         index[0, 0] = wrong

@@ -1,0 +1,97 @@
+"""Sorting by NumPy, which has no fast sort that is stable: what is sorted tells where it was.
+
+An element becomes a word, its key above its position. No two words are equal, so any sort of them
+is stable. Where few leading positions are read, the elements that come before the others are found
+by a partition, and they alone are sorted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.node import Node
+from tilewright.ir.ops.scan import positions_in_order
+
+Form = Callable[..., Any]
+
+_FROM = 512
+"""Elements from which a sort of words is faster."""
+
+FEW = 4
+"""The part of a row that is partitioned off, at most: one in so many elements."""
+
+_SIGN, _LAST = np.uint32(1 << 31), np.uint32((1 << 32) - 1)
+
+
+def order(node: Node) -> Form:
+    """The form of `argsort`: positions in the stable order, NaN as the largest."""
+    axis, descending = node.attrs
+
+    def positions(x: Any) -> Any:
+        x = np.asarray(x)
+        return np.swapaxes(_order(np.swapaxes(x, axis, -1), descending), axis, -1)
+
+    return positions
+
+
+def leading(node: Node, count: int) -> Form:
+    """As `order`, only the first `count` positions of each row, which are few."""
+    axis, descending = node.attrs
+
+    def positions(x: Any) -> Any:
+        rows = np.swapaxes(np.asarray(x), axis, -1)
+        found = _first(rows, count, descending)
+        if found is None:
+            found = _order(rows, descending)[..., :count]
+        return np.swapaxes(found, axis, -1)
+
+    return positions
+
+
+def _order(x: Any, descending: bool) -> Any:
+    """The positions in order along the last axis."""
+    keys = _keys(x) if x.size >= _FROM and x.shape[-1] <= _LAST else None
+    if keys is None:
+        return positions_in_order(x, -1, descending)
+    words = (~keys if descending else keys).astype(np.uint64)
+    words <<= np.uint64(32)
+    words |= np.arange(x.shape[-1], dtype=np.uint64)
+    words.sort(-1)
+    words &= np.uint64(_LAST)
+    return words.view(np.int64)
+
+
+def _keys(x: Any) -> Any:
+    """Words of 32 bits in the order of the elements; None where 64 bits are needed."""
+    kind, bits = x.dtype.kind, 8 * x.itemsize
+    if (kind == "f" and bits <= 32) or kind == "V":
+        x = x.astype(np.float32) + np.float32(0)  # both zeros are alike
+        plain = x.view(np.uint32)
+        keys = plain ^ ((x.view(np.int32) >> 31).view(np.uint32) | _SIGN)
+        keys[np.isnan(x)] = _LAST
+        return keys
+    if kind == "i" and bits == 64:
+        low, high = int(x.min()), int(x.max())
+        return (x - low).astype(np.uint32) if high - low <= _LAST else None
+    if kind == "i":
+        return x.astype(np.int32).view(np.uint32) ^ _SIGN
+    return x.astype(np.uint32) if kind in "bu" and bits <= 32 else None
+
+
+def _first(x: Any, count: int, descending: bool) -> Any:
+    """The first `count` positions in order along the last axis. None if equal elements, or NaN,
+    make more than `count` candidates in a row."""
+    size = x.shape[-1]
+    if x.dtype.kind not in "fiu" or not 0 < count < size or not x.size:
+        return None
+    place = size - count if descending else count - 1
+    last = np.partition(x, place, -1)[..., place : place + 1]
+    comes = x >= last if descending else x <= last
+    if not (np.count_nonzero(comes, -1) == count).all():
+        return None
+    at = np.nonzero(comes)[-1].reshape(*x.shape[:-1], count)
+    inner = positions_in_order(np.take_along_axis(x, at, -1), -1, descending)
+    return np.take_along_axis(at, inner, -1)
