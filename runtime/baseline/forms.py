@@ -112,12 +112,12 @@ def _direct(op: Op, arity: int, np_dtype: Any) -> Form:
 
 
 def _rounded(inner: Form, dtypes: Sequence[DType], dtype: DType) -> Form:
-    np_dtype = dtype.np if dtype in HALVES else None
-    halves = [d in HALVES for d in dtypes]
+    widen = [maps.half_cast(d, float32) if d in HALVES else None for d in dtypes]
+    narrow = maps.half_cast(float32, dtype) if dtype in HALVES else None
 
     def rounded(*arrays: Any) -> Any:
-        out = inner(*[a.astype(np.float32) if h else a for a, h in zip(arrays, halves)])
-        return out if np_dtype is None else out.astype(np_dtype)
+        out = inner(*[a if w is None else w(a) for a, w in zip(arrays, widen)])
+        return out if narrow is None else narrow(out)
 
     def rounded_pairs(*arrays: Any) -> Any:
         wide = [special.cast(a, accumulator(d).np) for a, d in zip(arrays, dtypes)]
@@ -132,6 +132,8 @@ def _converted(op: Op, source: DType, target: DType) -> Form:
     np_dtype = target.np
     if op is ops.bitcast:
         return lambda x: special.bitcast(x, np_dtype)
+    if (source is float32 and target in HALVES) or (source in HALVES and target is float32):
+        return maps.half_cast(source, target)
     odd = (*FLOAT8, complex32)
     if target in odd or source in odd or (source.is_complex and not target.is_complex):
         return lambda x: special.cast(x, np_dtype)

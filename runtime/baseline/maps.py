@@ -18,6 +18,7 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import (
     COMPLEX,
     FLOAT,
+    HALVES,
     DType,
     bool_,
     complex64,
@@ -89,6 +90,20 @@ def composite(
     return None if kernel is None else _function(kernel, len(dtypes), dtype)
 
 
+@functools.cache
+def half_cast(source: DType, target: DType) -> Callable[[Any], Any]:
+    """The conversion between float32 and a half type. NumPy converts float16 number by number."""
+    np_dtype = target.np
+    name = _name(ops.cast, (source,), (target,))
+    kernel = None
+    if _has_code() and _is_packed(name):
+        kernel = _kernel(name, lambda: _alone(ops.cast, (source,), (target,)))
+    if kernel is None:
+        return lambda x: x.astype(np_dtype)
+    native = _function(kernel, 1, target)
+    return lambda x: native(x) if x.size >= _FEW else x.astype(np_dtype)
+
+
 def _is_packed(name: str) -> bool:
     from ..native import pack
 
@@ -151,7 +166,7 @@ def where(dtype: DType) -> Callable[..., Any]:
 
 
 _FEW = 2048
-"""Elements up to which NumPy's `where` is as fast."""
+"""Elements up to which NumPy chooses and converts as fast."""
 
 _KINDS = tuple(itertools.product((False, True), repeat=2))
 """Whether either operand of `where` is one number."""
@@ -299,6 +314,10 @@ def all_for(machine: Machine) -> Iterator[tuple[str, Layout, str]]:
             for dtype in (complex64, complex128):
                 dtypes = (dtype,) * (2 if "{1}" in str(op.numpy) else 1)
                 graphs.append((_name(op, dtypes), _alone(op, dtypes)))
+    for half in HALVES:
+        for source, target in ((half, float32), (float32, half)):
+            name = _name(ops.cast, (source,), (target,))
+            graphs.append((name, _alone(ops.cast, (source,), (target,))))
     for dtype in (complex64, complex128):
         graphs.append((_name(ops.modulus, (dtype,)), _alone(ops.modulus, (dtype,))))
     for dtype in (float32, float64):

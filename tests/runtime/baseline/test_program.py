@@ -20,7 +20,7 @@ from tilewright.ir.ops.classification import cross_entropy_grad, cross_entropy_o
 from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.recurrence import recurrence
 from tilewright.ir.shape import Size
-from tilewright.runtime.baseline import composites, maps, program
+from tilewright.runtime.baseline import composites, maps, maps, program
 from tilewright.runtime.baseline.program import CannotRun, Program
 from tilewright.runtime.baseline.updates import UPDATES
 from tilewright.runtime.plan import Plan
@@ -319,3 +319,20 @@ def test_what_only_a_plan_computes_is_refused() -> None:
     long = [ops.leaf(i, Size((2, 4, 2000, 8)), dtypes.float32) for i in range(3)]
     with pytest.raises(CannotRun, match="scores"):
         Program([ops.scaled_dot_product_attention(*long)])
+
+
+@pytest.mark.parametrize("half", [dtypes.float16, dtypes.bfloat16], ids=lambda d: d.name)
+def test_halves_are_converted_as_by_numpy(half: dtypes.DType) -> None:
+    """All halves, and floats of all sizes. Of NaN only that it is NaN."""
+    every = np.arange(1 << 16, dtype=np.uint16).view(half.np)
+    bits = np.random.default_rng(0).integers(0, 1 << 32, 1 << 18, dtype=np.uint32)
+    floats = np.concatenate([bits.view(np.float32), every.astype(np.float32)])
+    for given, source, target in ((every, half, dtypes.float32), (floats, dtypes.float32, half)):
+        found = maps.half_cast(source, target)(given)
+        with np.errstate(all="ignore"):
+            expected = given.astype(target.np)
+        word = f"u{target.itemsize}"
+        numbers = ~np.isnan(expected)
+        assert found.dtype == target.np
+        np.testing.assert_array_equal(found[numbers].view(word), expected[numbers].view(word))
+        assert np.isnan(found[~numbers]).all()
