@@ -86,9 +86,11 @@ def derive_all(
     hooks: Any = None,
     stops: tuple[Node, ...] = (),
 ) -> Derivation:
-    variables = [n for n in autodiff.differentiable(seeds, stops) if n.op is ops.variable]
-    wanted = [*variables, *targets, *stops]
-    grads = pullback(seeds, wanted, stops=stops, create_graph=create_graph, hooks=hooks)
+    through = autodiff.differentiable(seeds, stops)
+    wanted = [*[n for n in through if n.op is ops.variable], *targets, *stops]
+    grads = pullback(
+        seeds, wanted, stops=stops, create_graph=create_graph, hooks=hooks, through=through
+    )
     return Derivation(dict(seeds), grads, stops)
 
 

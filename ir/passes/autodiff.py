@@ -7,7 +7,7 @@ numbers, and a conjugate is taken at the ends alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import NotImplementedType
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -43,6 +43,7 @@ def pullback(
     stops: Collection[Node] = (),
     create_graph: bool = False,
     hooks: Mapping[Node, Hook] | None = None,
+    through: Sequence[Node] | None = None,
 ) -> dict[Node, Node]:
     """Cotangents of `targets`, given those of the outputs in `seeds`.
 
@@ -50,13 +51,16 @@ def pullback(
     reaches is missing from the result. With `create_graph` the result can be differentiated again.
     A hook gets the whole cotangent of its node and returns another one in its place, which it may
     have passed on already.
+
+    through: `differentiable(seeds, stops)`, if the caller knows it.
     """
     before = set_location(None)
     try:
         with grad_mode(create_graph):
             given = {node: conj(g) for node, g in seeds.items()}
             watched = {node: _conjugated(hook) for node, hook in (hooks or {}).items()}
-            found = _pullback(given, set(targets), set(stops), watched)
+            way = differentiable(given, stops) if through is None else through
+            found = _pullback(given, way, set(targets), set(stops), watched)
             return {node: conj(g) for node, g in found.items()}
     finally:
         set_location(before)
@@ -74,16 +78,18 @@ def _conjugated(hook: Hook) -> Hook:
 
 def _pullback(
     seeds: Mapping[Node, Node],
+    through: Sequence[Node],
     targets: set[Node],
     stops: set[Node],
     hooks: Mapping[Node, Hook],
     within: bool = False,
 ) -> dict[Node, Node]:
-    """within: whether to differentiate inside of one record, whose halves are rounded at its ends
-    alone. Otherwise each cotangent that arrives at a half is rounded before it is added."""
+    """through: the nodes of the walk, operands first.
+    within: whether to differentiate inside of one record, whose halves are rounded at its ends
+        alone. Otherwise each cotangent that arrives at a half is rounded before it is added."""
     cotangents = dict(seeds)
     found: dict[Node, Node] = {}
-    for node in reversed(differentiable(seeds, stops)):
+    for node in reversed(through):
         g = cotangents.pop(node, None)
         if g is None:
             continue
@@ -175,7 +181,8 @@ def _cotangents(g: Node, *nodes: Node) -> tuple[Node | None, ...]:
 def through_decomposition(node: Node, g: Node) -> tuple[Node | None, ...]:
     """The cotangents of a composite's operands, by differentiating its decomposition."""
     inner = decomposed(node)
-    found = _pullback({inner: g}, set(node.operands), set(node.operands), {}, within=True)
+    ends = set(node.operands)
+    found = _pullback({inner: g}, differentiable((inner,), ends), ends, ends, {}, within=True)
     return tuple(found.get(o) for o in node.operands)
 
 

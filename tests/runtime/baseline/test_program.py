@@ -20,7 +20,7 @@ from tilewright.ir.ops.classification import cross_entropy_grad, cross_entropy_o
 from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.recurrence import recurrence
 from tilewright.ir.shape import Size
-from tilewright.runtime.baseline import composites, maps, maps, program
+from tilewright.runtime.baseline import composites, maps, program
 from tilewright.runtime.baseline.program import CannotRun, Program
 from tilewright.runtime.baseline.updates import UPDATES
 from tilewright.runtime.plan import Plan
