@@ -82,6 +82,7 @@ class Program:
         self._shared: dict[Any, int] = {}
         self._bytes = 0
         self._ops: list[Op] = []
+        self._calls: list[tuple[Form, Callable[..., Any], int, tuple[int, ...]]] = []
         self._writes = self.is_settled = False
         self._add((*fallible, *roots))
         self.structure = hash(tuple(self._ops))
@@ -93,7 +94,6 @@ class Program:
         self.mean_bytes = self._bytes / max(len(self.steps), 1)
         if self._writes or self._bytes > _FREED_FROM:
             self._free()
-        self._calls = _calls(self.steps)
         del self._slots, self._shared, self._ops
 
     def _add(self, roots: Sequence[Node]) -> None:
@@ -219,7 +219,9 @@ class Program:
                 form.is_last = operands[0] in dead
 
     def settle(self) -> None:
-        """Compute once what depends on nothing but constants, for a program that runs again."""
+        """Prepare a program that runs again: compute once what depends on nothing but constants, and
+        make the readers of operands. A program that runs once does without them: where sizes change
+        at each step there are thousands, and the garbage collector walks what they hold."""
         self.is_settled = True
         fixed, kept = dict(self._constants), []
         for step in self.steps:
@@ -233,7 +235,8 @@ class Program:
                 fixed[slot] = value
         read = {i for _, operands, _, _ in kept for i in operands}.union(self.results)
         self.steps, self._constants = kept, [each for each in fixed.items() if each[0] in read]
-        self._calls = _calls(kept)
+        # A function of all values in the place of their slots is a third of what a list of them takes.
+        self._calls = [(form, reader(operands), slot, dead) for form, operands, slot, dead in kept]
 
     def run(
         self,
@@ -283,6 +286,12 @@ class Program:
     def compute(self, buffers: Sequence[Any], numbers: Sequence[Any] = ()) -> list[Any]:
         """The values of the roots. They may be views of each other and of `buffers`."""
         values = self._begun(buffers, numbers)
+        if not self.is_settled:
+            for form, operands, slot, dead in self.steps:
+                values[slot] = form(*[values[i] for i in operands])
+                for i in dead:
+                    values[i] = None
+            return [values[i] for i in self.results]
         for form, operands_in, slot, dead in self._calls:
             values[slot] = form(*operands_in(values))
             if dead:
@@ -300,12 +309,6 @@ class Program:
         for slot, value in self._constants:
             values[slot] = value
         return values
-
-
-def _calls(steps: Sequence[Step]) -> list[tuple[Form, Callable[..., Any], int, tuple[int, ...]]]:
-    """Steps with a function of all values in the place of their operands' slots: it is a third of
-    what a list of them takes."""
-    return [(form, reader(operands), slot, dead) for form, operands, slot, dead in steps]
 
 
 def _constant(form: Form, operands: Sequence[Any]) -> Any:

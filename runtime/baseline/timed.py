@@ -54,14 +54,14 @@ class Timed(Program):
         """As `Program.compute`, with a look at the clock between any two nodes."""
         values = self._begun(buffers, numbers)
         owner, begin = None, 0.0
-        for form, operands_in, slot, dead in self._calls:
+        for form, operands, slot, dead in self.steps:
             node = self._nodes[slot]
             if node is not owner:
                 now = perf_counter()
                 if owner is not None and tell is not None:
                     tell(owner, begin, now)
                 owner, begin = node, perf_counter()
-            values[slot] = form(*operands_in(values))
+            values[slot] = form(*[values[i] for i in operands])
             for i in dead:
                 values[i] = None
         if owner is not None and tell is not None:
