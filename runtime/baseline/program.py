@@ -219,9 +219,9 @@ class Program:
                 form.is_last = operands[0] in dead
 
     def settle(self) -> None:
-        """Prepare a program that runs again: compute once what depends on nothing but constants, and
-        make the readers of operands. A program that runs once does without them: where sizes change
-        at each step there are thousands, and the garbage collector walks what they hold."""
+        """Prepare a program that runs again: compute once what depends on nothing but constants,
+        and make the readers of operands. A program that runs once does without them: where sizes
+        change at each step there are thousands, and the garbage collector walks what they hold."""
         self.is_settled = True
         fixed, kept = dict(self._constants), []
         for step in self.steps:
@@ -235,7 +235,7 @@ class Program:
                 fixed[slot] = value
         read = {i for _, operands, _, _ in kept for i in operands}.union(self.results)
         self.steps, self._constants = kept, [each for each in fixed.items() if each[0] in read]
-        # A function of all values in the place of their slots is a third of what a list of them takes.
+        # A function of all values in the place of their slots takes a third of a list's time.
         self._calls = [(form, reader(operands), slot, dead) for form, operands, slot, dead in kept]
 
     def run(

@@ -78,26 +78,22 @@ class Job:
     init: Callable[[int], None] | None
 
 
-def run(job: Job, worker: int, seed: int, pipe: Connection, inherited: Connection | None) -> None:
+def run(job: Job, worker: int, seed: int, pipe: Connection) -> None:
     """Answers tasks until the other end of `pipe` is closed.
 
     A task is (epoch, number, indices), its answer (epoch, number, batch). A batch of None says that
-    the dataset is at its end. (epoch, seed) begins an epoch. inherited: a forked child's copy of
-    the other end.
+    the dataset is at its end. (epoch,) begins an epoch.
     """
     global _info
-    if inherited is not None:
-        inherited.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that waits for this one ends it
     set_num_threads(1)
-    _info = WorkerInfo(worker, job.workers, seed, job.arguments[0])
+    _info = WorkerInfo(worker, job.workers, seed, job.arguments[1])
     where = f"in DataLoader worker process {worker}"
     failure: WorkerError | None = None
     fetch: Any = None
 
-    def begin(seed: int) -> None:
+    def begin() -> None:
         nonlocal fetch, failure
-        _seed(seed, worker)
         try:
             fetch = fetcher(*job.arguments)
         except Exception as error:
@@ -106,14 +102,15 @@ def run(job: Job, worker: int, seed: int, pipe: Connection, inherited: Connectio
     _seed(seed, worker)
     if job.init is not None:
         try:
-            job.init(worker)
+            job.init(worker)  # may seed otherwise
         except Exception as error:
             failure = WorkerError(error, where)
     if failure is None:
-        begin(seed)
+        begin()
     for task in iter(_arriving(pipe).get, None):
-        if len(task) == 2:
-            begin(task[1])
+        if len(task) == 1:
+            if failure is None:
+                begin()
             continue
         epoch, number, indices = task
         answer: Any = failure
