@@ -467,6 +467,19 @@ def test_norms_of_real_and_complex_gradients(torch, kind):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
+def test_losses_and_lengths_of_complex_numbers(torch):
+    def seen(m):
+        x = m.tensor([[3 + 4j, 1j], [1.0, 2 - 1j]], requires_grad=True)
+        f, y = m.nn.functional, m.tensor([[3 + 4j, 2.0], [0.5, 1j]])
+        out = [f.normalize(x, dim=0), f.normalize(x, p=1), f.l1_loss(x, y, reduction="none")]
+        loss = f.l1_loss(x, y) + m.view_as_real(out[0]).sin().sum()
+        loss.backward()
+        return *(t.detach().numpy() for t in (*out, loss)), x.grad.numpy()
+
+    for ours, theirs in zip(seen(tw), seen(torch), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
 def test_parametrized_modules_are_copied_and_not_pickled():
     model = nn.utils.parametrizations.weight_norm(nn.Linear(2, 3))
     other = copy.deepcopy(model)
