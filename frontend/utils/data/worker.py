@@ -150,7 +150,13 @@ def _arriving(pipe: Connection) -> queue.SimpleQueue[Any]:
 def _seed(seed: int, worker: int) -> None:
     generators.manual_seed(seed)
     random.seed(seed)
-    np.random.seed(np.random.SeedSequence([seed, worker]).generate_state(4))
+    np.random.seed(_generate_state(seed - worker, worker))
+
+
+def _generate_state(base_seed: int, worker_id: int) -> list[int]:
+    """The seed of NumPy's generator in a worker, as PyTorch makes it: 4 numbers of 32 bits."""
+    entropy = (worker_id, base_seed & 0xFFFFFFFF, base_seed >> 32, 0)
+    return [int(word) for word in np.random.SeedSequence(entropy).generate_state(4)]
 
 
 def died(pids: list[int]) -> RuntimeError:
