@@ -135,6 +135,48 @@ def test_loaders_that_live_side_by_side_end_at_once():
     assert len(list(second)) == 9 and time.monotonic() - begin < 4
 
 
+THREADS = """
+import threading
+import numpy as np
+import tilewright as torch
+from tilewright.utils.data import DataLoader, TensorDataset
+
+def train(k, losses):
+    random = np.random.default_rng(k)
+    data = TensorDataset(torch.tensor(random.normal(size=(12, 3)).astype("f")))
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for _ in range(2):
+        for (x,) in DataLoader(data, 4, num_workers=1):
+            loss = model(x).exp().log_softmax(0).square().sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+
+losses = [[] for _ in range(4)]
+threads = [threading.Thread(target=train, args=pair) for pair in enumerate(losses)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+print([len(each) for each in losses])
+"""
+
+
+def test_several_threads_have_loaders_with_workers():
+    """A fork waits for the recording first and then for compilations, never the other way round."""
+    path = os.pathsep.join(p for p in sys.path if p)
+    done = subprocess.run(
+        [sys.executable, "-c", THREADS],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert done.stdout == "[6, 6, 6, 6]\n" and not done.stderr, done.stderr
+
+
 def test_persistent_workers():
     class Pid(Squares):
         def __getitem__(self, i):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -122,7 +123,8 @@ def _in_child() -> None:
     for workers in _all:
         workers._end.detach()
         for pipe in workers._pipes:
-            pipe.close()
+            with suppress(OSError):  # another thread of the parent was closing it
+                pipe.close()
     _all.clear()
 
 
