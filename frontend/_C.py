@@ -152,3 +152,9 @@ class _nn:
         non_blocking = bool(flags[0]) if flags else bool(options.get("non_blocking", False))
         where = None if place is None else _device(place)
         return where, dtype, non_blocking, options.get("memory_format")
+
+
+def __getattr__(name: str) -> Any:
+    from .paths import found
+
+    return found(__name__, name)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from .devices import current_cuda
+from tilewright.ir.location import at_user_line
+
+from .devices import cuda_available, current_cuda
 from .devices import device as Device
 
 if TYPE_CHECKING:
@@ -81,3 +84,19 @@ def __getattr__(name: str) -> Any:
         home = importlib.import_module(f"{__package__}.nn.parameter")
         return home._rebuild_parameter
     raise AttributeError(f"torch._utils has no {name!r}")
+
+
+def _get_available_device_type() -> str | None:
+    """The kind of this machine's accelerators; None without one."""
+    return "cuda" if cuda_available() else None
+
+
+def _get_device_module(device_type: str) -> ModuleType:
+    """The module of a kind of devices, as `torch.cuda`."""
+    try:
+        return importlib.import_module(f"{__package__}.{device_type}")
+    except ImportError:
+        raise RuntimeError(
+            f"Device '{device_type}' does not have a corresponding module registered as "
+            f"'torch.{device_type}'{at_user_line()}"
+        ) from None

@@ -24,6 +24,7 @@ PATHS: dict[str, dict[str, str]] = {
         "max_autotune_gemm max_autotune_gemm_backends max_autotune_pointwise patch shape_padding "
         "triton use_mixed_mm"
     },
+    "_C._functorch": {"func.vmapping": "is_batchedtensor"},
     "_VF": {
         "": "broadcast_tensors block_diag cartesian_prod cdist chunk einsum gru gru_cell istft "
         "lstm lstm_cell meshgrid norm nuclear_norm frobenius_norm rnn_relu rnn_relu_cell rnn_tanh "
@@ -224,12 +225,15 @@ PATHS: dict[str, dict[str, str]] = {
     "utils.benchmark.utils.common": {"utils.benchmark": "Measurement TaskSpec"},
     "utils.benchmark.utils.compare": {"utils.benchmark": "Compare"},
     "utils.benchmark.utils.timer": {"utils.benchmark": "Timer timer"},
+    "utils._contextlib": {
+        "autograd.modes": "_DecoratorContextManager _NoParamDecoratorContextManager"
+    },
     "utils.data._utils": {},
     "utils.data._utils.collate": {
         "utils.data.collate": "collate collate_tensor_fn default_collate default_collate_fn_map "
         "default_collate_err_msg_format default_convert np_str_obj_array_pattern"
     },
-    "utils.data._utils.worker": {"utils.data.worker": "WorkerInfo get_worker_info"},
+    "utils.data._utils.worker": {"utils.data.worker": "WorkerInfo _generate_state get_worker_info"},
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import warnings
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 
 from .. import devices, recording
-from ..autograd.modes import within
+from ..autograd.modes import calls_within
 from ..recording import threads
 from ..recording.epoch import Handle, clock
 from .casts import KINDS, Casts, is_cast
@@ -142,7 +143,12 @@ class autocast:
         recording.set_casts(self._before.pop())
 
     def __call__(self, function: F) -> F:
-        return within(self, function)
+        return calls_within(self._again, function)
+
+    def _again(self) -> autocast:
+        made = copy.copy(self)
+        made._before = []
+        return made
 
 
 @contextmanager

@@ -22,33 +22,79 @@ def is_grad_enabled() -> bool:
     return recording.is_grad_enabled()
 
 
-def within(mode: AbstractContextManager[Any], function: F) -> F:
-    """Run `function` in a mode that can be entered repeatedly. Each step of a generator runs in the
-    mode; code between its steps doesn't."""
-    if inspect.isgeneratorfunction(function):
-
-        @functools.wraps(function)
-        @threads.gives_way
-        def generate(*args: Any, **options: Any) -> Any:
-            with mode:
-                generator = function(*args, **options)
-            while True:
-                with mode:
-                    try:
-                        value = next(generator)
-                    except StopIteration as end:
-                        return end.value
-                yield value
-
-        return generate  # type: ignore[return-value]
+def calls_within(make: Callable[[], AbstractContextManager[Any]], function: F) -> F:
+    """Run `function` inside of a block that `make` makes for each call, so that calls of several
+    threads share nothing."""
 
     @functools.wraps(function)
     @threads.gives_way
     def call(*args: Any, **options: Any) -> Any:
-        with mode:
+        with make():
             return function(*args, **options)
 
     return call  # type: ignore[return-value]
+
+
+def within(make: Callable[[], AbstractContextManager[Any]], function: F) -> F:
+    """As `calls_within`, with a block for each step of a generator; code between its steps runs
+    outside of them."""
+    if not inspect.isgeneratorfunction(function):
+        return calls_within(make, function)
+
+    @functools.wraps(function)
+    @threads.gives_way
+    def generate(*args: Any, **options: Any) -> Any:
+        with make():
+            generator = function(*args, **options)
+        step: Callable[[Any], Any] = generator.send
+        said: Any = None
+        while True:
+            with make():
+                try:
+                    value = step(said)
+                except StopIteration as end:
+                    return end.value
+            try:
+                said = yield value
+                step = generator.send
+            except GeneratorExit:
+                with make():
+                    generator.close()
+                raise
+            except BaseException as error:
+                step, said = generator.throw, error
+
+    return generate  # type: ignore[return-value]
+
+
+class _DecoratorContextManager:
+    """A block that also decorates functions, which then run in a clone of it each time."""
+
+    def __call__(self, function: F) -> F:
+        return within(self.clone, function)
+
+    def __enter__(self) -> Any:
+        raise NotImplementedError
+
+    def __exit__(self, *exc: Any) -> None:
+        raise NotImplementedError
+
+    def clone(self) -> Any:
+        """Another block of this kind; a kind with arguments writes its own."""
+        return type(self)()
+
+
+class _NoParamDecoratorContextManager(_DecoratorContextManager):
+    """Such a block without arguments, which decorates without parentheses, too."""
+
+    @overload
+    def __new__(cls, function: None = None) -> Self: ...
+
+    @overload
+    def __new__(cls, function: F) -> F: ...  # type: ignore[misc]
+
+    def __new__(cls, function: Any = None) -> Any:
+        return cls()(function) if callable(function) else super().__new__(cls)
 
 
 _inference = False  # whether a block of inference_mode is under way
@@ -58,7 +104,7 @@ def is_inference_mode_enabled() -> bool:
     return _inference
 
 
-class _Mode:
+class _Mode(_DecoratorContextManager):
     """A block (or a function) in which the grad mode is `enabled`."""
 
     def __init__(self, enabled: bool):
@@ -73,25 +119,12 @@ class _Mode:
     def __exit__(self, *exc: object) -> None:
         recording.set_grad_enabled(self.before.pop())
 
-    def __call__(self, function: F) -> F:
-        return within(self, function)
 
-
-class no_grad(_Mode):
+class no_grad(_NoParamDecoratorContextManager, _Mode):
     """Operations are not recorded for differentiation."""
 
     def __init__(self) -> None:
-        super().__init__(False)
-
-    @overload
-    def __new__(cls, function: None = None) -> Self: ...
-
-    @overload
-    def __new__(cls, function: F) -> F: ...  # type: ignore[misc]
-
-    def __new__(cls, function: Any = None) -> Any:
-        # Used as a decorator without parentheses.
-        return cls()(function) if callable(function) else super().__new__(cls)
+        _Mode.__init__(self, False)
 
 
 class enable_grad(no_grad):
@@ -181,4 +214,4 @@ class set_grad_enabled(_Mode):
 
     def __call__(self, function: F) -> F:
         recording.set_grad_enabled(self.outer)
-        return super().__call__(function)
+        return within(functools.partial(_Mode, self.enabled), function)

@@ -403,3 +403,9 @@ def _dependent(nodes: list[Any], level: int) -> set[Node]:
 
 def _depends(node: Node, level: int) -> bool:
     return any(n.op is ops.example and n.attrs[0] == level for n in beneath((node,)))
+
+
+def is_batchedtensor(tensor: Any) -> bool:
+    """Whether a tensor depends on an example of a `vmap` that is under way."""
+    node = tensor._node if isinstance(tensor, Handle) else None
+    return node is not None and any(_depends(node, level) for level in range(_level))

@@ -331,9 +331,14 @@ def _checked_name(name: str) -> str:
 
 
 def _listed(device_types: str | Sequence[str] | None) -> Sequence[str | None]:
-    return (
-        (device_types,) if device_types is None or isinstance(device_types, str) else device_types
-    )
+    """The kinds of devices that are meant, by their names or PyTorch's dispatch keys."""
+    if device_types is None or isinstance(device_types, str):
+        device_types = (device_types,)  # type: ignore[assignment]
+    return [KERNELS.get(kind, kind) for kind in device_types]  # type: ignore[union-attr]
+
+
+KERNELS = {"CPU": "cpu", "CUDA": "cuda", "CompositeExplicitAutograd": None, "default": None}
+"""PyTorch's dispatch keys for kernels -> the kind of devices; None stands for all."""
 
 
 def custom_op(

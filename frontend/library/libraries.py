@@ -8,11 +8,10 @@ from typing import Any, NoReturn
 
 from tilewright.ir.location import at_user_line
 
-from .custom import CustomOpDef, defined, forget
+from .custom import KERNELS, CustomOpDef, defined, forget
 from .schemas import Schema, parsed, written
 
 _RESERVED = {"aten", "prim", "prims"}
-_KERNELS = {"CPU": "cpu", "CUDA": "cuda", "CompositeExplicitAutograd": None, "default": None}
 _WHOLE = {"", "CompositeImplicitAutograd", "Autograd", "AutogradCPU", "AutogradCUDA"}
 
 
@@ -138,9 +137,9 @@ def declared(name: str, schema: Schema) -> CustomOpDef:
 
 def given(op: CustomOpDef, key: str, function: Callable[..., Any]) -> None:
     """Give an operator a kernel for one of PyTorch's dispatch keys."""
-    if key in _KERNELS:
+    if key in KERNELS:
         op._on_arrays = True
-        op.register_kernel(_KERNELS[key], function)
+        op.register_kernel(key, function)
     elif key in _WHOLE:
         op._whole = function
     elif key == "Meta":
@@ -149,7 +148,7 @@ def given(op: CustomOpDef, key: str, function: Callable[..., Any]) -> None:
         op._casting[key.removeprefix("Autocast").lower()] = function
     else:
         raise NotImplementedError(
-            f"impl(): a kernel for {key!r}: tilewright knows {', '.join(sorted(_KERNELS))}, Meta, "
+            f"impl(): a kernel for {key!r}: tilewright knows {', '.join(sorted(KERNELS))}, Meta, "
             f"{', '.join(sorted(filter(None, _WHOLE)))}{at_user_line()}"
         )
 
@@ -210,7 +209,7 @@ def get_kernel(op: Any, dispatch_key: Any) -> _Kernel:
     there is no such operator.
     """
     key = dispatch_key if isinstance(dispatch_key, str) else dispatch_key.name
-    if key not in _KERNELS and key not in _WHOLE:
+    if key not in KERNELS and key not in _WHOLE:
         raise ValueError(f"get_kernel: there is no dispatch key {dispatch_key!r}{at_user_line()}")
     name = op if isinstance(op, str) else getattr(op, "_qualname", None) or op.name()
     space, _, form = name.partition("::")
@@ -220,7 +219,7 @@ def get_kernel(op: Any, dispatch_key: Any) -> _Kernel:
         found = operators.of_aten(form.split(".")[0])
     if found is None:
         raise RuntimeError(f"get_kernel: there is no operator {name}{at_user_line()}")
-    own = found._kernels.get(_KERNELS.get(key)) if isinstance(found, CustomOpDef) else None
+    own = found._kernels.get(KERNELS.get(key)) if isinstance(found, CustomOpDef) else None
     return _Kernel(own or found)
 
 

@@ -14,6 +14,7 @@ from tilewright.ir.location import at_user_line
 
 from .. import recording
 from ..autograd import enable_grad, no_grad
+from ..functions.complexes import view_as_real
 from ..functions.creation import beside, zeros
 from ..functions.joining import cat
 from .hooks import with_hooks
@@ -22,6 +23,11 @@ from .optimizer import Optimizer, check, number
 if TYPE_CHECKING:
     from .._tensor import Tensor
     from .optimizer import ParamsT
+
+
+def _parts(x: Any) -> Any:
+    """The numbers of a tensor: of a complex one, its real and imaginary parts."""
+    return view_as_real(x) if x.dtype.is_complex else x
 
 
 class Point(NamedTuple):
@@ -161,16 +167,16 @@ class LBFGS(Optimizer):
         self._params = self.param_groups[0]["params"]
 
     def _gradient(self) -> Any:
-        """The gradients of all parameters as one vector."""
-        return cat([
-            zeros(p.numel(), dtype=p.dtype, device=p.device) if p.grad is None
-            else p.grad.to_dense().reshape(-1)
+        """The gradients of all parameters as one vector, with the parts of complex ones."""
+        grads = (
+            zeros(p.shape, dtype=p.dtype, device=p.device) if p.grad is None else p.grad.to_dense()
             for p in self._params
-        ])  # fmt: skip
+        )
+        return cat([_parts(g).reshape(-1) for g in grads])
 
     def _move(self, t: float, direction: Any) -> None:
         start = 0
-        for p in self._params:
+        for p in map(_parts, self._params):
             count = p.numel()
             p.add_(direction[start : start + count].view_as(p), alpha=t)
             start += count

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from tilewright import codegen, ir, runtime
 from tilewright.ir import node as graph
+from tilewright.runtime import forks as forks  # its hooks are registered before this module's
 
 from . import epoch
 from .epoch import clock
@@ -167,7 +168,9 @@ def _is_in_call(thread: int) -> bool:
             gc.enable()
 
 
+@gives_way
 def _before_fork() -> None:
+    # The thread with the turn may wait for this one to leave the call that forks, as a loader's.
     _turn.acquire()
     claim()
 

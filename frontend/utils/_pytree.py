@@ -146,8 +146,30 @@ def is_namedtuple_instance(tree: Any) -> bool:
 is_namedtuple = is_namedtuple_instance
 
 
+def is_structseq_class(cls: Any) -> bool:
+    """Whether a class is one of C's named tuples, as `time.struct_time`; a function's named results
+    are Python's here."""
+    counts = ("n_fields", "n_sequence_fields", "n_unnamed_fields")
+    return (
+        isinstance(cls, type)
+        and cls.__bases__ == (tuple,)
+        and all(isinstance(getattr(cls, n, None), int) for n in counts)
+    )
+
+
+def is_structseq_instance(obj: Any) -> bool:
+    return is_structseq_class(type(obj))
+
+
+is_structseq = is_structseq_instance
+
+
 def _list_flatten(tree: Any) -> tuple[list[Any], Any]:
     return list(tree), None
+
+
+def _list_unflatten(values: Iterable[Any], context: Any) -> list[Any]:
+    return list(values)
 
 
 def _dict_flatten(tree: Any) -> tuple[list[Any], Any]:
@@ -163,6 +185,9 @@ def _sequence_with_keys(tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
     return [(SequenceKey(i), v) for i, v in enumerate(values)], context
 
 
+_list_flatten_with_keys = _sequence_with_keys
+
+
 def _dict_flatten_with_keys(tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
     values, context = SUPPORTED_NODES[_get_node_type(tree)].flatten_fn(tree)
     return [(MappingKey(k), v) for k, v in zip(tree, values, strict=True)], context
@@ -174,7 +199,7 @@ def _namedtuple_with_keys(tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
 
 for _cls, _flatten, _unflatten, _with_keys in (
     (tuple, _list_flatten, lambda v, c: tuple(v), _sequence_with_keys),
-    (list, _list_flatten, lambda v, c: list(v), _sequence_with_keys),
+    (list, _list_flatten, _list_unflatten, _sequence_with_keys),
     (dict, _dict_flatten, _dict_unflatten, _dict_flatten_with_keys),
     (
         OrderedDict,

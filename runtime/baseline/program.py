@@ -30,6 +30,10 @@ Step = tuple[Form, tuple[int, ...], int, tuple[int, ...]]
 """A form, the slots of its operands, the slot of its result, and the slots that nothing reads
 afterwards."""
 
+_Call = tuple[Form, Callable[..., Any], int, tuple[int, ...]]
+"""A step with a function of all values in the place of its operands' slots: it takes a third of the
+time that a list of them takes."""
+
 
 _FREED_FROM = 1 << 20
 """Bytes from which memory is freed as soon as nothing reads it."""
@@ -241,7 +245,9 @@ class Program:
                 form.is_last = operands[0] in dead
 
     def settle(self) -> None:
-        """Compute once what depends on nothing but constants, for a program that runs again."""
+        """Prepare a program that runs again: compute once what depends on nothing but constants,
+        and make the readers of operands. A program that runs once does without them: where sizes
+        change at each step there are thousands, and the garbage collector walks what they hold."""
         self.is_settled = True
         fixed, kept = dict(self._constants), []
         for step in self.steps:
@@ -255,7 +261,7 @@ class Program:
                 fixed[slot] = value
         read = {i for _, operands, _, _ in kept for i in operands}.union(self.results)
         self.steps, self._constants = kept, [each for each in fixed.items() if each[0] in read]
-        self._calls = _calls(kept)
+        self._calls = [(form, reader(operands), slot, dead) for form, operands, slot, dead in kept]
 
     def run(
         self,
@@ -329,15 +335,6 @@ class Program:
         for slot, value in self._constants:
             values[slot] = value
         return values
-
-
-_Call = tuple[Form, Callable[..., Any], int, tuple[int, ...]]
-"""A step with a function of all values in the place of its operands' slots: it takes a third of the
-time that a list of them takes."""
-
-
-def _calls(steps: Sequence[Step]) -> list[_Call]:
-    return [(form, reader(operands), slot, dead) for form, operands, slot, dead in steps]
 
 
 def _constant(form: Form, operands: Sequence[Any]) -> Any:

@@ -13,19 +13,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from .. import cache
+from .. import cache, forks
 from . import host, pack
 
 if TYPE_CHECKING:
     from tilewright.codegen.llvm.machine import Machine
 
 _FORMAT = 2  # increased when the code compiled from a given text changes
-_LOCK = threading.RLock()
-if hasattr(os, "register_at_fork"):
-    # A fork waits for compilations: in the child nobody would release the locks they hold.
-    os.register_at_fork(
-        before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release
-    )
+_LOCK = forks.waits_for_lock()
 
 
 @dataclass

@@ -233,7 +233,7 @@ ROOMS = {
         program
     """,
     "runtime": """
-        __init__ arena cubin debug device files placement
+        __init__ arena cubin debug device files forks placement
         cache host loops segment
         interpret meta native results run segments
         engine offline

@@ -190,6 +190,64 @@ def test_collate_of_tensors():
         default_collate([object()])
 
 
+def test_iterators_are_pytorchs(torch):
+    """An error in a sample ends its batch alone, and iterators tell their length and indices."""
+
+    class Broken:
+        def __len__(self):
+            return 7
+
+        def __getitem__(self, i):
+            if i == 3:
+                raise ValueError("no three")
+            return i
+
+    class Stream:
+        def __iter__(self):
+            return iter(range(5))
+
+    def seen(module):
+        data = module.utils.data
+        loader = data.DataLoader(Broken(), 2)
+        batches = iter(loader)
+        found = [len(batches), loader._auto_collation, list(loader._index_sampler)]
+        for _ in range(6):
+            try:
+                found.append(next(batches).tolist())
+            except (ValueError, StopIteration) as error:
+                found.append(type(error))
+        found += [
+            isinstance(batches, data.dataloader._BaseDataLoaderIter),
+            iter(batches) is batches,
+        ]
+        stream = type("Stream", (Stream, data.IterableDataset), {})()
+        for options in (
+            {"batch_size": 2},
+            {"batch_size": 2, "drop_last": True},
+            {"batch_size": None},
+        ):
+            loader = data.DataLoader(stream, **options)
+            found.append([b if isinstance(b, int) else b.tolist() for b in loader])
+            found += [type(loader.sampler).__name__, loader.batch_sampler is None]
+        return found
+
+    assert seen(tw) == seen(torch)
+
+
+def test_a_loader_that_answers_for_its_indices():
+    """Packages override what a loader asks, as torchtuples does to read whole batches."""
+
+    class Whole(tw.utils.data.DataLoader):
+        _auto_collation = False
+
+        @property
+        def _index_sampler(self):
+            return self.batch_sampler
+
+    loader = Whole(np.arange(10) * 2, batch_size=4, collate_fn=lambda batch: batch)
+    assert [b.tolist() for b in loader] == [[0, 2, 4, 6], [8, 10, 12, 14], [16, 18]]
+
+
 def test_errors_and_warnings():
     data = pairs()
     with pytest.raises(ValueError, match="mutually exclusive with shuffle"):

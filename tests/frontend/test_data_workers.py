@@ -107,6 +107,76 @@ def test_workers_know_themselves():
     assert next(iter(DataLoader(Who(6), None, num_workers=2)))[3] != first[0][3]
 
 
+def test_what_an_init_function_seeds_stays():
+    class Drawn(Squares):
+        def __getitem__(self, i):
+            return np.random.randint(0, 1 << 30)
+
+    def seed(worker):
+        np.random.seed(worker)
+
+    loader = DataLoader(Drawn(6), None, num_workers=2, worker_init_fn=seed, persistent_workers=True)
+    oracles = [np.random.RandomState(worker) for worker in range(2)]
+    for _ in range(2):  # they go on in the next epoch
+        assert list(loader) == [oracles[i % 2].randint(0, 1 << 30) for i in range(6)]
+
+
+def test_loaders_that_live_side_by_side_end_at_once():
+    """A worker holds no copies of the pipes of another loader's workers."""
+    begin = time.monotonic()
+    first, second = (iter(DataLoader(Squares(), 2, num_workers=1)) for _ in range(2))
+    next(second)
+    assert len(list(first)) == 10
+    pid = os.fork()
+    if not pid:  # what it inherits is its parent's to end
+        del first, second
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert len(list(second)) == 9 and time.monotonic() - begin < 4
+
+
+THREADS = """
+import threading
+import numpy as np
+import tilewright as torch
+from tilewright.utils.data import DataLoader, TensorDataset
+
+def train(k, losses):
+    random = np.random.default_rng(k)
+    data = TensorDataset(torch.tensor(random.normal(size=(12, 3)).astype("f")))
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for _ in range(2):
+        for (x,) in DataLoader(data, 4, num_workers=1):
+            loss = model(x).exp().log_softmax(0).square().sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+
+losses = [[] for _ in range(4)]
+threads = [threading.Thread(target=train, args=pair) for pair in enumerate(losses)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+print([len(each) for each in losses])
+"""
+
+
+def test_several_threads_have_loaders_with_workers():
+    """A fork waits for the recording first and then for compilations, never the other way round."""
+    path = os.pathsep.join(p for p in sys.path if p)
+    done = subprocess.run(
+        [sys.executable, "-c", THREADS],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert done.stdout == "[6, 6, 6, 6]\n" and not done.stderr, done.stderr
+
+
 def test_persistent_workers():
     class Pid(Squares):
         def __getitem__(self, i):
@@ -130,6 +200,7 @@ def test_errors_come_with_their_traceback():
     assert [next(batches).tolist() for _ in range(2)] == [[0, 1], [2, 3]]
     with pytest.raises(ValueError, match=r"worker process 0(.|\n)*__getitem__(.|\n)*no five"):
         next(batches)
+    assert [b.tolist() for b in batches] == [[i, i + 1] for i in range(6, 20, 2)]
     data = Broken()
     data.error = KeyError("five")
     with pytest.raises(KeyError, match="Original Traceback"):

@@ -186,7 +186,7 @@ def _p_norm(x: Node, p: float, axis: int) -> Node:
 @builder("normalize", casts=ON_A_GPU, gradient="DivBackward0")
 def _normalize(x: Node, p: float, dim: int, eps: float) -> Node:
     norm = _p_norm(x, p, normalize_axis(dim, x.rank))
-    return x / ops.maximum(norm, ops.full_like(norm, eps))
+    return x / to(ops.maximum(norm, ops.full_like(norm, eps)), x.dtype)
 
 
 def normalize(

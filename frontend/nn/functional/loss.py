@@ -53,13 +53,17 @@ def _of_two(name: str, op: Callable[..., Node], gradient: Gradient = None) -> Ca
     return build
 
 
+def _absolute(x: Node, target: Node, reduction: str) -> Node:
+    # PyTorch keeps the difference, so both tensors may be overwritten after the loss.
+    x, target = ops.saved(x), ops.saved(target)
+    if x.dtype.is_complex:
+        x = ops.modulus(x - target)
+        target = ops.zeros_like(x)
+    return ops.l1_loss(x, target, reduction)
+
+
 _mse = _of_two("mse_loss", ops.mse_loss)
-# PyTorch keeps the difference, so both tensors may be overwritten after the loss.
-_l1 = _of_two(
-    "l1_loss",
-    lambda x, target, *rest: ops.l1_loss(ops.saved(x), ops.saved(target), *rest),
-    _by_reduction("AbsBackward0"),
-)
+_l1 = _of_two("l1_loss", _absolute, _by_reduction("AbsBackward0"))
 _smooth_l1 = _of_two("smooth_l1_loss", ops.smooth_l1_loss)
 _huber = _of_two("huber_loss", ops.huber_loss)
 

@@ -25,16 +25,25 @@ def _gradients(parameters: Any) -> list[Any]:
 
 def _total_norm(*args: Any) -> Node:
     *grads, p = args
-    if p == math.inf:
-        norms = [ops.reshape(ops.max(ops.abs(g), tuple(range(g.rank))), ()) for g in grads]
-        out = norms[0]
+    if p in (0, math.inf, -math.inf):
+        whole, meet = (ops.min, ops.minimum) if p < 0 else (ops.max, ops.maximum)
+        norms = [ops.reshape(whole(_size(g), tuple(range(g.rank))), ()) for g in grads]
+        if p == 0:  # a norm of norms: the number of tensors with another element than 0
+            norms = [to(ops.ne(n, ops.zeros_like(n)), n.dtype) for n in norms]
+            meet = ops.add
+        out: Node = norms[0]
         for n in norms[1:]:
-            out = ops.maximum(out, to(n, out.dtype))
+            out = meet(out, to(n, out.dtype))
         return out
     total: Node | None = None
     for g in grads:
-        wide = to(g, accumulator(g.dtype))
-        power = wide * wide if p == 2 else ops.pow(ops.abs(wide), ops.full_like(wide, p))
+        if p == 2:
+            wide = to(g, accumulator(g.dtype))
+            power = _square(wide)
+        else:
+            wide = _size(g)
+            wide = to(wide, accumulator(wide.dtype))
+            power = ops.pow(wide, ops.full_like(wide, p))
         part = ops.reshape(ops.sum(power, tuple(range(g.rank))), ())
         total = part if total is None else total + to(part, total.dtype)
     assert total is not None
@@ -43,18 +52,48 @@ def _total_norm(*args: Any) -> Node:
     return ops.pow(total, ops.constant(1 / p, total.dtype))
 
 
-def get_total_norm(tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0, **_: Any) -> Tensor:
+def _size(x: Node) -> Node:
+    return ops.modulus(x) if x.dtype.is_complex else ops.abs(x)
+
+
+def _square(x: Node) -> Node:
+    """|x|^2, without a root in between."""
+    if not x.dtype.is_complex:
+        return x * x
+    a, b = ops.real(x), ops.imag(x)
+    return a * a + b * b
+
+
+def get_total_norm(
+    tensors: Tensor | Iterable[Tensor],
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
     """The norm of all elements of all tensors."""
     listed = [tensors] if isinstance(tensors, Handle) else list(tensors)
+    if not listed:
+        from ...functions.creation import tensor
+
+        return tensor(0.0)
     with recording.grad_mode(False):
-        return record(_total_norm, *listed, float(norm_type))
+        norm = record(_total_norm, *listed, float(norm_type))
+    if error_if_nonfinite and not math.isfinite(norm.item()):
+        raise RuntimeError(
+            f"The total norm of order {norm_type} for gradients from `parameters` is "
+            f"non-finite, so it cannot be clipped{at_user_line()}"
+        )
+    return norm
 
 
 def _scaled(*args: Any) -> tuple[Node, ...]:
     norm, *grads, max_norm = args
     scale = max_norm / (norm + 1e-6)
     scale = ops.minimum(scale, ops.full_like(scale, 1))
-    return tuple(to(to(g, scale.dtype) * scale, g.dtype) for g in grads)
+    return tuple(
+        g * to(scale, g.dtype) if g.dtype.is_complex else to(to(g, scale.dtype) * scale, g.dtype)
+        for g in grads
+    )
 
 
 def clip_grads_with_norm_(
@@ -81,17 +120,7 @@ def clip_grad_norm_(
 ) -> Tensor:
     """Scale all gradients so that their common norm is at most `max_norm`; returns the norm."""
     parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-    grads = _gradients(parameters)
-    if not grads:
-        from ...functions.creation import tensor
-
-        return tensor(0.0)
-    norm = get_total_norm(grads, norm_type)
-    if error_if_nonfinite and not math.isfinite(norm.item()):
-        raise RuntimeError(
-            f"The total norm of order {norm_type} for gradients from `parameters` is "
-            f"non-finite, so it cannot be clipped{at_user_line()}"
-        )
+    norm = get_total_norm(_gradients(parameters), norm_type, error_if_nonfinite)
     clip_grads_with_norm_(parameters, max_norm, norm)
     return norm
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -172,7 +173,23 @@ def type_before_parametrizations(module: Module) -> type:
 def _derive(module: Module) -> None:
     """Give the module a class of its own, which can hold properties."""
     base = type(module)
-    module.__class__ = type(f"Parametrized{base.__name__}", (base,), {"__module__": __name__})
+    own: dict[str, Any] = {"__module__": __name__, "__getstate__": _no_state}
+    if not hasattr(base, "__deepcopy__"):
+        own["__deepcopy__"] = _deep_copy
+    module.__class__ = type(f"Parametrized{base.__name__}", (base,), own)
+
+
+def _no_state(module: Module) -> Any:
+    raise RuntimeError(
+        "Serialization of parametrized modules is only supported through state_dict(): its class "
+        f"exists in this process alone{at_user_line()}"
+    )
+
+
+def _deep_copy(module: Any, memo: dict[int, Any]) -> Any:
+    made = memo[id(module)] = module.__new__(type(module))
+    made.__dict__ = copy.deepcopy(module.__dict__, memo)
+    return made
 
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:

@@ -5,32 +5,34 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sized
+from typing import Any
 
 from ...recording.threads import gives_way
 from .collate import default_collate
-from .dataset import IterableDataset, Subset, TensorDataset
-
-if TYPE_CHECKING:
-    from ...utils.data.dataset import Dataset
+from .dataset import Subset, TensorDataset
 
 Fetch = Callable[[Any], Any]
-"""fetch(indices) -> a batch. Raises StopIteration when an IterableDataset is at its end."""
+"""fetch(indices) -> a batch. Raises StopIteration when an iterable dataset is at its end."""
+
+
+class _DatasetKind:
+    """How a loader asks its dataset: by index, or for an iterator."""
+
+    Map, Iterable = 0, 1
 
 
 def fetcher(
-    dataset: Dataset[Any],
-    collate_fn: Callable[[Any], Any],
+    kind: int,
+    dataset: Any,
     batched: bool,
-    batch_size: int | None,
+    collate_fn: Callable[[Any], Any],
     drop_last: bool,
 ) -> Fetch:
     """A function that makes batches of `dataset` from lists of indices or, without `batched`, from
-    single indices. An IterableDataset begins here, and gives its next samples."""
-    if isinstance(dataset, IterableDataset):
-        batches = _stream(iter(dataset), collate_fn, batch_size, drop_last)
-        return gives_way(lambda _: next(batches))
+    single indices. An iterable dataset begins here, and gives a sample for each index."""
+    if kind == _DatasetKind.Iterable:
+        return _stream(iter(dataset), batched, collate_fn, drop_last)
     if not batched:
         return gives_way(lambda index: collate_fn(dataset[index]))
     take = _whole_batches(dataset) if collate_fn is default_collate else None
@@ -42,20 +44,25 @@ def fetcher(
     return gives_way(lambda indices: collate_fn(list(map(sample, indices))))
 
 
-@gives_way
 def _stream(
-    samples: Iterator[Any],
-    collate_fn: Callable[[Any], Any],
-    batch_size: int | None,
-    drop_last: bool,
-) -> Iterator[Any]:
-    if batch_size is None:
-        yield from map(collate_fn, samples)
-        return
-    while batch := list(itertools.islice(samples, batch_size)):
-        if len(batch) < batch_size and drop_last:
-            return
-        yield collate_fn(batch)
+    samples: Iterator[Any], batched: bool, collate_fn: Callable[[Any], Any], drop_last: bool
+) -> Fetch:
+    if not batched:
+        return gives_way(lambda _: collate_fn(next(samples)))
+    ended = False
+
+    @gives_way
+    def take(indices: Sized) -> Any:
+        nonlocal ended
+        if ended:
+            raise StopIteration
+        batch = list(itertools.islice(samples, len(indices)))
+        ended = len(batch) < len(indices)
+        if not batch or (ended and drop_last):
+            raise StopIteration
+        return collate_fn(batch)
+
+    return take
 
 
 def _whole_batches(dataset: Any) -> Callable[[list[int]], list[Any]] | None:

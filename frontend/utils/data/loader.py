@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from tilewright.ir.location import at_user_line, warn
-from tilewright.runtime import devices
+from tilewright.ir.location import at_user_line
 
-from ...exchange import pinning
 from .collate import default_collate, default_convert
 from .dataset import IterableDataset
-from .fetch import Fetch, fetcher
-from .sampler import BatchSampler, RandomSampler, SequentialSampler, draw_seed
+from .fetch import _DatasetKind
+from .iterators import (
+    _BaseDataLoaderIter,
+    _MultiProcessingDataLoaderIter,
+    _SingleProcessDataLoaderIter,
+)
+from .sampler import BatchSampler, RandomSampler, SequentialSampler, _InfiniteConstantSampler
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from ...functions.generator import Generator
     from ...utils.data.dataset import Dataset
     from ...utils.data.sampler import Sampler
-    from .workers import Workers
 
 
 T = TypeVar("T", covariant=True)
@@ -31,12 +32,6 @@ T = TypeVar("T", covariant=True)
 _FIXED = (
     "batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"
 )  # fmt: skip
-
-
-class _DatasetKind:
-    """How a loader asks its dataset: by index, or for an iterator."""
-
-    Map, Iterable = 0, 1
 
 
 class DataLoader(Generic[T]):
@@ -121,7 +116,6 @@ class DataLoader(Generic[T]):
         self.persistent_workers = persistent_workers
         self.multiprocessing_context = _context(multiprocessing_context, num_workers)
         self.in_order = in_order
-        self._workers: Workers | None = None  # the workers that persist
         iterable = isinstance(dataset, IterableDataset)
         self._dataset_kind = _DatasetKind.Iterable if iterable else _DatasetKind.Map
         if iterable:
@@ -149,31 +143,23 @@ class DataLoader(Generic[T]):
                 "batch_size=None option disables auto-batching and is mutually exclusive with "
                 f"drop_last{at_user_line()}"
             )
-        if sampler is None and not iterable:
-            if shuffle:
+        if sampler is None:
+            if iterable:
+                sampler = _InfiniteConstantSampler()
+            elif shuffle:
                 sampler = RandomSampler(dataset, generator=generator)  # type: ignore[arg-type]
             else:
                 sampler = SequentialSampler(dataset)  # type: ignore[arg-type]
-        if batch_size is not None and batch_sampler is None and not iterable:
-            assert sampler is not None
-            batch_sampler = BatchSampler(sampler, batch_size, drop_last)
-        if (
-            iterable
-            and batch_size is not None
-            and (not isinstance(batch_size, int) or batch_size <= 0)
-        ):
-            raise ValueError(
-                f"batch_size should be a positive integer value, but got batch_size={batch_size}"
-            )
+        if batch_size is not None and batch_sampler is None:
+            batch_sampler = BatchSampler(sampler, batch_size, drop_last)  # type: ignore[arg-type]
         self.batch_size = batch_size
         self.drop_last = drop_last
         self.sampler: Any = sampler
         self.batch_sampler: Any = batch_sampler
         if collate_fn is None:
-            batched = batch_sampler is not None or (iterable and batch_size is not None)
-            collate_fn = default_collate if batched else default_convert
+            collate_fn = default_convert if batch_sampler is None else default_collate
         self.collate_fn = collate_fn
-        self._iterator = None  # PyTorch's loader keeps one, and packages look at it
+        self._iterator: _BaseDataLoaderIter | None = None  # the one whose workers persist
         self._is_made = True
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -184,48 +170,29 @@ class DataLoader(Generic[T]):
             )
         super().__setattr__(name, value)
 
-    def __iter__(self) -> Iterator[Any]:
-        if self.num_workers:
-            batches = self._started_workers().batches()
-        else:
-            draw_seed(self.generator)
-            batches = self._from_here(fetcher(*self._fetch_arguments()))
-        if not self.pin_memory:
-            return batches
-        if not devices.cuda_count():
-            warn(
-                "'pin_memory' argument is set as true but no accelerator is found, then device "
-                "pinned memory won't be used."
-            )
-        return map(pinning.all_pinned, batches)
+    @property
+    def _auto_collation(self) -> bool:
+        return self.batch_sampler is not None
 
-    def _from_here(self, fetch: Fetch) -> Iterator[Any]:
-        for indices in self._index_iterator():
-            try:
-                batch = fetch(indices)
-            except StopIteration:
-                return
-            yield batch
+    @property
+    def _index_sampler(self) -> Any:
+        """What gives the indices of each batch."""
+        return self.batch_sampler if self._auto_collation else self.sampler
 
-    def _started_workers(self) -> Workers:
-        from .workers import Workers
+    def __iter__(self) -> _BaseDataLoaderIter:
+        if not (self.persistent_workers and self.num_workers):
+            return self._get_iterator()
+        before = self._iterator
+        if isinstance(before, _MultiProcessingDataLoaderIter) and not before._workers.is_closed:
+            before._reset(self)
+            return before
+        made = self._iterator = self._get_iterator()
+        return made
 
-        if self._workers is None or self._workers.is_closed:
-            workers = Workers(self)
-            self._workers = workers if self.persistent_workers else None
-            return workers
-        self._workers.restart()
-        return self._workers
-
-    def _fetch_arguments(self) -> tuple[Any, ...]:
-        batched = self.batch_sampler is not None
-        return self.dataset, self.collate_fn, batched, self.batch_size, self.drop_last
-
-    def _index_iterator(self) -> Iterator[Any]:
-        """The indices of each batch; None, without end, for a dataset without indices."""
-        if isinstance(self.dataset, IterableDataset):
-            return itertools.repeat(None)
-        return iter(self.sampler if self.batch_sampler is None else self.batch_sampler)
+    def _get_iterator(self) -> _BaseDataLoaderIter:
+        if not self.num_workers:
+            return _SingleProcessDataLoaderIter(self)
+        return _MultiProcessingDataLoaderIter(self)
 
     def __len__(self) -> int:
         if isinstance(self.dataset, IterableDataset):
@@ -234,7 +201,7 @@ class DataLoader(Generic[T]):
                 return total
             whole, rest = divmod(total, self.batch_size)
             return whole + (rest > 0 and not self.drop_last)
-        return len(self.sampler if self.batch_sampler is None else self.batch_sampler)
+        return len(self._index_sampler)
 
 
 def _context(given: Any, workers: int) -> Any:

@@ -152,6 +152,13 @@ class WeightedRandomSampler(Sampler[int]):
         return self.num_samples
 
 
+class _InfiniteConstantSampler(Sampler[None]):
+    """None without end: the indices of a dataset that has none."""
+
+    def __iter__(self) -> Iterator[None]:
+        return itertools.repeat(None)
+
+
 class BatchSampler(Sampler[list[int]]):
     """Lists of `batch_size` indices of a sampler; a shorter last list is kept or dropped."""
 

@@ -78,26 +78,22 @@ class Job:
     init: Callable[[int], None] | None
 
 
-def run(job: Job, worker: int, seed: int, pipe: Connection, inherited: Connection | None) -> None:
+def run(job: Job, worker: int, seed: int, pipe: Connection) -> None:
     """Answers tasks until the other end of `pipe` is closed.
 
     A task is (epoch, number, indices), its answer (epoch, number, batch). A batch of None says that
-    the dataset is at its end. (epoch, seed) begins an epoch. inherited: a forked child's copy of
-    the other end.
+    the dataset is at its end. (epoch,) begins an epoch.
     """
     global _info
-    if inherited is not None:
-        inherited.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that waits for this one ends it
     set_num_threads(1)
-    _info = WorkerInfo(worker, job.workers, seed, job.arguments[0])
+    _info = WorkerInfo(worker, job.workers, seed, job.arguments[1])
     where = f"in DataLoader worker process {worker}"
     failure: WorkerError | None = None
     fetch: Any = None
 
-    def begin(seed: int) -> None:
+    def begin() -> None:
         nonlocal fetch, failure
-        _seed(seed, worker)
         try:
             fetch = fetcher(*job.arguments)
         except Exception as error:
@@ -106,14 +102,15 @@ def run(job: Job, worker: int, seed: int, pipe: Connection, inherited: Connectio
     _seed(seed, worker)
     if job.init is not None:
         try:
-            job.init(worker)
+            job.init(worker)  # may seed otherwise
         except Exception as error:
             failure = WorkerError(error, where)
     if failure is None:
-        begin(seed)
+        begin()
     for task in iter(_arriving(pipe).get, None):
-        if len(task) == 2:
-            begin(task[1])
+        if len(task) == 1:
+            if failure is None:
+                begin()
             continue
         epoch, number, indices = task
         answer: Any = failure
@@ -153,7 +150,13 @@ def _arriving(pipe: Connection) -> queue.SimpleQueue[Any]:
 def _seed(seed: int, worker: int) -> None:
     generators.manual_seed(seed)
     random.seed(seed)
-    np.random.seed(np.random.SeedSequence([seed, worker]).generate_state(4))
+    np.random.seed(_generate_state(seed - worker, worker))
+
+
+def _generate_state(base_seed: int, worker_id: int) -> list[int]:
+    """The seed of NumPy's generator in a worker, as PyTorch makes it: 4 numbers of 32 bits."""
+    entropy = (worker_id, base_seed & 0xFFFFFFFF, base_seed >> 32, 0)
+    return [int(word) for word in np.random.SeedSequence(entropy).generate_state(4)]
 
 
 def died(pids: list[int]) -> RuntimeError:

@@ -2,60 +2,52 @@
 
 from __future__ import annotations
 
+import os
 import time
 import weakref
-from collections.abc import Iterator
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.ir.location import at_user_line
 
 from ... import recording
 from ...recording.threads import gives_way
-from .sampler import draw_seed
-from .worker import Job, WorkerError, died, run
-
-if TYPE_CHECKING:
-    from ...utils.data.loader import DataLoader
+from .worker import Job, died, run
 
 _PATIENCE = 5.0
 """Seconds in which workers may end by themselves."""
 
 
 class Workers:
-    """Processes that load batches, and the tasks given to them.
+    """Processes that load batches.
 
-    Workers get tasks in turn, up to `prefetch_factor` each. Batches come in the order of the
-    sampler, or as they arrive if the loader isn't `in_order`.
+    job: what all of them do. seed: that of the first; each other one has the next. timeout: seconds
+    to wait for an answer, 0 to wait without limit.
     """
 
-    def __init__(self, loader: DataLoader[Any]):
-        self.loader = loader
+    def __init__(self, context: Any, job: Job, seed: int, timeout: float):
         self.epoch = 0
+        self._timeout = timeout
         self._pipes: list[Connection] = []
         self._processes: list[Any] = []
-        # For a loader that is dropped in the middle of an epoch, or alive at exit.
+        # For an iterator that is dropped in the middle of an epoch, or alive at exit.
         self._end = weakref.finalize(self, _end, self._processes, self._pipes)
-        context = loader.multiprocessing_context
-        job = Job(loader._fetch_arguments(), loader.num_workers, loader.worker_init_fn)
-        seed = draw_seed(loader.generator)
+        _all.add(self)
         # A forked child would compute pending work again.
         recording.flush()
-        forked = context.get_start_method() == "fork"
-        for worker in range(loader.num_workers):
+        for worker in range(job.workers):
             mine, theirs = context.Pipe()
+            self._pipes.append(mine)
             process = context.Process(
-                target=run,
-                args=(job, worker, seed + worker, theirs, mine if forked else None),
-                daemon=True,
+                target=run, args=(job, worker, seed + worker, theirs), daemon=True
             )
             process.start()
             theirs.close()
-            self._pipes.append(mine)
             self._processes.append(process)
 
     def close(self) -> None:
-        """Ends the processes."""
+        """End the processes."""
         self._end()
 
     @property
@@ -65,81 +57,31 @@ class Workers:
     def restart(self) -> None:
         """Begin another epoch in the same processes."""
         self.epoch += 1
-        seed = draw_seed(self.loader.generator)
-        for worker, pipe in enumerate(self._pipes):
-            self._send(worker, pipe, (self.epoch, seed + worker))
+        for worker in range(len(self._pipes)):
+            self._tell(worker, (self.epoch,))
 
-    def batches(self) -> Iterator[Any]:
-        """The batches of one epoch. Workers that don't persist end after it."""
+    def send(self, worker: int, number: int, indices: Any) -> None:
+        """Give a worker the task `number` of this epoch."""
+        self._tell(worker, (self.epoch, number, indices))
+
+    def _tell(self, worker: int, message: tuple[Any, ...]) -> None:
         try:
-            yield from self._epoch()
-        finally:
-            if not self.loader.persistent_workers:
-                self.close()
-
-    def _epoch(self) -> Iterator[Any]:
-        loader, epoch = self.loader, self.epoch
-        indices = loader._index_iterator()
-        active = [True] * len(self._pipes)  # workers whose dataset isn't at its end
-        owner: dict[int, int] = {}  # the worker of each unanswered task
-        ready: dict[int, Any] = {}
-        sent = given = 0
-
-        def top_up() -> None:
-            """Gives each worker its share of tasks."""
-            nonlocal sent
-            while len(owner) + len(ready) < loader.prefetch_factor * len(self._pipes):
-                around = ((sent + i) % len(active) for i in range(len(active)))
-                worker = next((w for w in around if active[w]), None)
-                if worker is None:
-                    return
-                try:
-                    task = next(indices)
-                except StopIteration:
-                    return
-                self._send(worker, self._pipes[worker], (epoch, sent, task))
-                owner[sent] = worker
-                sent += 1
-
-        top_up()
-        while owner or ready:
-            number = given if loader.in_order else next(iter(ready), -1)
-            if number in ready:
-                answer = ready.pop(number)
-                given += 1
-                top_up()
-                if isinstance(answer, WorkerError):
-                    answer.reraise()
-                yield answer[0]
-                continue
-            if loader.in_order and number not in owner:
-                given += 1  # there was nothing left for this task
-                continue
-            for number, answer in self._receive(epoch):
-                worker = owner.pop(number)
-                if answer is None:
-                    active[worker] = False
-                else:
-                    ready[number] = answer
-            top_up()
-
-    def _send(self, worker: int, pipe: Any, task: Any) -> None:
-        try:
-            pipe.send(task)
+            self._pipes[worker].send(message)
         except (BrokenPipeError, ConnectionError):
             raise self._failure([worker]) from None
 
     @gives_way
-    def _receive(self, epoch: int) -> list[tuple[int, Any]]:
-        """Waits for answers; returns the ones of this epoch."""
-        timeout = self.loader.timeout
-        limit = time.monotonic() + timeout
+    def receive(self) -> list[tuple[int, Any]]:
+        """Wait for answers; return the ones of this epoch."""
+        limit = time.monotonic() + self._timeout
         while True:
-            left = max(0.0, limit - time.monotonic()) if timeout else None
+            left = max(0.0, limit - time.monotonic()) if self._timeout else None
             arrived = wait(self._pipes, left)
             if not arrived:
                 self.close()
-                raise RuntimeError(f"DataLoader timed out after {timeout} seconds{at_user_line()}")
+                raise RuntimeError(
+                    f"DataLoader timed out after {self._timeout} seconds{at_user_line()}"
+                )
             found = []
             for pipe in arrived:
                 assert isinstance(pipe, Connection)
@@ -147,7 +89,7 @@ class Workers:
                     of_epoch, number, answer = pipe.recv()
                 except (EOFError, ConnectionError):
                     raise self._failure([self._pipes.index(pipe)]) from None
-                if of_epoch == epoch:
+                if of_epoch == self.epoch:
                     found.append((number, answer))
             if found:
                 return found
@@ -170,3 +112,21 @@ def _end(processes: list[Any], pipes: list[Any]) -> None:
             process.join()
     pipes.clear()
     processes.clear()
+
+
+_all: weakref.WeakSet[Workers] = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    """Close a forked child's copies of the pipes: a worker ends when the last copy is closed. The
+    processes are its parent's to join."""
+    for workers in _all:
+        workers._end.detach()
+        for pipe in workers._pipes:
+            with suppress(OSError):  # another thread of the parent was closing it
+                pipe.close()
+    _all.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)

@@ -220,3 +220,18 @@ def test_an_example_that_is_kept_has_no_value() -> None:
     tw.vmap(lambda a: kept.append(a * 2) or a)(tw.ones(3))
     with pytest.raises(RuntimeError, match="Return it"):
         kept[0].item()
+
+
+def test_tensors_of_an_example_are_told(torch: Any) -> None:
+    def seen(m: Any) -> list[bool]:
+        is_batched = m._C._functorch.is_batchedtensor
+        shared, found = m.ones(2), []
+
+        def inner(x: Any) -> Any:
+            found.extend([is_batched(x), is_batched(x * shared), is_batched(shared)])
+            return x
+
+        m.vmap(lambda x: m.vmap(inner)(shared) * x)(m.ones(3))
+        return [*found, is_batched(shared), is_batched(m.vmap(inner)(shared))]
+
+    assert seen(tw) == seen(torch)

@@ -72,6 +72,24 @@ def test_libraries_define_operators(torch: Any) -> None:
     assert _defined(tilewright, "ours") == _defined(torch, "theirs")
 
 
+def test_kernels_by_the_names_of_dispatch_keys(torch: Any) -> None:
+    """As bitsandbytes registers its ops: a kernel for all devices, and another for the CPU."""
+
+    def seen(m: Any) -> list[Any]:
+        found = []
+        for place, names in enumerate(("default", ("CompositeExplicitAutograd",), None)):
+            name = f"keys_{place}_{m.__name__}::scaled"
+            m.library.define(name, "(Tensor x, int k) -> Tensor")
+            m.library.register_kernel(name, names)(lambda x, k: x * k)
+            op = getattr(getattr(m.ops, name.split("::")[0]), "scaled")  # noqa: B009
+            found.append(op(m.ones(2), 3).tolist())
+            m.library.register_kernel(name, "cpu")(lambda x, k: x - k)
+            found.append(op.default(m.ones(2), 3).tolist())
+        return found
+
+    assert seen(tilewright) == seen(torch)
+
+
 def test_operators_that_write_into_arguments(torch: Any) -> None:
     """Both spellings of a tensor that is written to."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import warnings
 
 import numpy as np
@@ -445,6 +447,47 @@ def test_utils(torch):
     )
     nn.utils.vector_to_parameters(vector * 2, ours)
     close(ours[0].detach(), arrays[0] * 2)
+
+
+@pytest.mark.parametrize("kind", [2.0, 1.0, 3.0, 0.0, float("inf"), -float("inf")])
+def test_norms_of_real_and_complex_gradients(torch, kind):
+    def seen(m):
+        grads = [m.tensor([3 + 4j, 1j]), m.tensor([2.0, -2.0]), m.zeros(2)]
+        params = [m.nn.Parameter(m.ones_like(g)) for g in grads]
+        for p, g in zip(params, grads, strict=True):
+            p.grad = g.clone()
+        norms = [m.nn.utils.get_total_norm(grads, kind), m.nn.utils.get_total_norm([], kind)]
+        norms.append(m.nn.utils.clip_grad_norm_(params, 1.0, kind))
+        infinite = [m.tensor([float("inf")])]
+        with pytest.raises(RuntimeError, match="non-finite"):
+            m.nn.utils.get_total_norm(infinite, 2.0, error_if_nonfinite=True)
+        return [n.item() for n in norms], *(p.grad.numpy() for p in params)
+
+    for ours, theirs in zip(seen(tw), seen(torch), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+def test_losses_and_lengths_of_complex_numbers(torch):
+    def seen(m):
+        x = m.tensor([[3 + 4j, 1j], [1.0, 2 - 1j]], requires_grad=True)
+        f, y = m.nn.functional, m.tensor([[3 + 4j, 2.0], [0.5, 1j]])
+        out = [f.normalize(x, dim=0), f.normalize(x, p=1), f.l1_loss(x, y, reduction="none")]
+        loss = f.l1_loss(x, y) + m.view_as_real(out[0]).sin().sum()
+        loss.backward()
+        return *(t.detach().numpy() for t in (*out, loss)), x.grad.numpy()
+
+    for ours, theirs in zip(seen(tw), seen(torch), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_parametrized_modules_are_copied_and_not_pickled():
+    model = nn.utils.parametrizations.weight_norm(nn.Linear(2, 3))
+    other = copy.deepcopy(model)
+    with tw.no_grad():
+        model.parametrizations.weight.original0.mul_(2)
+    close(model.weight.detach(), other.weight.detach() * 2)
+    with pytest.raises(RuntimeError, match=r"only supported through state_dict\(\)"):
+        pickle.dumps(model)
 
 
 def test_errors_of_layers():

@@ -66,6 +66,24 @@ def test_lbfgs_is_pytorchs(torch, options):
     assert states[0]["n_iter"] == states[1]["n_iter"]
 
 
+def test_complex_parameters(torch):
+    def seen(m):
+        z = m.nn.Parameter(m.tensor([1 + 2j, 3 - 1j], dtype=m.complex128))
+        x = m.nn.Parameter(m.tensor([2.0], dtype=m.float64))
+        optimizer = m.optim.LBFGS([z, x], lr=0.3, line_search_fn="strong_wolfe")
+
+        def closure():
+            optimizer.zero_grad()
+            loss = (z * z + 1).abs().square().sum() + (z.real.sum() - x).square().sum()
+            loss.backward()
+            return loss
+
+        losses = [optimizer.step(closure).item() for _ in range(3)]
+        return [*losses, *z.tolist(), x.item()]
+
+    np.testing.assert_allclose(seen(tw), seen(torch), rtol=1e-6)
+
+
 @pytest.mark.parametrize("options", SEARCHES, ids=str)
 @pytest.mark.parametrize("max_iter", [1, 2, 3, 5, 12])
 def test_searches_try_pytorchs_steps(torch, options, max_iter):

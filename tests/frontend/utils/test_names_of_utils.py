@@ -196,3 +196,42 @@ def test_gradients_of_a_batch_of_seeds(torch: Any) -> None:
         return [rows.tolist(), grad.tolist()]
 
     assert run(tilewright) == run(torch)
+
+
+def test_tensors_of_modules_are_exchanged(torch: Any) -> None:
+    def run(T: Any) -> list[Any]:
+        accessor = importlib.import_module(f"{T.__name__}.nn.utils._named_member_accessor")
+        swap = accessor.swap_tensor
+        layer = T.nn.BatchNorm1d(2)
+        layer.plain = T.zeros(1)
+        found = [swap(layer, "weight", T.full((2,), 3.0)).tolist(), layer.weight.tolist()]
+        found += [swap(layer, "running_mean", T.ones(2)).tolist(), layer.running_mean.tolist()]
+        found += [swap(layer, "plain", T.ones(1)).tolist(), layer.plain.tolist()]
+        found += [swap(layer, "bias", None).tolist(), layer.bias, sorted(layer.state_dict())]
+        found.append(swap(layer, "new", T.ones(1), allow_missing=True) is accessor._MISSING)
+        found += [layer.new.tolist(), swap(layer, "weight", accessor._MISSING).tolist()]
+        found.append(hasattr(layer, "weight"))
+        for name, value in (("none", T.ones(1)), ("a.b", T.ones(1)), ("", T.ones(1)), ("bias", 3)):
+            with pytest.raises((AttributeError, KeyError, TypeError)) as error:
+                swap(layer, name, value)
+            found.append(error.type)
+        return found
+
+    assert run(tilewright) == run(torch)
+
+
+def test_seeds_of_workers(torch: Any) -> None:
+    from tilewright.utils.data._utils.worker import _generate_state
+
+    theirs = torch.utils.data._utils.worker._generate_state
+    for base, worker in ((0, 0), (5, 1), ((1 << 63) - 7, 3)):
+        assert _generate_state(base, worker) == theirs(base, worker)
+
+
+def test_modules_of_devices() -> None:
+    from tilewright._utils import _get_available_device_type, _get_device_module
+
+    assert _get_device_module("cuda") is tilewright.cuda
+    assert _get_available_device_type() == ("cuda" if tilewright.cuda.is_available() else None)
+    with pytest.raises(RuntimeError, match=r"registered as 'torch\.nothing'"):
+        _get_device_module("nothing")

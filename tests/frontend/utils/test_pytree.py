@@ -77,3 +77,27 @@ def test_classes_of_the_users() -> None:
             tree.register_pytree_node(Box, lambda b: ([], None), lambda v, c: Box(None))
     finally:
         del tree.SUPPORTED_NODES[Box], tree.SUPPORTED_SERIALIZED_TYPES[Box]
+
+
+def test_named_tuples_of_c_and_lists_of_packages(torch: Any) -> None:
+    import time
+
+    theirs = torch.utils._pytree
+
+    class Point(NamedTuple):
+        x: int
+
+    for value in (time.localtime(), Point(1), (1, 2), [3], 4):
+        assert tree.is_structseq_instance(value) is theirs.is_structseq_instance(value)
+
+    class Linked(list):  # type: ignore[type-arg]
+        """As tensordict's list."""
+
+    tree.register_pytree_node(
+        Linked,
+        tree._list_flatten,
+        tree._list_unflatten,
+        flatten_with_keys_fn=tree._list_flatten_with_keys,
+    )
+    assert tree.tree_leaves([Linked([1, (2,)])]) == [1, 2]
+    assert tree.tree_flatten_with_path(Linked([5]))[0] == [((tree.SequenceKey(0),), 5)]
