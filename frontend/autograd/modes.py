@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from .. import recording
-from ..recording import threads
+from ..recording import epoch, threads
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -18,8 +18,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def is_grad_enabled() -> bool:
-    """Whether operations are recorded for differentiation."""
-    return recording.is_grad_enabled()
+    """Whether operations are recorded for differentiation, unless inference mode is on."""
+    return recording.asked_grad()
 
 
 def within(mode: AbstractContextManager[Any], function: F) -> F:
@@ -51,11 +51,8 @@ def within(mode: AbstractContextManager[Any], function: F) -> F:
     return call  # type: ignore[return-value]
 
 
-_inference = False  # whether a block of inference_mode is under way
-
-
 def is_inference_mode_enabled() -> bool:
-    return _inference
+    return epoch.inferring
 
 
 class _Mode:
@@ -66,12 +63,12 @@ class _Mode:
         self.before: list[bool] = []
 
     def __enter__(self) -> _Mode:
-        self.before.append(recording.is_grad_enabled())
-        recording.set_grad_enabled(self.enabled)
+        self.before.append(recording.asked_grad())
+        recording.ask_grad(self.enabled)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        recording.set_grad_enabled(self.before.pop())
+        recording.ask_grad(self.before.pop())
 
     def __call__(self, function: F) -> F:
         return within(self, function)
@@ -102,7 +99,8 @@ class enable_grad(no_grad):
 
 
 class inference_mode(_Mode):
-    """Works as no_grad, for code that never differentiates its results."""
+    """Works as no_grad, for code that never differentiates its results. Tensors that it makes are
+    inference tensors: outside of it they aren't written to, and no derivative may read them."""
 
     def clone(self) -> inference_mode:
         return inference_mode(self.mode)
@@ -113,14 +111,13 @@ class inference_mode(_Mode):
         self.outer: list[bool] = []
 
     def __enter__(self) -> _Mode:
-        global _inference
-        self.outer.append(_inference)
-        _inference = self.mode
-        return super().__enter__()
+        self.outer.append(epoch.inferring)
+        entered = super().__enter__()
+        recording.set_inference(self.mode)
+        return entered
 
     def __exit__(self, *exc: object) -> None:
-        global _inference
-        _inference = self.outer.pop()
+        recording.set_inference(self.outer.pop())
         super().__exit__(*exc)
 
 
@@ -167,8 +164,8 @@ class set_grad_enabled(_Mode):
                 f"set_grad_enabled(): argument 'enabled' must be bool, not {type(mode).__name__}"
             )
         super().__init__(mode)
-        self.outer = recording.is_grad_enabled()
-        recording.set_grad_enabled(self.enabled)
+        self.outer = recording.asked_grad()
+        recording.ask_grad(self.enabled)
 
     def clone(self) -> Any:
         """The same mode, set at once as each of them."""
@@ -176,9 +173,9 @@ class set_grad_enabled(_Mode):
 
     def __enter__(self) -> _Mode:
         self.before.append(self.outer)
-        recording.set_grad_enabled(self.enabled)
+        recording.ask_grad(self.enabled)
         return self
 
     def __call__(self, function: F) -> F:
-        recording.set_grad_enabled(self.outer)
+        recording.ask_grad(self.outer)
         return super().__call__(function)
