@@ -36,6 +36,10 @@ PATHS: dict[str, dict[str, str]] = {
         "reset_accumulated_memory_stats reset_peak_memory_stats"
     },
     "autograd.anomaly_mode": {"autograd.anomaly": "detect_anomaly set_detect_anomaly"},
+    "autograd.grad_mode": {
+        "autograd.modes": "enable_grad enforce_grad_layout_policy inference_mode no_grad "
+        "set_grad_enabled set_multithreading_enabled"
+    },
     "autograd.profiler_legacy": {"autograd.profiler": "profile"},
     "autograd.forward_ad": {
         "func.dual": "UnpackedDualTensor dual_level enter_dual_level exit_dual_level make_dual "
