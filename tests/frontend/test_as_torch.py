@@ -169,7 +169,8 @@ print("found", json.dumps(found))
 """
 MISSED = {
     "DeviceObjType", "Generator", "PyTorchFileReader", "ScriptFunction", "ScriptModule",
-    "TensorType", "CompilationUnit", "Future", "TypedStorage", "UntypedStorage", "qscheme", "DispatchKey",
+    "TensorType", "CompilationUnit", "Future", "TypedStorage", "UntypedStorage", "qscheme",
+    "DispatchKey",
 }  # fmt: skip
 """Classes that PyTorch's C++ defines, or older names of storages."""
 
