@@ -105,6 +105,16 @@ class _Window:
         self._memory = array
 
 
+def flat_memory(array: np.ndarray) -> np.ndarray:
+    """The memory from the first element of an array to its last, as an array of one axis."""
+    size, step = (
+        views.span(array.shape, [s // array.itemsize for s in array.strides]),
+        array.itemsize,
+    )
+    start = array.__array_interface__["data"][0]
+    return np.asarray(_Window(array, start, (size,), (step,))).view(array.dtype)
+
+
 def export(t: Any) -> np.ndarray:
     """An array that shares the memory of `t`, which is on the host.
 

@@ -312,18 +312,26 @@ def _window(t: Any, storage: Storage) -> Node | None:
     ):
         return None
     layout = t._chain.layout
-    if layout is None or t._chain.retypes or not views.is_contiguous(*layout[:2]):
+    if layout is None or t._chain.retypes:
         return None
-    shape, _, start = layout
-    count = views.numel(shape)
-    if count >= buffer.size:
-        return None
+    shape, strides, start = layout
     shared = storage._shared is not None and not storage._shared.released()
+    dense = views.is_contiguous(shape, strides)
+    count = views.numel(shape)
+    # A copy that is made anyway has its elements in order.
+    if count >= buffer.size + (shared and not dense) or not (
+        dense or (shared and 0 not in strides)
+    ):
+        return None
     _, dtype, device = t._aval
-    part = devices.get(device).part(buffer, start, shape)
+    part = (
+        devices.get(device).part(buffer, start, shape) if dense else views.seen_in(buffer, t._chain)
+    )
+    if part is None:
+        return None
     node = _told_apart(leaf_node(len(leaves), (Size(shape), dtype, device)), storage)
     if shared:
-        leaves.append((None, node, part.copy()))
+        leaves.append((None, node, np.array(part, order="C")))
         clock.leaf_bytes += part.nbytes
         return node
     leaves.append((storage, node, part))
