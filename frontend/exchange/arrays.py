@@ -107,12 +107,9 @@ class _Window:
 
 def flat_memory(array: np.ndarray) -> np.ndarray:
     """The memory from the first element of an array to its last, as an array of one axis."""
-    size, step = (
-        views.span(array.shape, [s // array.itemsize for s in array.strides]),
-        array.itemsize,
-    )
+    size = views.span(array.shape, [s // array.itemsize for s in array.strides])
     start = array.__array_interface__["data"][0]
-    return np.asarray(_Window(array, start, (size,), (step,))).view(array.dtype)
+    return np.asarray(_Window(array, start, (size,), (array.itemsize,))).view(array.dtype)
 
 
 def export(t: Any) -> np.ndarray:

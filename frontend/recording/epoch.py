@@ -318,10 +318,11 @@ def _window(t: Any, storage: Storage) -> Node | None:
     shared = storage._shared is not None and not storage._shared.released()
     dense = views.is_contiguous(shape, strides)
     count = views.numel(shape)
-    # A copy that is made anyway has its elements in order.
-    if count >= buffer.size + (shared and not dense) or not (
-        dense or (shared and 0 not in strides)
-    ):
+    if dense:
+        fits = count < buffer.size
+    else:  # a copy that is made anyway has its elements in order
+        fits = shared and count <= buffer.size and 0 not in strides
+    if not fits:
         return None
     _, dtype, device = t._aval
     part = (

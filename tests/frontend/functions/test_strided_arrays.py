@@ -1,4 +1,4 @@
-"""Arrays of NumPy that aren't contiguous, and arrays of views, beside PyTorch: strides and memory."""
+"""Arrays that aren't contiguous, and arrays of views, beside PyTorch: strides and memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ARRAYS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 @pytest.mark.parametrize("name", ARRAYS)
 def test_from_numpy_keeps_strides_and_memory(name: str, torch: Any) -> None:
     def seen(m: Any) -> Any:
-        whole = np.arange(48.0).reshape(2, 6, 4)
+        whole = np.arange(72.0).reshape(3, 6, 4)
         array = ARRAYS[name](whole)
         x = m.from_numpy(array)
         found = [x.clone(), x.stride(), x.is_contiguous(), x.storage_offset(), x * 2 + x.sum()]
