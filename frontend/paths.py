@@ -186,6 +186,19 @@ PATHS: dict[str, dict[str, str]] = {
     },
     "nn.utils.stateless": {"func.modules": "functional_call"},
     "nn.utils.weight_norm": {"nn.utils.hooked_norms": "WeightNorm remove_weight_norm weight_norm"},
+    "optim._functional": {
+        "optim.adadelta": "adadelta",
+        "optim.adagrad": "adagrad",
+        "optim.adam": "adam adamw",
+        "optim.adamax": "adamax",
+        "optim.asgd": "asgd",
+        "optim.nadam": "nadam",
+        "optim.radam": "radam",
+        "optim.rmsprop": "rmsprop",
+        "optim.rprop": "rprop",
+        "optim.sgd": "sgd",
+        "optim.sparse_adam": "sparse_adam",
+    },
     "optim.adamw": {"optim.adam": "AdamW adamw"},
     "nn.intrinsic": {
         "ao.nn.intrinsic": "BNReLU2d BNReLU3d ConvBn1d ConvBn2d ConvBn3d ConvBnReLU1d ConvBnReLU2d "

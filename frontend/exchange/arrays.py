@@ -21,6 +21,7 @@ from ..recording import views
 from ..recording.epoch import Failed, SharedMemory, clock
 from ..recording.flushing import end_step
 from ..recording.reading import value_of
+from . import dlpack
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -189,11 +190,15 @@ def _of_dlpack(source: Any) -> Tensor:
             f"from_dlpack: expected an object with __dlpack__, got {type(source).__name__}"
             f"{at_user_line()}"
         )
+    bits = None
+    if source.__dlpack_device__()[0] == 1:
+        capsule = source if isinstance(source, _Capsule) else _Capsule(source.__dlpack__())
+        bits, source = dlpack.plain(capsule.__dlpack__()), capsule
     array = np.from_dlpack(source)
     if not array.flags.writeable:  # the old protocol can't tell and says so always
         window = _Window(array)
         array = np.asarray(window)
-    return from_numpy(array)
+    return from_numpy(array if bits is None else array.view(bits.np))
 
 
 def asarray(
@@ -257,11 +262,13 @@ def _sharing(obj: Any, dtype: DType | None) -> Tensor | None:
 
 
 def to_dlpack(t: Any, **options: Any) -> Any:
-    if is_added(t.dtype.np):
+    if is_added(t.dtype.np) and not dlpack.is_known(t.dtype):
         raise BufferError(f"{t.dtype} can't be exchanged by DLPack through NumPy{at_user_line()}")
     if t.requires_grad:
         raise BufferError(
             f"Can't export tensors that require gradient, use tensor.detach(){at_user_line()}"
         )
     options.pop("stream", None)
+    if dlpack.is_known(t.dtype):
+        return dlpack.capsule_of(export(t), t.dtype, **options)
     return t.numpy().__dlpack__(**options)
