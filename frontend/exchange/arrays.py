@@ -17,6 +17,7 @@ from tilewright.runtime import devices
 from .. import devices as device_module
 from .. import recording
 from ..functions import shapes
+from ..functions.memory import Window
 from ..recording import views
 from ..recording.epoch import Failed, SharedMemory, clock
 from ..recording.flushing import end_step
@@ -84,33 +85,9 @@ def _through_chain(array: np.ndarray, chain: views.Chain) -> np.ndarray:
             assert found is not None, "of what is contiguous there are strides"
         shape, strides, offset = found
         start = array.__array_interface__["data"][0] + offset * array.itemsize
-        window = _Window(array, start, shape, tuple(s * array.itemsize for s in strides))
+        window = Window(array, start, shape, tuple(s * array.itemsize for s in strides))
         array = np.asarray(window).view(array.dtype)
     return array
-
-
-class _Window:
-    """Memory handed to NumPy. Its arrays keep this object alive, so its end shows that they are
-    gone."""
-
-    def __init__(
-        self, array: np.ndarray, start: int | None = None, shape: Any = None, strides: Any = None
-    ):
-        # The array interface has no names for the dtypes of ml_dtypes.
-        plain = array.view(f"u{array.itemsize}") if is_added(array.dtype) else array
-        interface = dict(plain.__array_interface__)
-        interface["data"] = (interface["data"][0] if start is None else start, False)
-        interface["shape"] = plain.shape if shape is None else tuple(shape)
-        interface["strides"] = plain.strides if strides is None else strides
-        self.__array_interface__ = interface
-        self._memory = array
-
-
-def flat_memory(array: np.ndarray) -> np.ndarray:
-    """The memory from the first element of an array to its last, as an array of one axis."""
-    size = views.span(array.shape, [s // array.itemsize for s in array.strides])
-    start = array.__array_interface__["data"][0]
-    return np.asarray(_Window(array, start, (size,), (array.itemsize,))).view(array.dtype)
 
 
 def export(t: Any) -> np.ndarray:
@@ -135,7 +112,7 @@ def export(t: Any) -> np.ndarray:
         is_alone = owner is None or (type(owner) is np.ndarray and getrefcount(owner) == 3)
         if getrefcount(memory) > 3 or not is_alone:
             state._buffer = memory = np.array(memory, order="C")
-        window = _Window(memory)
+        window = Window(memory)
         state._shared = SharedMemory(exported=weakref.ref(window))
     whole = np.asarray(window)
     dtype = state._aval[1].np
@@ -196,7 +173,7 @@ def _of_dlpack(source: Any) -> Tensor:
         bits, source = dlpack.plain(capsule.__dlpack__()), capsule
     array = np.from_dlpack(source)
     if not array.flags.writeable:  # the old protocol can't tell and says so always
-        window = _Window(array)
+        window = Window(array)
         array = np.asarray(window)
     return from_numpy(array if bits is None else array.view(bits.np))
 

@@ -16,6 +16,7 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 
+from .. import overriding
 from ..layouts import strided
 from ..recording import Handle, epoch, record
 from .call import public
@@ -94,10 +95,18 @@ class QuantizedTensor:
     ):
         self._codes, self._scale, self._zero_point = codes, scale, zero_point
         self.dtype, self._axis = dtype, axis
+        overriding.watch()  # functions ask the tensor, as the next method answers
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """What a function of torch gives for quantized tensors: see `ao.nn.quantized.dispatch`."""
+        known = _by_name().get(getattr(func, "__name__", ""), func)
+        with overriding.without_classes():
+            return known(*args, **(kwargs or {}))
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:  # isinstance(x, torch.Tensor) holds, as in PyTorch
-        return epoch.tensor_type
+        return _shown_class()
 
     def int_repr(self) -> Tensor:
         """The integers."""
@@ -253,12 +262,27 @@ class QuantizedTensor:
             )
         if name in _MOVES and self._axis is None:
             return functools.partial(self._moved, name)
+        if name in _METHODS and self._axis is None:
+            return functools.partial(_by_name()[name], self)
         raise AttributeError(
             f"a quantized tensor has no {name!r}: compute it of x.dequantize(), or of x.int_repr()"
             f"{at_user_line()}"
         )
 
 
+@functools.cache
+def _shown_class() -> type:
+    """A class of tensors that isn't Tensor itself, whose functions ask no tensor of that class."""
+    return type("Tensor", (epoch.tensor_type,), {})
+
+
+def _by_name() -> dict[str, Any]:
+    module = importlib.import_module("...ao.nn.quantized.dispatch", __name__)
+    return module.BY_NAME  # type: ignore[no-any-return]
+
+
+_METHODS = frozenset("clamp mean relu relu_ sigmoid tanh".split())
+"""Methods that compute."""
 _MOVES = frozenset(
     "contiguous expand flatten flip narrow permute reshape select squeeze t transpose unflatten "
     "unsqueeze view".split()
