@@ -181,6 +181,12 @@ class QuantizedTensor:
     def dim(self) -> int:
         return self._codes.dim()
 
+    def stride(self, dim: int | None = None) -> Any:
+        return self._codes.stride() if dim is None else self._codes.stride(dim)
+
+    def is_contiguous(self) -> bool:
+        return self._codes.is_contiguous()
+
     def numel(self) -> int:
         return self._codes.numel()
 

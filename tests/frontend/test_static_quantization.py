@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -270,3 +271,47 @@ def test_wrong_uses_are_pytorchs_errors(torch: Any) -> None:
         with pytest.warns(UserWarning, match="must run observer"):
             scale, zero = q.MinMaxObserver().calculate_qparams()
         assert (scale.item(), zero.item()) == (1.0, 0)
+
+
+TENSORS: dict[str, Callable[[Any], Any]] = {
+    "bytes": lambda m: m.quantize_per_tensor(drawn(m, 0, 2, 3), 0.1, 3, m.quint8),
+    "signed": lambda m: m.quantize_per_tensor(drawn(m, 0, 2, 3), 0.1, 3, m.qint8),
+    "32 bits": lambda m: m.quantize_per_tensor(drawn(m, 0, 2, 3), 0.1, 3, m.qint32),
+    "turned": lambda m: m.quantize_per_tensor(drawn(m, 0, 2, 3), 0.1, 3, m.quint8).t(),
+    "a row": lambda m: m.quantize_per_tensor(drawn(m, 0, 2, 3), 0.1, 3, m.quint8)[1],
+    "channels": lambda m: m.quantize_per_channel(
+        drawn(m, 0, 2, 3), m.tensor([0.1, 0.2, 0.3]).double(), m.tensor([0, 1, 2]), 1, m.qint8
+    ),
+}
+
+
+@pytest.mark.parametrize("weights_only", [True, False])
+@pytest.mark.parametrize("name", TENSORS)
+def test_quantized_tensors_in_files(name: str, weights_only: bool, torch: Any) -> None:
+    for source, reader in ((tw, torch), (torch, tw), (tw, tw)):
+        file = io.BytesIO()
+        made = TENSORS[name](source)
+        source.save({"x": [made]}, file)
+        file.seek(0)
+        found = reader.load(file, weights_only=weights_only)["x"][0]
+        assert found.is_quantized and str(found.dtype) == str(made.dtype)
+        assert str(found.qscheme()) == str(made.qscheme()) and found.stride() == made.stride()
+        np.testing.assert_array_equal(found.int_repr().numpy(), made.int_repr().numpy())
+        np.testing.assert_array_equal(found.dequantize().numpy(), made.dequantize().numpy())
+
+
+def test_state_dicts_of_converted_models_in_files(torch: Any) -> None:
+    models = []
+    for m in (tw, torch):
+        q = part(m, "ao.quantization")
+        net = q.fuse_modules(network(m).eval(), [["conv", "bn", "relu"]])
+        net.qconfig = q.get_default_qconfig("x86")
+        prepared = q.prepare(net)
+        prepared(drawn(m, 1 + (m is torch), 3, 2, 8, 8))  # other scales in each
+        models.append(q.convert(prepared))
+    for a, b, of_a, of_b in ((tw, torch, *models), (torch, tw, *reversed(models))):
+        file = io.BytesIO()
+        a.save(of_a.state_dict(), file)
+        file.seek(0)
+        of_b.load_state_dict(b.load(file))
+        same(models[0], models[1], lambda m: drawn(m, 9, 3, 2, 8, 8))

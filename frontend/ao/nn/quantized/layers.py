@@ -140,6 +140,14 @@ class Linear(Weighted):
         self.in_features, self.out_features = in_features, out_features
         self._begin((out_features, in_features), out_features, bias_)
 
+    _version = 3
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        metadata = getattr(destination, "_metadata", None)
+        if metadata is not None:  # PyTorch's layer has a module with the parts
+            metadata[prefix + "_packed_params"] = {"version": self._version}
+
     def _parts(self) -> dict[str, Any]:
         packed = self._weight, self._bias
         return {"_packed_params.dtype": qint8, "_packed_params._packed_params": packed}
