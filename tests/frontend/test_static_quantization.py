@@ -315,3 +315,33 @@ def test_state_dicts_of_converted_models_in_files(torch: Any) -> None:
         file.seek(0)
         of_b.load_state_dict(b.load(file))
         same(models[0], models[1], lambda m: drawn(m, 9, 3, 2, 8, 8))
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("rows", [False, True])
+def test_the_fused_call(rows: bool, symmetric: bool, torch: Any) -> None:
+    found = []
+    for m in (tw, torch):
+        low, high = (m.tensor([] if rows else s * float("inf")) for s in (1, -1))
+        scale, zero, on = m.tensor([1.0]), m.tensor([0], dtype=m.int32), m.tensor([1])
+        made = []
+        for i in range(3):
+            x = (drawn(m, i, 4, 3) + (0.0 if i else 2.0)).requires_grad_()
+            y = m.fused_moving_avg_obs_fake_quant(
+                x, on, on, low, high, scale, zero, 0.1, -128, 127, 0, rows, symmetric
+            )
+            y.sum().backward()
+            made += [y.tolist(), x.grad.tolist(), scale.tolist(), zero.tolist(), low.tolist()]
+        q = m.quantize_per_channel(
+            drawn(m, 0, 2, 3), scale[:1].double().repeat(2), m.tensor([1, 2]), 0, m.qint8
+        )
+        made += [
+            m.int_repr(q).tolist(),
+            m.q_per_channel_zero_points(q).tolist(),
+            m.q_per_channel_scales(q).tolist(),
+            m.q_per_channel_axis(q),
+        ]
+        p = m.quantize_per_tensor(drawn(m, 0, 2, 3), 0.5, 3, m.qint8)
+        found.append([*made, m.q_scale(p), m.q_zero_point(p)])
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)

@@ -12,6 +12,7 @@ from ...functions.creation import tensor
 from ...functions.quantized import (
     fake_quantize_per_channel_affine,
     fake_quantize_per_tensor_affine,
+    fbgemm_parameters,
     per_channel_affine,
     per_channel_symmetric,
     per_tensor_affine,
@@ -104,24 +105,11 @@ class FusedMovingAvgObsFakeQuantize(FakeQuantize):
 
     def _measured(self) -> tuple[Any, Any]:
         seen = self.activation_post_process
-        low, high = (
-            np.atleast_1d(x.numpy()).astype(np.float64) for x in (seen.min_val, seen.max_val)
-        )
-        low, high = np.minimum(low, 0), np.maximum(high, 0)
-        least, most = self.quant_min, self.quant_max
+        limits = (np.atleast_1d(x.numpy()) for x in (seen.min_val, seen.max_val))
         symmetric = self.qscheme in (per_tensor_symmetric, per_channel_symmetric)
-        balanced = symmetric & (low < 0) & (high > 0)
-        below, above = (most - least) // 2 + 1, (most - least) // 2
-        widest = np.maximum(-low / below, high / above)
-        scale = np.where(balanced, widest, (high - low) / (most - least))
-        scale = np.where(scale.astype(np.float32) == 0, 0.1, scale)
-        # Of both ends, the one whose zero point is the more exact.
-        of_low, of_high = least - low / scale, most - high / scale
-        closer = abs(least) - low / scale < abs(most) + high / scale
-        zero = np.where(closer, of_low, of_high)
-        zero = np.where(balanced, (least + most + 1) // 2, np.clip(np.rint(zero), least, most))
-        made = tensor(scale.astype(np.float32)), tensor(zero.astype(np.int32))
-        return tuple(x.to(self.scale.device) for x in made)  # type: ignore[return-value]
+        found = fbgemm_parameters(*limits, self.quant_min, self.quant_max, symmetric)
+        scale, zero = (tensor(x, device=self.scale.device) for x in found)
+        return scale, zero
 
     def extra_repr(self) -> str:
         return (
