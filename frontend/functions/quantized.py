@@ -515,9 +515,9 @@ def fused_moving_avg_obs_fake_quant(
             begun = running.numel() and not running.isinf().any()
             found = running + averaging_const * (now - running) if begun else now
             running.resize_(found.shape).copy_(found)
-        limits = (np.atleast_1d(t.numpy()) for t in (running_min, running_max))
-        found = fbgemm_parameters(*limits, quant_min, quant_max, symmetric_quant)
-        for written, value in zip((scale, zero_point), found, strict=True):
+        limits = [np.atleast_1d(t.numpy()) for t in (running_min, running_max)]
+        chosen = fbgemm_parameters(limits[0], limits[1], quant_min, quant_max, symmetric_quant)
+        for written, value in zip((scale, zero_point), chosen, strict=True):
             written.resize_(value.shape).copy_(tensor(value))
     if not fake_quant_on.item():
         return input

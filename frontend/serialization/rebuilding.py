@@ -16,7 +16,7 @@ from tilewright.ir.shape import contiguous_strides
 from .. import layouts
 from ..exchange.storages import TypedStorage, UntypedStorage
 from ..functions import creation, older, shapes
-from ..functions.quantized import QuantizedTensor, qint8, qint32, quint8
+from ..functions.quantized import QuantizedDType, QuantizedTensor, qint8, qint32, quint8
 from ..recording.compounds import is_compound
 
 
@@ -125,7 +125,7 @@ def _strided(flat: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset
     return base.permute(*[order.index(i) for i in range(len(shape))])
 
 
-_QUANTIZED = {d.stored: d for d in (qint8, quint8, qint32)}
+_QUANTIZED: dict[Any, QuantizedDType] = {d.stored: d for d in (qint8, quint8, qint32)}
 
 
 def rebuild_quantized(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import io
 from collections.abc import Callable
@@ -345,3 +346,77 @@ def test_the_fused_call(rows: bool, symmetric: bool, torch: Any) -> None:
         found.append([*made, m.q_scale(p), m.q_zero_point(p)])
     for ours, theirs in zip(*found, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def plain_network(m: Any) -> Any:
+    """A network without stubs and modules for its functions."""
+    nn, f = m.nn, m.nn.functional
+
+    class Net(nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.bn = nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4)
+            self.conv2, self.pool = nn.Conv2d(4, 4, 3, padding=1), nn.MaxPool2d(2)
+            self.fc, self.fc2 = nn.Linear(36, 5), nn.Linear(5, 3)
+
+        def forward(self, x: Any) -> Any:
+            x = f.relu(self.bn(self.conv(x)))
+            x = self.pool(x + self.conv2(x))
+            return m.exp(self.fc2(f.relu(self.fc(m.flatten(x, 1)))))
+
+    net, rng = Net(), np.random.default_rng(0)
+    running = [(name, b) for name, b in net.named_buffers() if "running" in name]
+    for name, p in (*net.named_parameters(), *running):
+        values = rng.standard_normal(tuple(p.shape)).astype("f") * 0.3
+        p.data.copy_(m.tensor(abs(values) + 0.5 if "var" in name else values))
+    return net
+
+
+@pytest.mark.parametrize("chosen", ["x86", "qnnpack", "one by name", "one by a pattern"])
+def test_traced_networks(chosen: str, torch: Any) -> None:
+    found = []
+    for m in (tw, torch):
+        q, fx = part(m, "ao.quantization"), part(m, "ao.quantization.quantize_fx")
+        mapping = q.get_default_qconfig_mapping("qnnpack" if chosen == "qnnpack" else "x86")
+        if chosen == "one by name":
+            mapping.set_module_name("conv2", None)
+        elif chosen == "one by a pattern":
+            mapping.set_module_name_regex("fc2.*", None)
+        net = plain_network(m).eval()
+        prepared = fx.prepare_fx(net, mapping, (drawn(m, 0, 3, 2, 8, 8),))
+        for i in range(4):
+            prepared(drawn(m, i, 3, 2, 8, 8) * (1 + i))
+        converted = fx.convert_fx(prepared)
+        found.append(converted(drawn(m, 9, 3, 2, 8, 8)).detach().numpy())
+        assert "activation_post_process" not in converted.code
+    np.testing.assert_allclose(found[0], found[1], atol=1e-5)
+
+
+def test_a_traced_network_in_training(torch: Any) -> None:
+    found, losses = [], []
+    for m in (tw, torch):
+        q, fx = part(m, "ao.quantization"), part(m, "ao.quantization.quantize_fx")
+        mapping = q.get_default_qat_qconfig_mapping("x86")
+        example = (drawn(m, 0, 3, 2, 8, 8),)
+        prepared = fx.prepare_qat_fx(plain_network(m).train(), mapping, example)
+        optimizer = m.optim.SGD(prepared.parameters(), 0.01)
+        for i in range(4):
+            optimizer.zero_grad()
+            loss = (prepared(drawn(m, i, 3, 2, 8, 8)) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        converted = fx.convert_fx(prepared.eval())
+        found.append(converted(drawn(m, 9, 3, 2, 8, 8)).detach().numpy())
+    np.testing.assert_allclose(losses[:4], losses[4:], rtol=2e-3)
+    np.testing.assert_allclose(found[0], found[1], atol=0.03)  # a step of the last scale, twice
+
+
+def test_a_copy_of_a_traced_module_is_whole() -> None:
+    """A layer that is set in a copy is the one that the copy calls."""
+    traced = tw.fx.symbolic_trace(plain_network(tw).eval())
+    again = copy.deepcopy(traced)
+    again.fc2 = tw.nn.Identity()
+    x = drawn(tw, 0, 3, 2, 8, 8)
+    assert again(x).shape == (3, 5) and traced(x).shape == (3, 3)
+    assert again.state_dict().keys() == {k for k in traced.state_dict() if "fc2" not in k}

@@ -88,6 +88,7 @@ __all__ = [
     "PerChannelMinMaxObserver",
     "PlaceholderObserver",
     "QConfig",
+    "QConfigMapping",
     "QuantStub",
     "QuantWrapper",
     "RecordingObserver",
@@ -117,7 +118,9 @@ __all__ = [
     "fuse_modules_qat",
     "get_default_qat_module_mappings",
     "get_default_qat_qconfig",
+    "get_default_qat_qconfig_mapping",
     "get_default_qconfig",
+    "get_default_qconfig_mapping",
     "get_default_static_quant_module_mappings",
     "int4_weight_only",
     "int8_dynamic_activation_int8_weight",
@@ -133,6 +136,9 @@ __all__ = [
 ]
 
 _LATER = {
+    "get_default_qat_qconfig_mapping": "qconfig_mapping",
+    "get_default_qconfig_mapping": "qconfig_mapping",
+    "QConfigMapping": "qconfig_mapping",
     "fuse_known_modules": "fusing",
     "fuse_modules": "fusing",
     "fuse_modules_qat": "fusing",

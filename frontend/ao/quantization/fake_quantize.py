@@ -105,9 +105,9 @@ class FusedMovingAvgObsFakeQuantize(FakeQuantize):
 
     def _measured(self) -> tuple[Any, Any]:
         seen = self.activation_post_process
-        limits = (np.atleast_1d(x.numpy()) for x in (seen.min_val, seen.max_val))
+        low, high = (np.atleast_1d(x.numpy()) for x in (seen.min_val, seen.max_val))
         symmetric = self.qscheme in (per_tensor_symmetric, per_channel_symmetric)
-        found = fbgemm_parameters(*limits, self.quant_min, self.quant_max, symmetric)
+        found = fbgemm_parameters(low, high, self.quant_min, self.quant_max, symmetric)
         scale, zero = (tensor(x, device=self.scale.device) for x in found)
         return scale, zero
 

@@ -58,6 +58,14 @@ for _transposed, _norm in zip(_TRANSPOSED, _NORMS, strict=True):
     _METHODS[_transposed, _norm] = lambda is_qat, layer, norm: fuse_conv_bn_eval(layer, norm, True)
 
 
+def is_fused(kinds: tuple[type, ...], whole: bool = True) -> bool:
+    """Whether layers of these types become one module; or with `whole=False`, whether they do with
+    others behind them."""
+    if whole:
+        return kinds in _METHODS
+    return any(known[: len(kinds)] == kinds for known in _METHODS)
+
+
 def fuse_known_modules(mod_list: Sequence[Any], is_qat: bool, **_: Any) -> list[Any]:
     """The fused module, and an Identity in the place of each other one."""
     kinds = tuple(map(type, mod_list))

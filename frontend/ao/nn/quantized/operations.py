@@ -102,3 +102,14 @@ class QFunctional(Module):
         made = cls()
         made.scale, made.zero_point = float(scale), int(zero)
         return made
+
+
+class Sum(QFunctional):
+    """The sum of two quantized tensors, at a scale."""
+
+    def __init__(self, scale: float, zero_point: int) -> None:
+        super().__init__()
+        self.scale, self.zero_point = scale, zero_point
+
+    def forward(self, x: QuantizedTensor, y: QuantizedTensor) -> QuantizedTensor:  # type: ignore[override]
+        return self.add(x, y)
