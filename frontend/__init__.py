@@ -218,6 +218,13 @@ _LAZY = {
         [
             "fake_quantize_per_channel_affine",
             "fake_quantize_per_tensor_affine",
+            "fused_moving_avg_obs_fake_quant",
+            "int_repr",
+            "q_per_channel_axis",
+            "q_per_channel_scales",
+            "q_per_channel_zero_points",
+            "q_scale",
+            "q_zero_point",
             "per_channel_affine",
             "per_channel_affine_float_qparams",
             "per_channel_symmetric",

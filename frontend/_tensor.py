@@ -211,6 +211,11 @@ class Tensor(Methods, metaclass=_TensorMeta):
             )
         if requires_grad == self.requires_grad:
             return self
+        if epoch.inferred and not epoch.inferring and recording.is_inference(self):
+            raise RuntimeError(
+                "Setting requires_grad=True on inference tensor outside InferenceMode is not "
+                f"allowed{at_user_line()}"
+            )
         if not requires_grad and not self.is_leaf:
             raise RuntimeError(
                 "you can only change requires_grad flags of leaf variables. If you want to use "
@@ -247,10 +252,10 @@ class Tensor(Methods, metaclass=_TensorMeta):
 
     @property
     def _version(self) -> int:
-        """The number of writes in place to its memory."""
-        if self._chain is not None and self._chain.is_data:
-            return self._root._writes  # type: ignore[union-attr]
-        return (self._storage or self)._changes
+        """The number of writes in place to its memory. Inference tensors don't count them."""
+        if epoch.inferred and recording.is_inference(self):
+            raise RuntimeError(f"Inference tensors do not track version counter{at_user_line()}")
+        return recording.version(self)
 
     @property
     def data(self) -> Tensor:

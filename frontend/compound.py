@@ -118,7 +118,7 @@ class Compound(Tensor):
 
     @property
     def _version(self) -> int:
-        return self._elements._version  # type: ignore[no-any-return]
+        return recording.version(self._elements)  # type: ignore[no-any-return]
 
     @property
     def _base(self) -> None:

@@ -37,6 +37,10 @@ PATHS: dict[str, dict[str, str]] = {
         "reset_accumulated_memory_stats reset_peak_memory_stats"
     },
     "autograd.anomaly_mode": {"autograd.anomaly": "detect_anomaly set_detect_anomaly"},
+    "autograd.grad_mode": {
+        "autograd.modes": "enable_grad enforce_grad_layout_policy inference_mode no_grad "
+        "set_grad_enabled set_multithreading_enabled"
+    },
     "autograd.profiler_legacy": {"autograd.profiler": "profile"},
     "autograd.forward_ad": {
         "func.dual": "UnpackedDualTensor dual_level enter_dual_level exit_dual_level make_dual "
@@ -183,6 +187,19 @@ PATHS: dict[str, dict[str, str]] = {
     },
     "nn.utils.stateless": {"func.modules": "functional_call"},
     "nn.utils.weight_norm": {"nn.utils.hooked_norms": "WeightNorm remove_weight_norm weight_norm"},
+    "optim._functional": {
+        "optim.adadelta": "adadelta",
+        "optim.adagrad": "adagrad",
+        "optim.adam": "adam adamw",
+        "optim.adamax": "adamax",
+        "optim.asgd": "asgd",
+        "optim.nadam": "nadam",
+        "optim.radam": "radam",
+        "optim.rmsprop": "rmsprop",
+        "optim.rprop": "rprop",
+        "optim.sgd": "sgd",
+        "optim.sparse_adam": "sparse_adam",
+    },
     "optim.adamw": {"optim.adam": "AdamW adamw"},
     "nn.intrinsic": {
         "ao.nn.intrinsic": "BNReLU2d BNReLU3d ConvBn1d ConvBn2d ConvBn3d ConvBnReLU1d ConvBnReLU2d "

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import FrameType, ModuleType
 
-OURS = "tilewright"
+from .names import OURS, Namer
 
 
 class TorchFinder(importlib.abc.MetaPathFinder):
@@ -54,21 +54,12 @@ def install() -> ModuleType:
 def take_names(ours: ModuleType) -> Callable[[], None]:
     """Give PyTorch's names to the module and to the classes of its values: packages compare them,
     and choose a backend by the module of a value's class. Returns what takes them back."""
-    before: list[tuple[object, str, str]] = []
-
-    def rename(owner: object, **names: str) -> None:
-        for key, name in names.items():
-            before.append((owner, key, getattr(owner, key)))
-            setattr(owner, key, name)
-
-    rename(ours, __name__="torch")
-    for name in ("Tensor", "Size", "device", "dtype"):
-        rename(getattr(ours, name), __module__="torch", __name__=name, __qualname__=name)
-    rename(ours.nn.Parameter, __module__="torch.nn.parameter")
+    name, namer = ours.__name__, Namer()
+    ours.__name__ = "torch"
 
     def take_back() -> None:
-        for owner, key, name in reversed(before):
-            setattr(owner, key, name)
+        namer.take_back()
+        ours.__name__ = name
 
     return take_back
 

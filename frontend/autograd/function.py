@@ -14,7 +14,7 @@ from tilewright.ir.op import Kind, Op
 from tilewright.ir.shape import Size
 
 from .. import recording
-from ..recording import Handle, resolve, threads, wrap
+from ..recording import Handle, epoch, inference, resolve, threads, wrap
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -46,7 +46,7 @@ class FunctionCtx:
                     f"{type(t).__name__}{at_user_line()}"
                 )
         self.saved = tensors
-        self._versions = [None if t is None else t._version for t in tensors]
+        self._versions = [None if t is None else recording.version(t) for t in tensors]
 
     @property
     def saved_tensors(self) -> tuple[Tensor, ...]:
@@ -54,7 +54,7 @@ class FunctionCtx:
             saved = tuple(None if k is None else self._unpack(k) for k in self.saved)
             return tuple([self._connected(i, t) for i, t in enumerate(saved)])
         for t, version in zip(self.saved, self._versions, strict=True):
-            if t is not None and t._version != version:
+            if t is not None and recording.version(t) != version:
                 raise RuntimeError(
                     "one of the variables needed for gradient computation has been modified by an "
                     f"inplace operation: {list(t.shape)}{at_user_line()}"
@@ -194,6 +194,8 @@ def _connect(cls: type[Function], ctx: FunctionCtx, args: Sequence[Any], result:
         node.memo["call"], node.memo["among"] = (cls.__name__, token.operands), count
         return node
 
+    if epoch.inferred:
+        inference.refuse_kept(ctx.saved)
     hooks = recording.clock.saving
     if hooks is not None and ctx.saved:
         ctx._pack(hooks, inputs)

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from .. import recording
-from ..recording import threads
+from ..recording import epoch, threads
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -18,8 +18,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def is_grad_enabled() -> bool:
-    """Whether operations are recorded for differentiation."""
-    return recording.is_grad_enabled()
+    """Whether operations are recorded for differentiation, unless inference mode is on."""
+    return recording.asked_grad()
 
 
 def calls_within(make: Callable[[], AbstractContextManager[Any]], function: F) -> F:
@@ -97,11 +97,8 @@ class _NoParamDecoratorContextManager(_DecoratorContextManager):
         return cls()(function) if callable(function) else super().__new__(cls)
 
 
-_inference = False  # whether a block of inference_mode is under way
-
-
 def is_inference_mode_enabled() -> bool:
-    return _inference
+    return epoch.inferring
 
 
 class _Mode(_DecoratorContextManager):
@@ -112,12 +109,12 @@ class _Mode(_DecoratorContextManager):
         self.before: list[bool] = []
 
     def __enter__(self) -> _Mode:
-        self.before.append(recording.is_grad_enabled())
-        recording.set_grad_enabled(self.enabled)
+        self.before.append(recording.asked_grad())
+        recording.ask_grad(self.enabled)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        recording.set_grad_enabled(self.before.pop())
+        recording.ask_grad(self.before.pop())
 
 
 class no_grad(_NoParamDecoratorContextManager, _Mode):
@@ -135,7 +132,8 @@ class enable_grad(no_grad):
 
 
 class inference_mode(_Mode):
-    """Works as no_grad, for code that never differentiates its results."""
+    """Works as no_grad, for code that never differentiates its results. Tensors that it makes are
+    inference tensors: outside of it they aren't written to, and no derivative may read them."""
 
     def clone(self) -> inference_mode:
         return inference_mode(self.mode)
@@ -146,14 +144,13 @@ class inference_mode(_Mode):
         self.outer: list[bool] = []
 
     def __enter__(self) -> _Mode:
-        global _inference
-        self.outer.append(_inference)
-        _inference = self.mode
-        return super().__enter__()
+        self.outer.append(epoch.inferring)
+        entered = super().__enter__()
+        recording.set_inference(self.mode)
+        return entered
 
     def __exit__(self, *exc: object) -> None:
-        global _inference
-        _inference = self.outer.pop()
+        recording.set_inference(self.outer.pop())
         super().__exit__(*exc)
 
 
@@ -200,8 +197,8 @@ class set_grad_enabled(_Mode):
                 f"set_grad_enabled(): argument 'enabled' must be bool, not {type(mode).__name__}"
             )
         super().__init__(mode)
-        self.outer = recording.is_grad_enabled()
-        recording.set_grad_enabled(self.enabled)
+        self.outer = recording.asked_grad()
+        recording.ask_grad(self.enabled)
 
     def clone(self) -> Any:
         """The same mode, set at once as each of them."""
@@ -209,9 +206,9 @@ class set_grad_enabled(_Mode):
 
     def __enter__(self) -> _Mode:
         self.before.append(self.outer)
-        recording.set_grad_enabled(self.enabled)
+        recording.ask_grad(self.enabled)
         return self
 
     def __call__(self, function: F) -> F:
-        recording.set_grad_enabled(self.outer)
+        recording.ask_grad(self.outer)
         return within(functools.partial(_Mode, self.enabled), function)

@@ -34,10 +34,10 @@ class Hooks:
         self._pack, self._unpack = pack, unpack
 
     def pack(self, t: Any) -> Any:
-        version = t._version
+        version = recording.version(t)
         with recording.grad_mode(False):
             kept = self._pack(t)
-        if t._version != version:
+        if recording.version(t) != version:
             raise RuntimeError(
                 "A saved tensor pack hook is modifying its input in place. Tensors provided as "
                 f"input to pack hook cannot be modified by in-place operations: clone it first"

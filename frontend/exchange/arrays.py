@@ -17,10 +17,12 @@ from tilewright.runtime import devices
 from .. import devices as device_module
 from .. import recording
 from ..functions import shapes
+from ..functions.memory import Window
 from ..recording import views
 from ..recording.epoch import Failed, SharedMemory, clock
 from ..recording.flushing import end_step
 from ..recording.reading import value_of
+from . import dlpack
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -83,26 +85,9 @@ def _through_chain(array: np.ndarray, chain: views.Chain) -> np.ndarray:
             assert found is not None, "of what is contiguous there are strides"
         shape, strides, offset = found
         start = array.__array_interface__["data"][0] + offset * array.itemsize
-        window = _Window(array, start, shape, tuple(s * array.itemsize for s in strides))
+        window = Window(array, start, shape, tuple(s * array.itemsize for s in strides))
         array = np.asarray(window).view(array.dtype)
     return array
-
-
-class _Window:
-    """Memory handed to NumPy. Its arrays keep this object alive, so its end shows that they are
-    gone."""
-
-    def __init__(
-        self, array: np.ndarray, start: int | None = None, shape: Any = None, strides: Any = None
-    ):
-        # The array interface has no names for the dtypes of ml_dtypes.
-        plain = array.view(f"u{array.itemsize}") if is_added(array.dtype) else array
-        interface = dict(plain.__array_interface__)
-        interface["data"] = (interface["data"][0] if start is None else start, False)
-        interface["shape"] = plain.shape if shape is None else tuple(shape)
-        interface["strides"] = plain.strides if strides is None else strides
-        self.__array_interface__ = interface
-        self._memory = array
 
 
 def export(t: Any) -> np.ndarray:
@@ -130,7 +115,7 @@ def export(t: Any) -> np.ndarray:
         )
         if getrefcount(memory) > 3 or not is_alone:
             state._buffer = memory = np.array(memory, order="C")
-        window = _Window(memory)
+        window = Window(memory)
         state._shared = SharedMemory(exported=weakref.ref(window))
     whole = np.asarray(window)
     dtype = state._aval[1].np
@@ -185,11 +170,15 @@ def _of_dlpack(source: Any) -> Tensor:
             f"from_dlpack: expected an object with __dlpack__, got {type(source).__name__}"
             f"{at_user_line()}"
         )
+    bits = None
+    if source.__dlpack_device__()[0] == 1:
+        capsule = source if isinstance(source, _Capsule) else _Capsule(source.__dlpack__())
+        bits, source = dlpack.plain(capsule.__dlpack__()), capsule
     array = np.from_dlpack(source)
     if not array.flags.writeable:  # the old protocol can't tell and says so always
-        window = _Window(array)
+        window = Window(array)
         array = np.asarray(window)
-    return from_numpy(array)
+    return from_numpy(array if bits is None else array.view(bits.np))
 
 
 def asarray(
@@ -253,11 +242,13 @@ def _sharing(obj: Any, dtype: DType | None) -> Tensor | None:
 
 
 def to_dlpack(t: Any, **options: Any) -> Any:
-    if is_added(t.dtype.np):
+    if is_added(t.dtype.np) and not dlpack.is_known(t.dtype):
         raise BufferError(f"{t.dtype} can't be exchanged by DLPack through NumPy{at_user_line()}")
     if t.requires_grad:
         raise BufferError(
             f"Can't export tensors that require gradient, use tensor.detach(){at_user_line()}"
         )
     options.pop("stream", None)
+    if dlpack.is_known(t.dtype):
+        return dlpack.capsule_of(export(t), t.dtype, **options)
     return t.numpy().__dlpack__(**options)

@@ -14,7 +14,7 @@ from tilewright.runtime import devices
 
 from .. import recording
 from ..functions import creation, shapes
-from ..recording import epoch, views
+from ..recording import epoch, inference, views
 
 
 def whole(t: Any) -> Any:
@@ -112,6 +112,7 @@ def resize(t: Any, shape: Size) -> None:
     small (see `resize_storage`)."""
     if t.requires_grad:
         raise RuntimeError(f"cannot resize variables that require grad{at_user_line()}")
+    inference.refuse_write(_state(t)._changes)
     start = t.storage_offset()
     needed = (start + shape.numel()) * t.element_size()
     if needed > room(t):

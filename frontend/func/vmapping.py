@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from textwrap import indent
 from typing import Any
 
 from tilewright.ir import ops
@@ -21,6 +22,7 @@ from tilewright.runtime import debug
 
 from .. import recording
 from ..autograd.function import VmapInfo, mapping
+from ..exchange import printing
 from ..functions.joining import cat
 from ..recording import Handle, epoch, flushing
 from ..utils._pytree import tree_flatten, tree_unflatten
@@ -230,7 +232,9 @@ def _call(
                 given[i] = recording.wrap(ops.example(_front(leaves[i], d), level))
         begun = {i: recording.resolve(given[i]) for i, d in enumerate(dims) if d is not None}
         args, options = tree_unflatten(given, form)
-        with _functions_of_users(level, size, randomness):
+        draws = first_draw if randomness == "different" else None
+        axes = {begun[i]: dims[i] for i in begun}
+        with _functions_of_users(level, size, randomness), _printed(level, size, draws, axes):
             outputs = func(*args, **options)
         if randomness == "error" and any(place >= first_draw for place in epoch.drawn):
             raise RuntimeError(
@@ -238,7 +242,7 @@ def _call(
                 "the 'same' or 'different' randomness flags on vmap or perform the randomness "
                 f"operation out of vmap{at_user_line()}"
             )
-        batch = Batching(level, size, first_draw if randomness == "different" else None)
+        batch = Batching(level, size, draws)
         _move_checks(batch, known)
         results, outer = tree_flatten(outputs)
         where = _out_dims(func, out_dims, outputs)
@@ -291,6 +295,31 @@ def _functions_of_users(level: int, size: int, randomness: str) -> Iterator[None
         yield
     finally:
         mapping.pop()
+
+
+@contextmanager
+def _printed(level: int, size: int, draws: int | None, axes: dict[Node, int]) -> Iterator[None]:
+    """The block in which a tensor of one example prints the values of all examples.
+
+    axes: the nodes of the function's arguments -> the axis of the examples in them.
+    """
+
+    def show(t: Any) -> str | None:
+        node = recording.resolve(t)
+        batch = Batching(level, size, draws)
+        if batch.of(node) is None:
+            return None
+        axis = axes.get(node, 0)
+        with recording.grad_mode(False):
+            whole = recording.wrap(ops.detach(_placed(batch.whole(node), axis)))
+        value = indent(printing.text(whole), "    ")
+        return f"BatchedTensor(lvl={level + 1}, bdim={axis}, value=\n{value}\n)"
+
+    printing.shown_by.append(show)
+    try:
+        yield
+    finally:
+        printing.shown_by.pop()
 
 
 def _result(func: Any, batch: Batching, value: Any, dim: Any) -> Any:

@@ -22,9 +22,10 @@ from tilewright.runtime.host import copy_of
 from .. import devices as device_module
 from .. import recording
 from ..layouts import strided
-from ..recording import Handle, SharedMemory, compounds, record_fallible
+from ..recording import Handle, SharedMemory, compounds, record_fallible, view, views
 from ..recording.builders import builder
 from .arguments import into, sizes
+from .memory import flat_memory
 from .spellings import also_named, by_numpys_names
 
 if TYPE_CHECKING:
@@ -234,9 +235,27 @@ def from_numpy(array: np.ndarray) -> Tensor:
             "At least one stride in the given numpy array is negative, and tensors with negative "
             f"strides are not supported. Use array.copy(){at_user_line()}"
         )
+    if array.size and not array.flags.c_contiguous:
+        return _of_strides(array)
     t = from_buffer(array, dtype)
     t._shared = SharedMemory(keep=array)
     return t
+
+
+def _of_strides(array: np.ndarray) -> Tensor:
+    """A tensor with the strides of an array that isn't contiguous: a view of the memory that the
+    array spans."""
+    order = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
+    dense = array.transpose(order)
+    if dense.flags.c_contiguous:
+        return view(from_numpy(dense), views.PERMUTE, tuple(np.argsort(order).tolist()))
+    if any(s % array.itemsize for s in array.strides):
+        raise ValueError(
+            "given numpy array strides not a multiple of the element byte size. Copy the numpy "
+            f"array to reallocate the memory{at_user_line()}"
+        )
+    strides = tuple(s // array.itemsize for s in array.strides)
+    return view(from_numpy(flat_memory(array)), views.AS_STRIDED, Size(array.shape), strides, 0)
 
 
 def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0) -> Tensor:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tilewright.ir.location import at_user_line
 
+from .. import recording
 from ..recording import views
 from . import arguments, creation, shapes
 from .call import public
@@ -45,9 +46,8 @@ def resize_as(self: Tensor, tensor: Tensor) -> Tensor:
 
 @public("is_inference")
 def is_inference(input: Tensor) -> bool:
-    """Whether a tensor can't be differentiated because it was made in inference mode: no tensor is
-    of this kind here."""
-    return False
+    """Whether a tensor was made in inference mode, or is a view of such a tensor."""
+    return recording.is_inference(input)
 
 
 @public("is_distributed")

@@ -16,6 +16,7 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 
+from .. import overriding
 from ..layouts import strided
 from ..recording import Handle, epoch, record
 from .call import public
@@ -94,10 +95,18 @@ class QuantizedTensor:
     ):
         self._codes, self._scale, self._zero_point = codes, scale, zero_point
         self.dtype, self._axis = dtype, axis
+        overriding.watch()  # functions ask the tensor, as the next method answers
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """What a function of torch gives for quantized tensors: see `ao.nn.quantized.dispatch`."""
+        known = _by_name().get(getattr(func, "__name__", ""), func)
+        with overriding.without_classes():
+            return known(*args, **(kwargs or {}))
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:  # isinstance(x, torch.Tensor) holds, as in PyTorch
-        return epoch.tensor_type
+        return _shown_class()
 
     def int_repr(self) -> Tensor:
         """The integers."""
@@ -171,6 +180,12 @@ class QuantizedTensor:
 
     def dim(self) -> int:
         return self._codes.dim()
+
+    def stride(self, dim: int | None = None) -> Any:
+        return self._codes.stride() if dim is None else self._codes.stride(dim)
+
+    def is_contiguous(self) -> bool:
+        return self._codes.is_contiguous()
 
     def numel(self) -> int:
         return self._codes.numel()
@@ -253,12 +268,27 @@ class QuantizedTensor:
             )
         if name in _MOVES and self._axis is None:
             return functools.partial(self._moved, name)
+        if name in _METHODS and self._axis is None:
+            return functools.partial(_by_name()[name], self)
         raise AttributeError(
             f"a quantized tensor has no {name!r}: compute it of x.dequantize(), or of x.int_repr()"
             f"{at_user_line()}"
         )
 
 
+@functools.cache
+def _shown_class() -> type:
+    """A class of tensors that isn't Tensor itself, whose functions ask no tensor of that class."""
+    return type("Tensor", (epoch.tensor_type,), {})
+
+
+def _by_name() -> dict[str, Any]:
+    module = importlib.import_module("...ao.nn.quantized.dispatch", __name__)
+    return module.BY_NAME  # type: ignore[no-any-return]
+
+
+_METHODS = frozenset("clamp mean relu relu_ sigmoid tanh".split())
+"""Methods that compute."""
 _MOVES = frozenset(
     "contiguous expand flatten flip narrow permute reshape select squeeze t transpose unflatten "
     "unsqueeze view".split()
@@ -416,3 +446,83 @@ def _fake(
     return record(
         ops.fake_quantize, input, scale.detach(), zero_point.detach(), axis, int(low), int(high)
     )
+
+
+def _of_quantized(name: str) -> Any:
+    """A function that asks a quantized tensor for what its method `name` gives."""
+
+    def call(input: Any) -> Any:
+        return getattr(input, name)()
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"`input.{name}()`."
+    return call
+
+
+int_repr, q_scale, q_zero_point = map(_of_quantized, ("int_repr", "q_scale", "q_zero_point"))
+q_per_channel_scales = _of_quantized("q_per_channel_scales")
+q_per_channel_zero_points = _of_quantized("q_per_channel_zero_points")
+q_per_channel_axis = _of_quantized("q_per_channel_axis")
+
+
+def fbgemm_parameters(
+    low: np.ndarray, high: np.ndarray, least: int, most: int, symmetric: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """(scales, zero points) with which integers from `least` to `most` cover the ranges from `low`
+    to `high` and 0, as FBGEMM chooses them: a symmetric scale uses the least integer as well."""
+    low, high = np.minimum(low.astype(np.float64), 0), np.maximum(high.astype(np.float64), 0)
+    balanced = symmetric & (low < 0) & (high > 0)
+    below, above = (most - least) // 2 + 1, (most - least) // 2
+    widest = np.maximum(-low / below, high / above)
+    scale = np.where(balanced, widest, (high - low) / (most - least))
+    scale = np.where(scale.astype(np.float32) == 0, 0.1, scale)
+    # Of both ends, the one whose zero point is the more exact.
+    of_low, of_high = least - low / scale, most - high / scale
+    closer = abs(least) - low / scale < abs(most) + high / scale
+    zero = np.clip(np.rint(np.where(closer, of_low, of_high)), least, most)
+    zero = np.where(balanced, (least + most + 1) // 2, zero)
+    return scale.astype(np.float32), zero.astype(np.int32)
+
+
+def fused_moving_avg_obs_fake_quant(
+    input: Tensor,
+    observer_on: Tensor,
+    fake_quant_on: Tensor,
+    running_min: Tensor,
+    running_max: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    averaging_const: float,
+    quant_min: int,
+    quant_max: int,
+    ch_axis: int,
+    per_row_fake_quant: bool = False,
+    symmetric_quant: bool = False,
+) -> Tensor:
+    """`input`, rounded to integers from quant_min to quant_max if `fake_quant_on`.
+
+    If `observer_on`, the averages of the least and largest numbers, the scale and the zero point
+    are written first: of each place along `ch_axis`, if `per_row_fake_quant`.
+    """
+    if observer_on.item():
+        x = input.detach()
+        if per_row_fake_quant:
+            rows = x.movedim(ch_axis, 0).flatten(1)
+            low, high = rows.amin(1), rows.amax(1)
+        else:
+            low, high = x.min(), x.max()
+        for running, now in ((running_min, low), (running_max, high)):
+            begun = running.numel() and not running.isinf().any()
+            found = running + averaging_const * (now - running) if begun else now
+            running.resize_(found.shape).copy_(found)
+        limits = [np.atleast_1d(t.numpy()) for t in (running_min, running_max)]
+        chosen = fbgemm_parameters(limits[0], limits[1], quant_min, quant_max, symmetric_quant)
+        for written, value in zip((scale, zero_point), chosen, strict=True):
+            written.resize_(value.shape).copy_(tensor(value))
+    if not fake_quant_on.item():
+        return input
+    if per_row_fake_quant:
+        return fake_quantize_per_channel_affine(
+            input, scale, zero_point, ch_axis, quant_min, quant_max
+        )
+    return fake_quantize_per_tensor_affine(input, scale, zero_point, quant_min, quant_max)

@@ -206,9 +206,14 @@ class GraphModule(Module):
     def __deepcopy__(self, memo: dict[int, Any]) -> GraphModule:
         made = self._bare()
         memo[id(self)] = made
+        entries = ("_parameters", "_buffers", "_modules")
+        parts = {name for key in entries for name in getattr(self, key)}
         for name, value in self.__dict__.items():
-            if name != "_graph":
+            if name not in ("_graph", *entries) and name not in parts:
                 made.__dict__[name] = copy.deepcopy(value, memo)
+        for key in entries:  # they write to the attributes of their own module
+            for name, value in getattr(self, key).items():
+                getattr(made, key)[name] = copy.deepcopy(value, memo)
         made.graph = copy.deepcopy(self._graph, memo)
         return made
 

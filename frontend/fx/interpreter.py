@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..nn import Module
+from . import traceback
 from .graph import Graph
 from .graph_module import GraphModule
 from .node import Node, map_arg
@@ -71,8 +72,9 @@ class Interpreter:
         return found
 
     def run_node(self, n: Node) -> Any:
-        args, kwargs = self.fetch_args_kwargs_from_env(n)
-        return getattr(self, n.op)(n.target, args, kwargs)
+        with traceback.set_current_meta(n):
+            args, kwargs = self.fetch_args_kwargs_from_env(n)
+            return getattr(self, n.op)(n.target, args, kwargs)
 
     def placeholder(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if str(target).startswith("*"):
@@ -169,7 +171,8 @@ class Transformer(Interpreter):
         """The module of the new graph."""
         result = super().run()
         if result is not None:
-            self.new_graph.output(map_result(result))
+            output = self.new_graph.output(map_result(result))
+            output.meta = dict(self.graph.output_node().meta)
         assert isinstance(self.module, GraphModule)
         return GraphModule(self.module, self.new_graph, type(self.module).__name__)
 

@@ -6,7 +6,7 @@ import dis
 import enum
 import operator
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -16,6 +16,7 @@ from tilewright.ir.location import at_user_line
 from ..devices import device
 from ..overriding import watch
 from ..recording import Handle
+from . import traceback
 from .node import Node, base_types, map_aggregate
 
 if TYPE_CHECKING:
@@ -28,10 +29,14 @@ class TraceError(ValueError):
     """A program does something with a value that a graph can't hold."""
 
 
+_ENDS = ("placeholder", "output")
+
+
 class TracerBase:
     """Writes the operations on proxies into a graph."""
 
     graph: Graph
+    module_stack: Mapping[str, Any] = {}
     record_stack_traces = False
     trace_asserts = False
     proxy_buffer_attributes = False
@@ -46,7 +51,14 @@ class TracerBase:
         name: str | None = None,
         type_expr: Any = None,
     ) -> Node:
-        return self.graph.create_node(kind, target, args, kwargs, name, type_expr)
+        node = self.graph.create_node(kind, target, args, kwargs, name, type_expr)
+        if traceback.has_preserved_node_meta():
+            traceback.mark(node)
+        elif self.module_stack:
+            node.meta["nn_module_stack"] = dict(self.module_stack)
+        if self.record_stack_traces and not node.stack_trace and kind not in _ENDS:
+            node.stack_trace = traceback.stack_of_user()
+        return node
 
     def proxy(self, node: Node) -> Proxy:
         return Proxy(node, self)

@@ -201,14 +201,14 @@ class _Call:
         """The op's outputs, as one tensor or a tuple."""
         op, args, keywords = self.op, self.inputs, self.keywords
         named = [*zip(op._positional, args), *keywords.items()]
-        given = [(name, t, t._version) for name, v in named for t in _tensors((v,))]
+        given = [(name, t, recording.version(t)) for name, v in named for t in _tensors((v,))]
         everything = [t for _, t, _ in given]
         if op._on_arrays:
             args = tuple(map(_readable, args))
             keywords = {n: _readable(v) for n, v in keywords.items()}
         output = op._kernel_for(everything)(*args, **keywords)
         for name, t, version in given:
-            if t._version != version and name not in op._mutated:
+            if recording.version(t) != version and name not in op._mutated:
                 raise RuntimeError(
                     f"{op._qualname} writes to its argument {name!r}, which mutates_args doesn't "
                     f"name{at_user_line()}"

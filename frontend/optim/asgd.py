@@ -9,7 +9,7 @@ from tilewright.ir.node import Node
 
 from ..functions.creation import tensor
 from ..functions.promotion import to
-from ..recording import revalued
+from ..recording import grad_mode, revalued
 from .counting import Counted
 from .optimizer import (
     Optimizer,
@@ -81,6 +81,39 @@ class ASGD(Optimizer):
         at_step = scalars(params[0], states, numbers)
         columns = [params, [s["ax"] for s in states]]
         stepped(_asgd, attrs, at_step, *columns, [p._grad for p in params], written=2)
+
+
+def asgd(
+    params: list[Tensor],
+    grads: list[Tensor],
+    axs: list[Tensor],
+    mus: list[Tensor],
+    etas: list[Tensor],
+    state_steps: list[Tensor],
+    foreach: bool | None = None,
+    maximize: bool = False,
+    differentiable: bool = False,
+    capturable: bool = False,
+    has_complex: bool = False,
+    *,
+    lambd: float,
+    lr: float,
+    t0: float,
+    alpha: float,
+    weight_decay: float,
+) -> None:
+    """One step of ASGD, for parameters and states in lists, which it writes in place."""
+    with grad_mode(False):
+        for p, g, ax, mu, eta, step in zip(params, grads, axs, mus, etas, state_steps, strict=True):
+            g = -g if maximize else g
+            if weight_decay:
+                g = g + p * weight_decay
+            step += 1
+            p.mul_(1 - lambd * eta)
+            p.sub_(g * eta)
+            ax.add_((p - ax) * mu)
+            eta.copy_(lr / (1 + lambd * lr * step) ** alpha)
+            mu.copy_(1 / (step - t0).clamp_(min=1))
 
 
 def _left_by(group: dict[str, Any], step: int) -> tuple[float, float]:

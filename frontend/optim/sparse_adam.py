@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
+from ..recording import grad_mode
 from ..recording.compounds import is_compound
 from .optimizer import Optimizer, check, check_betas, number, scalars, zeros_for
 from .rows import step_rows, widened
@@ -74,6 +76,34 @@ class SparseAdam(Optimizer):
         attrs = (beta1, beta2, float(group["eps"]), bool(group["maximize"]))
         rate = scalars(p, [_Steps(state)], size)
         step_rows(_sparse_adam, attrs, rate, g, p, state["exp_avg"], state["exp_avg_sq"])
+
+
+def sparse_adam(
+    params: list[Tensor],
+    grads: list[Tensor],
+    exp_avgs: list[Tensor],
+    exp_avg_sqs: list[Tensor],
+    state_steps: list[int],
+    *,
+    eps: float,
+    beta1: float,
+    beta2: float,
+    lr: float,
+    maximize: bool,
+) -> None:
+    """One step of SparseAdam, for parameters and states in lists, which it writes in place.
+
+    state_steps: the numbers of this step.
+    """
+    group = {"lr": lr, "betas": (beta1, beta2), "eps": eps, "maximize": maximize}
+    optimizer = object.__new__(SparseAdam)
+    with grad_mode(False):
+        for p, g, mean, square, step in zip(
+            params, grads, exp_avgs, exp_avg_sqs, state_steps, strict=True
+        ):
+            state = {"step": step - 1, "exp_avg": mean, "exp_avg_sq": square}
+            optimizer.state = defaultdict(dict, {p: state})
+            optimizer._update_rows(group, p, g)
 
 
 class _Steps:

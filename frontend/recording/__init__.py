@@ -4,6 +4,7 @@
     viewing    views, as such lookups too                  keeping    histories that a flush keeps
     wrapping   tensors of nodes                            histories  graphs of earlier epochs
     epoch      handles, leaves, the state of an epoch      roots      histories of detached memory
+    inference  tensors of inference mode
     modes      grad mode, casts, hooks: a table for each   threads    which thread may record
     writes     in-place writes                             builders   what is declared of a call
     views      kinds of views and chains of them           building   what a builder makes
@@ -52,13 +53,17 @@ from .epoch import (
     variables,
 )
 from .flushing import clear_tables, end_step, flush, unevaluated
+from .inference import is_inference, version
 from .keeping import changed_for, mark_freed, present
 from .modes import (
+    ask_grad,
+    asked_grad,
     grad_mode,
     hold,
     is_grad_enabled,
     set_casts,
     set_grad_enabled,
+    set_inference,
     set_saving,
     set_watching,
     stand_in,
@@ -85,6 +90,8 @@ __all__ = [
     "adopt",
     "assign",
     "assign_all",
+    "ask_grad",
+    "asked_grad",
     "binary",
     "blank",
     "cached_view",
@@ -105,6 +112,7 @@ __all__ = [
     "in_place_binary",
     "is_exact",
     "is_grad_enabled",
+    "is_inference",
     "leaf",
     "leaves",
     "lookup",
@@ -128,6 +136,7 @@ __all__ = [
     "set_data",
     "set_default_dtype",
     "set_grad_enabled",
+    "set_inference",
     "set_requires_grad",
     "set_saving",
     "set_watching",
@@ -141,6 +150,7 @@ __all__ = [
     "variable",
     "variable_target",
     "variables",
+    "version",
     "view",
     "view_again",
     "wrap",

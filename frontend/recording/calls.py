@@ -27,7 +27,7 @@ from tilewright.ir.node import OPAQUE, Instruction, Node
 from tilewright.ir.numeric.special import cast as cast_number
 from tilewright.ir.ops.composite import widen
 
-from . import compounds, epoch, threads
+from . import compounds, epoch, inference, threads
 from .builders import facts, is_blind, name_of, refuses_bools
 from .building import built
 from .compounds import COMPOUND
@@ -139,6 +139,8 @@ def similar(key: tuple[Any, ...]) -> Any:
     node = instruction.nodes.get(operands)
     if node is None:
         node = instruction.new(operands, graph.location(2))
+    if node.requires_grad and epoch.inferred:
+        inference.refuse_saved(node, nodes)
     table[key] = node
     if node.requires_grad:
         node.memo.setdefault("call", (key[0], [*head, *nodes, *tail]))
@@ -164,6 +166,8 @@ def similar_to_number(site: Site, value: Any) -> Node | None:
     finally:
         graph.set_location(before)
     if found.requires_grad:
+        if epoch.inferred:
+            inference.refuse_saved(found, found.operands)
         found.memo.setdefault("call", (build, found.operands))
     return found
 
@@ -245,6 +249,8 @@ def _own(result: Node, build: Callable[..., Any], nodes: Sequence[Any]) -> Node:
     if any(result is n for n in nodes):  # the result is a new tensor even if nothing is computed
         result = ops.clone(result)
     if result.requires_grad:
+        if epoch.inferred:
+            inference.refuse_saved(result, nodes)
         result.memo.setdefault("call", (build, nodes))
     return result
 

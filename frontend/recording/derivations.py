@@ -72,7 +72,7 @@ def _reads_below(root: Node) -> bool:
         if node.requires_grad and node not in seen:
             if is_call(node) or is_call_output(node):
                 return True
-            if not all(map(is_fixed, _read_by_vjp(node))):
+            if not all(map(is_fixed, read_by_vjp(node))):
                 return True
             seen.add(node)
             stack.extend(node.operands)
@@ -187,7 +187,7 @@ def reads_of(root: Node, stops: tuple[Node, ...] = ()) -> tuple[Node, ...]:
     if has_calls(root, stops) or not saves(root):
         return ()
     if len(inside(root, stops)) == 1:
-        return tuple([n for n in dict.fromkeys(_read_by_vjp(root)) if not is_fixed(n)])
+        return tuple([n for n in dict.fromkeys(read_by_vjp(root)) if not is_fixed(n)])
     try:
         return derive(root, placeholder(root), stops=stops).saved
     except NotImplementedError:  # the backward pass will raise it
@@ -219,7 +219,7 @@ def reads(node: Node, old: Node) -> bool:
         if n in seen or n.seq <= old.seq or not n.requires_grad:
             continue
         seen.add(n)
-        if old in n.operands and old in _read_by_vjp(n):
+        if old in n.operands and old in read_by_vjp(n):
             return True
         stack.extend(n.operands)
     return False
@@ -246,18 +246,18 @@ def is_spared(node: Node, roots: Iterable[Node]) -> bool:
     if not node.op.spares_result:
         return False
     readers = (n for root in roots for n in differentiable(root) if node in n.operands)
-    return not any(node in _read_by_vjp(n) for n in readers)
+    return not any(node in read_by_vjp(n) for n in readers)
 
 
 def is_read_transposed(node: Node, roots: Iterable[Node]) -> bool:
     """Whether only linear layers read a leaf that was given other memory. PyTorch keeps a
     transposed view of their weights, which stays in the memory that it had."""
     users = (n for root in roots for n in differentiable(root) if node in n.operands)
-    readers = {n.op for n in users if node in _read_by_vjp(n)}
+    readers = {n.op for n in users if node in read_by_vjp(n)}
     return readers == {ops.linear}
 
 
-def _read_by_vjp(node: Node) -> list[Node]:
+def read_by_vjp(node: Node) -> list[Node]:
     """The values, of `node` and of its operands, that its derivative reads."""
     nodes = (*node.operands, node)
     # All nodes of its instruction read the same places, except those whose derivative a user wrote.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -121,6 +121,8 @@ class Handle(State):
 
 
 tensor_type: type[Handle] = Handle  # the public class, set by _tensor.py
+inferring = inferred = False  # whether inference mode is on, and whether it ever was
+untracked = 0  # the count of writes of a tensor made in inference mode, set by inference.py
 
 
 class Failed:
@@ -232,6 +234,8 @@ def resolve(t: Any) -> Node:
             place, aval = len(leaves), t._aval
             known = latest_nodes.get(place)
             node = known[1] if known is not None and known[0] is aval else leaf_node(place, aval)
+            if inferred:
+                node = _told_apart(node, t)
             if t._requires_grad:
                 node = variable(node, t)
             t._node, t._place = node, place
@@ -308,18 +312,27 @@ def _window(t: Any, storage: Storage) -> Node | None:
     ):
         return None
     layout = t._chain.layout
-    if layout is None or t._chain.retypes or not views.is_contiguous(*layout[:2]):
+    if layout is None or t._chain.retypes:
         return None
-    shape, _, start = layout
-    count = views.numel(shape)
-    if count >= buffer.size:
-        return None
+    shape, strides, start = layout
     shared = storage._shared is not None and not storage._shared.released()
+    dense = views.is_contiguous(shape, strides)
+    count = views.numel(shape)
+    if dense:
+        fits = count < buffer.size
+    else:  # a copy that is made anyway has its elements in order
+        fits = shared and count <= buffer.size and 0 not in strides
+    if not fits:
+        return None
     _, dtype, device = t._aval
-    part = devices.get(device).part(buffer, start, shape)
-    node = leaf_node(len(leaves), (Size(shape), dtype, device))
+    part = (
+        devices.get(device).part(buffer, start, shape) if dense else views.seen_in(buffer, t._chain)
+    )
+    if part is None:
+        return None
+    node = _told_apart(leaf_node(len(leaves), (Size(shape), dtype, device)), storage)
     if shared:
-        leaves.append((None, node, part.copy()))
+        leaves.append((None, node, np.array(part, order="C")))
         clock.leaf_bytes += part.nbytes
         return node
     leaves.append((storage, node, part))
@@ -342,6 +355,13 @@ def leaf_node(place: int, aval: Aval) -> Node:
         node = leaf_nodes[key] = intern(ops.leaf, (), (place, shape, dtype), device)
     latest_nodes[place] = aval, node
     return node
+
+
+def _told_apart(node: Node, state: Any) -> Node:
+    """The node of a leaf, with a mark outside of inference mode if its tensor was made in it."""
+    if inferring or state._changes is not untracked or not inferred:
+        return node
+    return ops.inference(node)
 
 
 def _keep_alone(t: Any, storage: Storage) -> None:
@@ -393,6 +413,8 @@ def resolve_all(tensors: Sequence[Any]) -> list[Node]:
         aval = t._aval
         known = latest(number)
         node = known[1] if known and known[0] is aval else leaf_node(number, aval)
+        if inferred:
+            node = _told_apart(node, t)
         if t._requires_grad:
             node = variable(node, t)
         t._place = number
@@ -435,7 +457,7 @@ def leaf(state: Any, owner: Any) -> Node:
         else:
             owned, buffer = None, np.array(buffer, copy=True, order="C")
     place = len(leaves)
-    node = leaf_node(place, state._aval)
+    node = _told_apart(leaf_node(place, state._aval), state)
     if state._history is not None:
         node = variable(node, state._history)
     elif state._requires_grad and owner is not None:
@@ -511,14 +533,25 @@ def set_requires_grad(t: Any, enabled: bool) -> None:
     if not enabled and node.requires_grad:
         node = ops.detach(node)
     for state in states:
-        state._node = node
-        place = state._place
-        if 0 <= place < len(leaves) and leaves[place][0] is state and leaves[place][1] is old:
-            leaves[place] = (state, node, leaves[place][2])
-    for v in storage._views if storage is not None else ():
-        if v is not t and v._node is not None:
+        set_node(state, old, node)
+    if storage is not None:
+        outdate(v for v in storage._views if v is not t)  # with or without gradient
+
+
+def set_node(state: Any, old: Node, node: Node) -> None:
+    """Give a tensor or storage a node for the same value in the place of `old`."""
+    state._node = node
+    place = state._place
+    if 0 <= place < len(leaves) and leaves[place][0] is state and leaves[place][1] is old:
+        leaves[place] = (state, node, leaves[place][2])
+
+
+def outdate(tensors: Iterable[Any]) -> None:
+    """Let views be resolved anew from what they look at."""
+    for v in tensors:
+        if v._node is not None:
             v._aval = (v._node.shape, v._node.dtype, v._node.device or "cpu")
-            v._node = None  # resolved anew, with or without gradient
+            v._node = None
 
 
 def add_check(node: Node) -> None:

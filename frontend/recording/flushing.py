@@ -16,7 +16,7 @@ from tilewright.runtime.baseline import timed
 from tilewright.runtime.device import told
 from tilewright.runtime.plan import Incomplete, Plan
 
-from . import epoch, interrupts, threads
+from . import epoch, inference, interrupts, threads
 from .epoch import (
     NO_BUFFER,
     Failed,
@@ -43,6 +43,7 @@ from .epoch import (
 )
 from .histories import Ends, History
 from .keeping import histories_of, keep
+from .references import BASE_COUNT, WALKED_COUNT
 
 TABLE_LIMIT = 200_000
 """The number of interned nodes from which a flush clears the tables if they go on growing. A step
@@ -56,19 +57,11 @@ LAUNCH_LIMIT = 20_000
 launch takes two or three memory mappings, and Linux allows a process 65,530."""
 
 
-def _calibrate() -> tuple[int, int]:
-    probe = [object()]
-    (mapped,), (walked,) = map(getrefcount, probe), [getrefcount(each) for each in probe]
-    return mapped, walked
-
-
 SELDOM_USED: list[Any] = [
     storages, windows, variables, scalars, drawn, counted, freed, contexts, mutated, rewritten,
     moved, viewed, hooked, fallible,
 ]  # fmt: skip
 """What is cleared at the end of an epoch, if it isn't empty."""
-# The result of getrefcount for an object that only a list holds: by map(), and in a comprehension.
-BASE_COUNT, WALKED_COUNT = _calibrate()
 Update = Callable[[], Iterable[Handle]]
 """Returns the tensors that an optimizer's step writes."""
 Refusal = Callable[[Node | None], Exception | None]
@@ -470,6 +463,8 @@ def _forget_missing_gradients() -> None:
 
 
 def _end_epoch() -> None:
+    if epoch.inferring:
+        inference.mark()
     for t in handles:
         t._node = None
     for state, _, _ in leaves:
@@ -482,6 +477,8 @@ def _end_epoch() -> None:
         storage._views.clear()
     handles.clear()
     leaves.clear()
+    if epoch.inferring:
+        inference.begin()
     if any(SELDOM_USED):
         for each in SELDOM_USED:
             if each:

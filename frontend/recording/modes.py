@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import node as graph
 
-from . import epoch, threads
+from . import epoch, inference, threads
 from .epoch import clock
 from .flushing import flush
 
@@ -33,9 +33,40 @@ class _Unkept:
 _unkept = _Unkept()
 
 
+_asked = True  # the grad mode that was asked for, while inference mode hides it
+
+
 def set_grad_enabled(enabled: bool) -> None:
     threads.claim()
     _set_mode(enabled, clock.casts, clock.saving)
+
+
+def ask_grad(enabled: bool) -> None:
+    """Set the grad mode for the user. In inference mode nothing is recorded whatever it is."""
+    global _asked
+    threads.claim()
+    _asked = enabled
+    if not epoch.inferring:
+        set_grad_enabled(enabled)
+
+
+def asked_grad() -> bool:
+    """The grad mode that was asked for, also in inference mode."""
+    return _asked if epoch.inferring else is_grad_enabled()
+
+
+def set_inference(enabled: bool) -> None:
+    """Begin or end inference mode."""
+    threads.claim()
+    if enabled == epoch.inferring:
+        return
+    asked = asked_grad()
+    if enabled:
+        inference.begin()
+        set_grad_enabled(False)
+    else:
+        inference.end()
+    ask_grad(asked)
 
 
 def set_casts(casts: Casts | None) -> None:

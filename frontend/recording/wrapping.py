@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.ir.node import Node
 
-from . import epoch, flushing, threads
+from . import epoch, flushing, inference, threads
 from .epoch import clock, handles
 from .flushing import end_step
 
@@ -17,7 +17,10 @@ _append = handles.append
 
 def blank() -> Any:
     """A new tensor without node or memory, for the caller to fill in."""
-    return _new(epoch.tensor_type)
+    t = _new(epoch.tensor_type)
+    if epoch.inferring:
+        inference.mark_state(t)
+    return t
 
 
 def wrap(node: Node) -> Any:

@@ -56,9 +56,9 @@ def assign(t: Any, node: Node, *, force: bool = False) -> Any:
     if t._storage is not None:
         _write_storage(t, t._storage, node)
         return t
+    t._changes += 1  # an error for an inference tensor, before anything has changed
     if not (node.requires_grad and reads(node, old)):
         mutated.add(old)
-    t._changes += 1
     if owner is not None:
         node = variable(node, owner)
     else:
@@ -130,17 +130,20 @@ def _write_storage(t: Any, storage: Storage, value: Node) -> None:
         new = variable(new, owner)
     else:
         new = _with_history(base, views.write(base, t._chain, value))
+    is_data = t._chain is not None and t._chain.is_data
+    if is_data:
+        storage._rewrites += 1
+    else:
+        if not (_is_detached(t) and storage._changes is epoch.untracked):
+            storage._changes += 1
+        storage._writes += 1
     if history is not None:
         _write_history(t, history)
     if t._root is not None:
         t._root._writes += 1
     mutated.update(n for n in seen if value_node(n) not in read)
-    if t._chain is not None and t._chain.is_data:  # PyTorch's backward pass reads the new value
-        storage._rewrites += 1
+    if is_data:  # PyTorch's backward pass reads the new value
         _stands_for(new, seen)
-    else:
-        storage._changes += 1
-        storage._writes += 1
     if storage._shared is not None:
         part = views.seen_in(storage._buffer, t._chain)
         if part is not None and (owner is not None or not new.requires_grad):
@@ -148,10 +151,7 @@ def _write_storage(t: Any, storage: Storage, value: Node) -> None:
         else:
             _write_through(storage, new)
         return
-    for v in storage._views:
-        if v._node is not None:
-            v._aval = (v._node.shape, v._node.dtype, v._node.device or "cpu")
-            v._node = None
+    epoch.outdate(storage._views)
     storage._views.clear()
     storage._node = new
     if new.requires_grad and t._chain is not None:

@@ -351,7 +351,7 @@ class Snapshot:
 
 
 def _is_library(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] == _LIBRARY
+    return kind.__module__.partition(".")[0] in (_LIBRARY, "torch")  # the name that it stands for
 
 
 class _Plain:

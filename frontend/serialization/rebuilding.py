@@ -16,6 +16,7 @@ from tilewright.ir.shape import contiguous_strides
 from .. import layouts
 from ..exchange.storages import TypedStorage, UntypedStorage
 from ..functions import creation, older, shapes
+from ..functions.quantized import QuantizedDType, QuantizedTensor, qint8, qint32, quint8
 from ..recording.compounds import is_compound
 
 
@@ -122,6 +123,27 @@ def _strided(flat: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset
     if order == sorted(order):
         return base
     return base.permute(*[order.index(i) for i in range(len(shape))])
+
+
+_QUANTIZED: dict[Any, QuantizedDType] = {d.stored: d for d in (qint8, quint8, qint32)}
+
+
+def rebuild_quantized(
+    storage: Loaded, offset: int, size: Any, stride: Any, params: Any, *more: Any
+) -> QuantizedTensor:
+    """A quantized tensor. params: ("per_tensor_affine", scale, zero point), or the same with one of
+    each for each place of an axis, and the axis."""
+    dtype = _QUANTIZED.get(storage.dtype) if isinstance(storage, Loaded) else None
+    if dtype is None:
+        raise RuntimeError(
+            "load: a quantized tensor of elements that tilewright doesn't have: in PyTorch, save "
+            f"x.dequantize(){at_user_line()}"
+        )
+    codes = rebuild_any(storage, offset, size, stride, False, None, dtype.stored)
+    scheme, scale, zero, *axis = params
+    if str(scheme).removeprefix("torch.") == "per_tensor_affine":
+        return QuantizedTensor(codes, float(scale), int(zero), dtype)
+    return QuantizedTensor(codes, scale, zero, dtype, int(axis[0]))
 
 
 def rebuild_parameter(data: Any, requires_grad: bool, hooks: Any, state: Any = None) -> Any:

@@ -15,6 +15,7 @@ from tilewright.ir.shape import Size
 
 from .._tensor import Tensor
 from ..devices import device as Device
+from ..functions.quantized import qint8, qint32, quint8
 from ..nn.parameter import Parameter
 from .naming import class_at, is_named, path_of
 from .rebuilding import (
@@ -28,6 +29,7 @@ from .rebuilding import (
     rebuild_moved,
     rebuild_nested,
     rebuild_parameter,
+    rebuild_quantized,
     rebuild_sparse,
     rebuild_typed,
     refused,
@@ -59,7 +61,7 @@ _SAFE: dict[tuple[str, str], Any] = {
     ("torch.nested._internal.nested_tensor", "_rebuild_njt"): rebuild_nested,
     ("torch.nested._internal.nested_tensor", "NestedTensor"): None,
     ("torch._dynamo.decorators", "_DimRange"): Skipped,
-    ("torch._utils", "_rebuild_qtensor"): refused("a quantized tensor", "x.dequantize()"),
+    ("torch._utils", "_rebuild_qtensor"): rebuild_quantized,
     ("torch._utils", "_rebuild_wrapper_subclass"): refused(
         "a tensor of a subclass without memory of its own", "the tensors that it wraps"
     ),
@@ -78,6 +80,7 @@ _SAFE: dict[tuple[str, str], Any] = {
     **{("torch", name): dtype for name, dtype in STORAGES.items()},
     **{("torch", f"Q{n}Storage"): d for n, d in QUANTIZED.items()},
     **{("torch", n): n for n in ("per_tensor_affine", "per_channel_affine")},
+    **{("torch", d.name): d for d in (qint8, quint8, qint32)},
     ("torch", "UntypedStorage"): None,
     ("torch.storage", "UntypedStorage"): None,
     **{("torch", d.name): d for d in dtypes.ALL},

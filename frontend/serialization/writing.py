@@ -22,13 +22,14 @@ from .._tensor import Tensor
 from ..devices import device as Device
 from ..exchange.storages import TypedStorage, UntypedStorage
 from ..functions import shapes
+from ..functions.quantized import QuantizedDType, QuantizedTensor, qscheme
 from ..layouts import layout
 from ..nn import Module
 from ..recording.compounds import is_compound
 from . import reading
 from .locations import tagged
 from .naming import is_named, path_of, reduced
-from .storages import STORAGE_OF
+from .storages import QUANTIZED, STORAGE_OF
 
 if TYPE_CHECKING:
     from ..types import FileLike
@@ -50,6 +51,7 @@ class Name:
 
 _REBUILD = Name("torch._utils", "_rebuild_tensor_v2")
 _REBUILD_ANY = Name("torch._utils", "_rebuild_tensor_v3")
+_REBUILD_QUANTIZED = Name("torch._utils", "_rebuild_qtensor")
 _REBUILD_PARAMETER = Name("torch._utils", "_rebuild_parameter")
 _UNTYPED = Name("torch.storage", "UntypedStorage")
 _REBUILD_WITH_STATE = Name("torch._utils", "_rebuild_parameter_with_state")
@@ -101,7 +103,9 @@ class Pickler(_BasePickler):
     dispatch[Name] = _save_name
 
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, Tensor) and not obj.is_quantized:
+        if isinstance(obj, QuantizedTensor):
+            return self._reduce_quantized(obj)
+        if isinstance(obj, Tensor):
             return self._reduce_compound(obj) if is_compound(obj) else self._reduce_tensor(obj)
         if isinstance(obj, layout):
             return _LAYOUT, (str(obj),)
@@ -135,6 +139,21 @@ class Pickler(_BasePickler):
             kind = _TENSOR if type(t) is Tensor else type(t)
             return _REBUILD_TYPED, (function, kind, args, dict(t.__dict__))
         return function, args
+
+    def _reduce_quantized(self, q: QuantizedTensor) -> Any:
+        storage, strides, offset = self._memory(q._codes.detach())
+        kind = next(n for n, d in QUANTIZED.items() if d is q.dtype.stored)
+        facts = (storage.key, storage.device, storage.count, storage.array)
+        of_codes = Storage(f"Q{kind}Storage", *facts)
+        params: tuple[Any, ...] = (q._scale, q._zero_point)
+        if q._axis is not None:
+            params = (*params, q._axis)
+        self.kept.append(params)
+        params = (Name("torch", q.qscheme().name), *params)
+        shape = tuple(q.shape)
+        return _REBUILD_QUANTIZED, (
+            of_codes, offset, shape, tuple(strides), params, False, OrderedDict(),
+        )  # fmt: skip
 
     def _storage_of(self, obj: Any) -> Storage:
         """The memory of a storage object."""
@@ -192,6 +211,8 @@ class Pickler(_BasePickler):
     def save(self, obj: Any, save_persistent_id: bool = True) -> Any:
         if type(obj) is DType:  # a bare global, as PyTorch writes a dtype
             obj = _dtype_name(obj)
+        elif isinstance(obj, (QuantizedDType, qscheme)):
+            obj = _names.setdefault(("torch", obj.name), Name("torch", obj.name))
         elif is_named(obj):
             path = path_of(obj)
             obj = obj if path is None else _names.setdefault(path, Name(*path))

@@ -14,7 +14,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import Size
 
-from .. import layouts
+from .. import layouts, recording
 from ..compound import Compound, blank
 from ..functions import creation, indexing
 from ..functions.gathering import index_select
@@ -80,8 +80,8 @@ class Sparse(Compound):
     def _on_host(self, name: str, part: Any) -> np.ndarray:
         """A part of the structure as an array, which must not be written to."""
         version, known = self._known.get(name, (None, None))
-        if version != part._version:
-            version, known = part._version, np.array(part._array())
+        if version != recording.version(part):
+            version, known = recording.version(part), np.array(part._array())
             self._known[name] = version, known
         return known
 
@@ -154,7 +154,7 @@ class COO(Sparse):
     def _near(self) -> Any:
         """The positions, in int32 if these are known: products read no more than them."""
         version, near = self._known.get("near", (None, None))
-        return near if version == self._at._version else self._at
+        return near if version == recording.version(self._at) else self._at
 
     def _coordinates(self) -> COO:
         return self
@@ -336,7 +336,7 @@ class Lines(Sparse):
         by, elements = self._known.get("coordinates"), self._elements
         if self._batch:
             elements = elements.flatten(0, len(self._batch))
-        versions = self._pointers._version, self._minor._version
+        versions = recording.version(self._pointers), recording.version(self._minor)
         if by is None or by[0] != versions:
             rows = structure.rows_of(self._on_host("pointers", self._pointers))
             at = np.stack([rows, self._on_host("minor", self._minor)]).astype(np.int64)
@@ -348,7 +348,7 @@ class Lines(Sparse):
                 near = creation.beside(at.astype(np.int32), self._elements)
             by = self._known["coordinates"] = versions, made._at, made._is_merged, near
         found = coo(by[1], elements, sizes, by[2])
-        found._known["near"] = found._at._version, by[3]
+        found._known["near"] = recording.version(found._at), by[3]
         return found
 
     def _like(self, elements: Tensor, sizes: Any = None) -> Self:
@@ -468,7 +468,7 @@ def coo(at: Any, elements: Any, sizes: Any, is_merged: bool = False) -> COO:
 def coo_at(at: np.ndarray, elements: Any, sizes: Any, is_merged: bool = True) -> COO:
     """As `coo`, of positions that the host has computed."""
     made = coo(creation.beside(at.copy(), elements), elements, sizes, is_merged)
-    made._known["at"] = made._at._version, at
+    made._known["at"] = recording.version(made._at), at
     return made
 
 

@@ -169,6 +169,7 @@ from .marker import (
     detach,
     empty,
     example,
+    inference,
     overwritten,
     point,
     saved,

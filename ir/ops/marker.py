@@ -31,6 +31,9 @@ saved = Op("saved", Kind.MARKER, infer=_same, vjp=lambda g, out, x: (g,))
 """The same value and gradient, as an op keeps it for its derivative: no tensor has this node, so no
 write changes it."""
 
+inference = Op("inference", Kind.MARKER, infer=_same)
+"""The same value, of a tensor that was made in inference mode: no derivative may read it."""
+
 alias = Op(
     "alias", Kind.MARKER, params=("number",), infer=_same, vjp=lambda g, out, x, number: (g,)
 )
@@ -86,6 +89,6 @@ LEAK = (
 
 MARKERS = {
     variable: 0, detach: 0, clone: 0, saved: 0, alias: 0, with_value: 1, overwritten: 1, empty: 0,
-    point: 0,
+    point: 0, inference: 0,
 }  # fmt: skip
 """The number of the operand that holds a marker's value."""

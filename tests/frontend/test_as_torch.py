@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import sys
 from pathlib import Path
@@ -138,3 +139,48 @@ def test_a_version_is_a_string_and_compares_with_numbers() -> None:
     assert version >= (2, 13) and version < (2, 14) and version > "2.9" and version != "2.13"
     assert {version: 1}["2.13.0+tilewright"] == 1
     assert importlib.util.find_spec("tilewright.torch_version") is not None
+
+
+SHOWN = """
+import importlib, inspect, json, pickle, sys
+if sys.argv[1] == "ours":
+    from tilewright.as_torch.finder import install
+    install()
+import torch
+found = {}
+paths = "nn optim optim.lr_scheduler distributions utils.data autograd fx".split()
+for path in ("", *paths):
+    module = importlib.import_module(f"torch.{path}".rstrip("."))
+    for name in dir(module):
+        kind = getattr(module, name, None) if not name.startswith("_") else None
+        home = getattr(kind, "__module__", None) or ""
+        if isinstance(kind, type) and home.partition(".")[0] == "torch":
+            found[f"{path}.{name}"] = [home, kind.__qualname__]
+            if sys.argv[1] == "ours":
+                assert pickle.loads(pickle.dumps(kind)) is kind, kind
+if sys.argv[1] == "ours":
+    layer = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+    again = pickle.loads(pickle.dumps(layer))
+    assert str(type(again[0])) == "<class 'torch.nn.modules.linear.Linear'>"
+    assert torch.fx.symbolic_trace(layer).graph.find_nodes(op="call_module", target="0")
+    f, x = torch.compile(layer), torch.ones(1, 2)
+    assert all((f(x) == layer(x)).all() for _ in range(4))
+print("found", json.dumps(found))
+"""
+MISSED = {
+    "DeviceObjType", "Generator", "PyTorchFileReader", "ScriptFunction", "ScriptModule",
+    "TensorType", "CompilationUnit", "Future", "TypedStorage", "UntypedStorage", "qscheme",
+    "DispatchKey",
+}  # fmt: skip
+"""Classes that PyTorch's C++ defines, or older names of storages."""
+
+
+def test_classes_have_pytorchs_names(run_python, torch) -> None:
+    printed = [
+        run_python(f"import warnings; warnings.simplefilter('ignore')\n{SHOWN}", kind)
+        for kind in ("ours", "theirs")
+    ]
+    ours, theirs = (json.loads(each.split("found ")[1]) for each in printed)
+    both = [name for name in ours if name in theirs and name.rpartition(".")[2] not in MISSED]
+    assert len(both) > 270
+    assert {n: ours[n] for n in both} == {n: theirs[n] for n in both}

@@ -24,9 +24,6 @@ _DIFFERENCES = {
         torch.resolve_conj 2
         torch.resolve_neg 3
     """,
-    "Tensors made in inference mode are like those of no_grad.": """
-        torch.inference_mode 4
-    """,
     "The sign of an imaginary part of zero.": """
         torch.fft.hfft 3
         torch.fft.ihfft 3

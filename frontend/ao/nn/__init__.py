@@ -1,4 +1,5 @@
 """torch.ao.nn: layers with quantized weights."""
 
 from . import intrinsic as intrinsic
+from . import qat as qat
 from . import quantized as quantized

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir.dtype import DType
@@ -13,20 +13,8 @@ from tilewright.ir.location import at_user_line
 
 from ... import nn
 from ...functions.quantized import QuantizedDType, qint8
+from .qconfig import QConfig as QConfig
 from .replacing import replace_layers
-
-
-class QConfig(NamedTuple):
-    """How values and weights are observed: classes that make observers, or a dtype for weights."""
-
-    activation: Any
-    weight: Any
-
-
-default_dynamic_qconfig = QConfig(None, qint8)
-per_channel_dynamic_qconfig = QConfig(None, qint8)
-"""The same: each row of a weight has a scale of its own in both."""
-float16_dynamic_qconfig = QConfig(None, dtypes.float16)
 
 _RECURRENT = (nn.LSTM, nn.GRU, nn.LSTMCell, nn.GRUCell, nn.RNNCell)
 _Spec = Iterable[Any] | Mapping[Any, Any] | None

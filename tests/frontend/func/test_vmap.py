@@ -235,3 +235,24 @@ def test_tensors_of_an_example_are_told(torch: Any) -> None:
         return [*found, is_batched(shared), is_batched(m.vmap(inner)(shared))]
 
     assert seen(tw) == seen(torch)
+
+
+def test_tensors_of_a_batch_print_all_examples(torch: Any) -> None:
+    def printed(m: Any) -> list[str]:
+        texts: list[str] = []
+
+        def inner(z: Any, x: Any) -> Any:
+            texts.append(f"{[z, x + 1]}")
+            return z * x.sum()
+
+        def outer(x: Any, y: Any) -> Any:
+            texts.extend([repr(x), str(x * 2 + y), f"{y} {x.shape} {x}"])
+            return m.vmap(inner, in_dims=(0, None))(y, x)
+
+        x = m.arange(6.0).view(3, 2)
+        m.vmap(outer, in_dims=(0, None))(x, m.ones(2))
+        m.vmap(lambda a: texts.append(str(a)) or a, in_dims=1)(x)
+        m.vmap(lambda a: texts.append(str(a)) or a)(m.ones(3, dtype=m.int32))
+        return texts
+
+    assert printed(tw) == printed(torch)

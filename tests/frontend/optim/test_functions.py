@@ -22,6 +22,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
         1,
         {"lr": 0.5, "lr_decay": 0.1, "eps": 1e-6, "weight_decay": 0.01, "maximize": False},
     ),
+    "asgd": (1, {"lambd": 0.1, "lr": 0.1, "t0": 1.0, "alpha": 0.7, "weight_decay": 0.1}),
     "nadam": (2, {**MOMENTS, "momentum_decay": 4e-3}),
     "radam": (2, MOMENTS),
     "rmsprop": (
@@ -56,6 +57,8 @@ def test_steps_are_pytorchs(torch: Any, name: str) -> None:
             states = [[m.full(p.shape, fill) for p in params] for _ in range(lists)]
             if name == "nadam":
                 states.append([m.ones(()) for _ in params])
+            if name == "asgd":
+                states += [[m.ones(()) for _ in params], [m.tensor(0.1) for _ in params]]
             states.append([m.tensor(0.0) for _ in params])
         with m.no_grad():
             for _ in range(4):
@@ -72,3 +75,26 @@ def test_steps_are_pytorchs(torch: Any, name: str) -> None:
         tw.testing.assert_close(tw.tensor(a), tw.tensor(b), rtol=1e-5, atol=1e-6)
     assert mine[1] == theirs[1] == [None, None]
     assert mine[2] == theirs[2]
+
+
+def test_they_stand_together(torch: Any) -> None:
+    ours, theirs = (importlib.import_module(f"{m.__name__}.optim._functional") for m in (tw, torch))
+    for name in (*CASES, "sparse_adam"):
+        mine, yours = (inspect.signature(getattr(m, name)) for m in (ours, theirs))
+        assert list(mine.parameters) == list(yours.parameters), name
+
+
+def test_steps_of_rows_are_pytorchs(torch: Any) -> None:
+    def run(m: Any) -> Any:
+        step = importlib.import_module(f"{m.__name__}.optim._functional").sparse_adam
+        p, mean, square = m.ones(4, 2), m.zeros(4, 2), m.zeros(4, 2)
+        options = {"eps": 1e-8, "beta1": 0.9, "beta2": 0.99, "lr": 0.1, "maximize": False}
+        for i in range(1, 4):
+            g = m.sparse_coo_tensor(
+                m.tensor([[0, 2]]), m.ones(2, 2) * i, (4, 2), check_invariants=True
+            )
+            step([p], [g.coalesce()], [mean], [square], [i], **options)
+        return p.tolist(), mean.tolist(), square.tolist()
+
+    for a, b in zip(run(tw), run(torch), strict=True):
+        tw.testing.assert_close(tw.tensor(a), tw.tensor(b))

@@ -1,5 +1,6 @@
 """torch.ao.nn.intrinsic: layers and what follows them as one module."""
 
+from . import qat as qat
 from . import quantized as quantized
 from .fused import (
     BNReLU2d,
@@ -31,5 +32,6 @@ __all__ = [
     "ConvReLU3d",
     "LinearBn1d",
     "LinearReLU",
+    "qat",
     "quantized",
 ]

@@ -1,6 +1,7 @@
 """torch.ao.nn.quantized: layers of quantized tensors, and those of `quantize_dynamic`.
 
-Scales of results are set by hand: nothing measures them."""
+Scales of results are set by hand, or by `torch.ao.quantization.convert`, from what observers saw.
+"""
 
 from . import dynamic as dynamic
 from . import functional as functional
@@ -17,6 +18,7 @@ from .layers import (
     Quantize,
     ReLU6,
 )
+from .operations import QFunctional
 from .tables import Embedding, EmbeddingBag
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "FXFloatFunctional",
     "FloatFunctional",
     "Linear",
+    "QFunctional",
     "Quantize",
     "ReLU6",
     "dynamic",

@@ -13,6 +13,7 @@ from ....functions.quantized import (
     QuantizedDType,
     QuantizedTensor,
     qint8,
+    quantize_per_channel,
     quantize_per_tensor,
     quint8,
 )
@@ -73,9 +74,10 @@ class Weighted(nn.Module):
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        destination.update({prefix + name: value for name, value in self._parts().items()})
-        destination[prefix + "scale"] = tensor(float(self.scale))
-        destination[prefix + "zero_point"] = tensor(int(self.zero_point))
+        scales = {"scale": tensor(float(self.scale)), "zero_point": tensor(int(self.zero_point))}
+        parts = self._parts()
+        parts = parts | scales if "weight" in parts else scales | parts  # PyTorch's order
+        destination.update({prefix + name: value for name, value in parts.items()})
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         parts = {name: state_dict.pop(prefix + name) for name in self._parts()}
@@ -86,11 +88,37 @@ class Weighted(nn.Module):
 
     @classmethod
     def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
-        """Refused: a layer of floats has no observer that knows the scale of its results."""
-        raise NotImplementedError(
-            f"{cls.__name__}.from_float: tilewright has no static quantization, which measures the "
-            f"scales of results; set_weight_bias, scale and zero_point set them{at_user_line()}"
-        )
+        """The layer for a layer of floats that was observed: alone, with a ReLU in sequence, or one
+        that rounded its weight in training."""
+        inner = mod[0] if isinstance(mod, nn.Sequential) else mod
+        if not hasattr(mod, "activation_post_process"):
+            raise AssertionError(
+                f"{cls.__name__}.from_float: expected an observed layer, which prepare() makes"
+                f"{at_user_line()}"
+            )
+        weight, bias = inner.folded() if hasattr(inner, "folded") else (inner.weight, inner.bias)
+        observer = getattr(mod, "weight_fake_quant", None) or mod.qconfig.weight()
+        observer(weight)
+        made = cls._like(inner)
+        made.set_weight_bias(_rounded(weight.detach().float(), observer), bias)
+        scale, zero = mod.activation_post_process.calculate_qparams()
+        made.scale, made.zero_point = float(scale), int(zero)
+        return made
+
+    @classmethod
+    def _like(cls, layer: Any) -> Any:
+        """A layer of this class with the sizes of a layer of floats."""
+        raise NotImplementedError
+
+
+def _rounded(weight: Any, observer: Any) -> QuantizedTensor:
+    """A weight at the scales that its observer gives."""
+    scale, zero = observer.calculate_qparams()
+    if scale.numel() == 1 and not observer.qscheme.by_channel:
+        found: QuantizedTensor = quantize_per_tensor(weight, float(scale), int(zero), qint8)
+        return found
+    axis = observer.ch_axis
+    return quantize_per_channel(weight, scale.double(), zero.long(), axis, qint8)
 
 
 class Linear(Weighted):
@@ -112,12 +140,24 @@ class Linear(Weighted):
         self.in_features, self.out_features = in_features, out_features
         self._begin((out_features, in_features), out_features, bias_)
 
+    _version = 3
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        metadata = getattr(destination, "_metadata", None)
+        if metadata is not None:  # PyTorch's layer has a module with the parts
+            metadata[prefix + "_packed_params"] = {"version": self._version}
+
     def _parts(self) -> dict[str, Any]:
         packed = self._weight, self._bias
         return {"_packed_params.dtype": qint8, "_packed_params._packed_params": packed}
 
     def _of_parts(self, parts: dict[str, Any]) -> Any:
         return parts["_packed_params._packed_params"]
+
+    @classmethod
+    def _like(cls, layer: Any) -> Any:
+        return cls(layer.in_features, layer.out_features, layer.bias is not None)
 
     def forward(self, x: QuantizedTensor) -> QuantizedTensor:
         return self._apply_product("linear", x, x.dim() - 1)
@@ -175,6 +215,15 @@ class _ConvNd(Weighted):
             raise ValueError("out_channels must be divisible by groups")
         self.in_channels, self.out_channels, self.groups = inputs, outputs, groups
         self.padding_mode, self.transposed = padding_mode, self._transposed
+
+    @classmethod
+    def _like(cls, layer: Any) -> Any:
+        sizes = (layer.in_channels, layer.out_channels, layer.kernel_size)
+        options = {"output_padding": layer.output_padding} if cls._transposed else {}
+        return cls(
+            *sizes, stride=layer.stride, padding=layer.padding, dilation=layer.dilation,
+            groups=layer.groups, bias=True, padding_mode=layer.padding_mode, **options,
+        )  # fmt: skip
 
     def _options(self) -> dict[str, Any]:
         found = {
@@ -284,6 +333,10 @@ class ReLU6(nn.ReLU):
     def forward(self, input: Any) -> Any:
         return of_numbers(input, dense("relu6"))
 
+    @classmethod
+    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> ReLU6:
+        return cls(mod.inplace)
+
     def _get_name(self) -> str:
         return "QuantizedReLU6"
 
@@ -297,6 +350,13 @@ class Quantize(nn.Module):
         self.register_buffer("zero_point", tensor([int(zero_point)]))
         self.dtype = dtype
 
+    @classmethod
+    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Quantize:
+        """What a stub becomes: it rounds to the scale that was observed."""
+        observer = mod.activation_post_process
+        scale, zero = observer.calculate_qparams()
+        return cls(scale, zero, observer.dtype)
+
     def forward(self, X: Any) -> Any:
         return quantize_per_tensor(X, self.scale.item(), self.zero_point.item(), self.dtype)
 
@@ -306,6 +366,10 @@ class Quantize(nn.Module):
 
 class DeQuantize(nn.Module):
     """The numbers of a quantized tensor."""
+
+    @classmethod
+    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> DeQuantize:
+        return cls()
 
     def forward(self, Xq: Any) -> Any:
         return Xq.dequantize()
