@@ -18,7 +18,7 @@ from tilewright.ir.node import Node, reachable
 from tilewright.ir.op import Kind
 from tilewright.ir.ops.attention import attention_args
 from tilewright.ir.ops.binary import add
-from tilewright.ir.ops.generate import random_bits, scalar
+from tilewright.ir.ops.generate import DRAWS, scalar
 
 from ..kernel import index as ix
 from ..kernel.domain import Place
@@ -412,4 +412,4 @@ def _is_number(node: Node) -> bool:
 
 
 def _can_be_shared(node: Node) -> bool:
-    return node.op.kind in (Kind.ELEMENTWISE, Kind.GATHER) or node.op is random_bits
+    return node.op.kind in (Kind.ELEMENTWISE, Kind.GATHER) or node.op in DRAWS

@@ -115,7 +115,8 @@ def _write(scope: Scope, value: Value, guards: Guards) -> Ref:
         offset = typed(evaluate(scope, value.offset, guards), value.offset.dtype)
         at = scope.index(value.index, guards)
         index = f"tl.full((), {at.text}, tl.int64)" if at.is_literal else at.text
-        return scope.assign("bits", f"tw_philox({seed}, {offset}, {index})", at.tiles)
+        words = "tw_philox_words" if value.dtype.itemsize == 8 else "tw_philox"
+        return scope.assign("bits", f"{words}({seed}, {offset}, {index})", at.tiles)
     if isinstance(value, Apply):
         return _apply(scope, value, guards)
     if isinstance(value, Guard):
