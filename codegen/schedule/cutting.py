@@ -115,11 +115,22 @@ def _dot_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
 
 def _exchanged(kernel: Kernel, schedule: Schedule) -> int:
     """Bytes of shared memory through which threads exchange sums, so that each stores neighbours. A
-    program that ends with its tile exchanges them in the memory of its operands."""
+    program that ends with its tile exchanges them in the memory of its operands. If hardware copies
+    results from shared memory, it holds all of a part, and beside it what the epilogue loads."""
     if not schedule.persistent:
         return 0
-    widest = max(s.buffer.dtype.itemsize for s in kernel.stores)
-    return schedule.block_m * schedule.block_n // schedule.parts * widest // 2
+    part = schedule.block_m * schedule.block_n // schedule.parts
+    sizes = [s.buffer.dtype.itemsize for s in kernel.stores]
+    if not schedule.descriptors:
+        return part * max(sizes) // 2
+    factors = {id(v) for d in kernel.values if isinstance(d, Dot) for v in (d.a, d.b)}
+    loads = any(
+        isinstance(v, Load)
+        and id(v) not in factors
+        and v.buffer.size >= kernel.stores[0].buffer.size
+        for v in kernel.values
+    )
+    return part * sum(sizes) + part * max(sizes) // 2 * loads
 
 
 def _loads(value: Value) -> list[Load]:
