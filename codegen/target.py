@@ -180,7 +180,7 @@ CUDA = Target(
 
 
 def gpu(name: str, tf32: bool = False) -> Target:
-    """The target of an architecture. One that is not in `CHIPS` (sm_86, sm_120, gfx950) gets the
+    """The target of an architecture. One that is not in `CHIPS` (sm_86, sm_120, gfx90a) gets the
     numbers of the nearest older one of its maker."""
     if name in CHIPS:
         chip = CHIPS[name]

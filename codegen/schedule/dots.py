@@ -65,6 +65,7 @@ _HALF: dict[str, tuple[Tiles, ...]] = {
     ),
 }
 _HALF["sm_100"] = _HALF["sm_90"]
+_HALF["gfx950"] = _HALF["gfx942"]
 _EIGHT: tuple[Tiles, ...] = (
     (128, 128, 128, 8, 4),
     (128, 128, 128, 8, 3),

@@ -221,7 +221,7 @@ def _held(schedule: Schedule) -> float:
 
 def test_other_architectures() -> None:
     assert gpu("sm_86").chip is CHIPS["sm_80"] and gpu("sm_120").chip is CHIPS["sm_100"]
-    assert gpu("gfx950").chip is CHIPS["gfx942"]
+    assert gpu("gfx90a").chip is CHIPS["gfx942"]
     with pytest.raises(ValueError, match="expected a target such as sm_80"):
         gpu("h100")
 
