@@ -18,9 +18,9 @@ running: Callable[[Any, Any], None] | None = None
 rows of z[m, n], to an array like it."""
 total: Callable[[Any, Any], None] | None = None
 """Likewise the products of whole rows, to an array [m]."""
-_LONG = 32
-"""The shortest rows whose products a loop computes: others are few multiplications, which fuse with
-what is around them."""
+_LONG, _MANY = 32, 1 << 11
+"""The shortest rows, and the fewest numbers, whose products a loop computes: others are few
+multiplications, which fuse with what is around them, and take less than the loop's call."""
 _PIECE = 1 << 14
 """The numbers of a long row that are multiplied by themselves, so that threads may share it."""
 _SIDE_BY_SIDE = 64
@@ -56,7 +56,8 @@ def are_rows(z: Node, axes: Sequence[int]) -> bool:
     """Whether a product over `axes` runs along long rows of complex numbers that NumPy knows."""
     last = sorted(axes) == list(range(z.rank - len(axes), z.rank))
     known = z.dtype in (complex64, complex128)
-    return last and known and math.prod(z.shape[a] for a in axes) >= _LONG
+    long = math.prod(z.shape[a] for a in axes) >= _LONG
+    return last and known and long and math.prod(z.shape) >= _MANY
 
 
 def total_product(z: Any, out: Any = None) -> tuple[Any]:
@@ -65,6 +66,9 @@ def total_product(z: Any, out: Any = None) -> tuple[Any]:
         return (_by_numpy(z),)
     found = np.empty(z.shape[:-1], z.dtype) if out is None else out
     rows = np.ascontiguousarray(z).reshape(-1, z.shape[-1])
+    if rows.size < _WORTH and found.flags.c_contiguous:
+        total(rows, found)
+        return (found,)
     while len(rows) == 1 and rows.shape[1] >= 2 * _PIECE:
         count = rows.shape[1] // _PIECE
         whole = _totals(rows[0, : count * _PIECE].reshape(count, _PIECE))
