@@ -194,4 +194,15 @@ GFX942 = Chip(
     rows=16,
     exponentials=10e12,
 )
-CHIPS = {chip.name: chip for chip in (SM_80, SM_90, SM_100, GFX942)}
+GFX950 = replace(
+    GFX942,
+    name="gfx950",
+    model="MI355X",
+    multiprocessors=256,
+    shared=160 << 10,
+    shared_each=160 << 10,
+    bandwidth=8e12,
+    tensor=_rates(float16=2516, bfloat16=2516, float32=157, int8=5033),
+    vector=_rates(float32=157, float64=79),
+)
+CHIPS = {chip.name: chip for chip in (SM_80, SM_90, SM_100, GFX942, GFX950)}

@@ -77,6 +77,15 @@ running_product = routine(
 )
 """`cumprod` of complex numbers: there is no kernel for a fold of pairs."""
 
+total_product = routine(
+    "total_product",
+    lambda z: ((Size(z.shape[:-1]), z.dtype),),
+    products.total_product,
+    1,
+    fills=True,
+)
+"""`prod` of complex numbers along the last axis, which goes."""
+
 small_products = routine(
     "small_products",
     lambda a, b: ((Size((*a.shape[:-1], b.shape[-1])), a.dtype),),

@@ -32,6 +32,7 @@ class Target:
     product_rows: the most columns of a contraction's result whose rows its kernel folds, with one
         tile for them all; 0 if rows are folded from memory.
     tiled_attention: the dtypes whose attention is computed by tiles; that of others is decomposed.
+    pages: whether attention's kernels read keys and values where a table of pages says they lie.
     gradient_passes: whether attention's gradient takes two kernels, one that walks along keys and
         one that walks along queries; otherwise one kernel does both.
     split_keys: whether few queries to many keys take these in parts, in programs of their own.
@@ -75,6 +76,7 @@ class Target:
     column_limit: int = 0
     product_rows: int = 0
     tiled_attention: tuple[str, ...] = ()
+    pages: bool = False
     gradient_passes: bool = False
     split_keys: bool = False
     columns: int = 0
@@ -128,6 +130,7 @@ INTERPRET = Target(
     large_programs=True,
     product_rows=512,
     tiled_attention=TENSOR_TYPES,
+    pages=True,
     gradient_passes=True,
     convert_limit=128,
     split_scans=True,
@@ -160,6 +163,7 @@ CUDA = Target(
     sector=32,
     product_rows=512,
     tiled_attention=TENSOR_TYPES,
+    pages=True,
     gradient_passes=True,
     split_keys=True,
     columns=64,
@@ -176,7 +180,7 @@ CUDA = Target(
 
 
 def gpu(name: str, tf32: bool = False) -> Target:
-    """The target of an architecture. One that is not in `CHIPS` (sm_86, sm_120, gfx950) gets the
+    """The target of an architecture. One that is not in `CHIPS` (sm_86, sm_120, gfx90a) gets the
     numbers of the nearest older one of its maker."""
     if name in CHIPS:
         chip = CHIPS[name]

@@ -22,7 +22,7 @@ from tilewright.codegen.triton import Emitted, emit
 from . import cubin
 from .interpret.modules import LOCK, adopted, load_source
 
-TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
+TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942", "gfx950")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def request(emitted: Emitted, target: str) -> Request:
 def compile_offline(
     kernel: Kernel | Bundle, target: str, schedule: Schedule | None = None
 ) -> Compiled:
-    """`kernel` compiled for `target`: sm_80, sm_90, sm_100, gfx942, or another of Triton's."""
+    """`kernel` compiled for `target`: one of `TARGETS`, or another of Triton's."""
     return compile_request(
         request(emit(kernel, schedule or default_schedule(kernel, gpu(target))), target)
     )

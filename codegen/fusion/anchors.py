@@ -18,7 +18,7 @@ from tilewright.ir.node import Node, reachable
 from tilewright.ir.op import Kind
 from tilewright.ir.ops.attention import attention_args
 from tilewright.ir.ops.binary import add
-from tilewright.ir.ops.generate import random_bits, scalar
+from tilewright.ir.ops.generate import DRAWS, scalar
 
 from ..kernel import index as ix
 from ..kernel.domain import Place
@@ -105,6 +105,7 @@ class _Cutter:
         self.bit = {n: 1 << i for i, n in enumerate(self.nodes)}
         self.leaves = {n for n in self.nodes if is_buffer(n)}
         self.realized: set[Node] = set()
+        self.paged: set[Node] = set()
         self.anchors = {memory(r) for r in roots} - self.leaves
         self.windowed = {_moved(n) for n in self.nodes if n.op is ops.windows_op}
         self.expanded = _expanded(self.nodes)
@@ -168,9 +169,24 @@ class _Cutter:
             self.anchors.add(node)
             a = attention_args(*node.operands, *node.attrs)
             for operand in (a.q, a.k, a.v, *a.spans, *a.rows):
-                self._require_factor(operand, a.q.shape[-2])
+                walked = operand is a.k or operand is a.v
+                source = self._pages(operand) if walked else operand
+                self._require_factor(source, a.q.shape[-2])
             # Templates hold tiles of these, which have two sides each.
             self.anchors.update(o for o in (a.q, a.k, a.v, *a.rows[2:]) if not self._is_matrix(o))
+
+    def _pages(self, operand: Node) -> Node:
+        """What the keys or values of attention are read from: if they are pages that a table names,
+        the pages. The table stays in memory, and a kernel looks up each row of its tiles."""
+        node = _moved(operand)
+        if not self.target.pages or node.op is not ops.gather or len(node.operands) != 2:
+            return operand
+        pages, table = node.operands
+        if node.attrs[0] != 0 or pages.rank < 2 or not is_buffer(_moved(pages)):
+            return operand
+        self.anchors.update({memory(table)} - self.leaves)
+        self.paged.add(node)
+        return pages
 
     def _require_factor(self, operand: Node, uses: int) -> None:
         """Adds the anchors that let a contraction read its operand from memory, through movement.
@@ -248,6 +264,8 @@ class _Cutter:
 
     def _is_kept(self, node: Node, cone: int, readers: int) -> bool:
         """Whether a node is better kept in memory than computed wherever it is read."""
+        if node in self.paged:
+            return False
         if node.op.kind is Kind.ELEMENTWISE and (
             cone.bit_count() > MOST_NODES
             or self._is_repeated(node, cone)
@@ -412,4 +430,4 @@ def _is_number(node: Node) -> bool:
 
 
 def _can_be_shared(node: Node) -> bool:
-    return node.op.kind in (Kind.ELEMENTWISE, Kind.GATHER) or node.op is random_bits
+    return node.op.kind in (Kind.ELEMENTWISE, Kind.GATHER) or node.op in DRAWS

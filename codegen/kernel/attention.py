@@ -10,7 +10,7 @@ from typing import TypeGuard
 from tilewright.ir import ops
 from tilewright.ir.op import Op
 
-from . import Apply, Constant, Dot, Kernel, Position, Reduce, Store, Value, data_values
+from . import Apply, Constant, Dot, Kernel, Load, Position, Reduce, Store, Value, data_values
 from . import index as ix
 from .index import Axis, Index
 
@@ -51,6 +51,14 @@ class Roles:
     total: Reduce | None
     back: Dot | None
     stores: tuple[tuple[Store, Dot | None], ...]
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether a table says where the keys lie that a kernel walks along."""
+        if self.walked is not self.key:
+            return False
+        loads = (v for v in _beneath(self.products.b) if isinstance(v, Load))
+        return any(any(data_values(load.offset)) for load in loads)
 
     @property
     def walked(self) -> Axis | None:

@@ -190,7 +190,8 @@ def _atom_bounds(atom: Atom) -> tuple[int, int]:
 def _normal(terms: dict[Atom, int], const: int) -> Index:
     """Drops zeros, and joins quotients and remainders of one dividend.
 
-    (x // d) * d + x % d is x, and ((x // d) % e) * d + x % d is x % (d * e).
+    (x // d) * d + x % d is x, also where x is a quotient: (x // (c * d)) * d + (x // c) % d is
+    x // c. And ((x // d) % e) * d + x % d is x % (d * e).
     """
     remainders = [a for a in terms if isinstance(a, Mod)]
     for rest in remainders:
@@ -201,7 +202,8 @@ def _normal(terms: dict[Atom, int], const: int) -> Index:
             if coefficient != factor * rest.divisor:
                 continue
             if isinstance(atom, FloorDiv):
-                if atom.divisor == rest.divisor and atom.index == rest.index:
+                same = atom.divisor == rest.divisor and atom.index == rest.index
+                if same or floordiv(rest.index, rest.divisor) == Index(((atom, 1),)):
                     del terms[atom], terms[rest]
                     return Index(tuple(terms.items()), const) + rest.index * factor
             elif isinstance(atom, Mod):

@@ -106,7 +106,8 @@ class Position(_Value):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RandomBits(_Value):
-    """Word 0 of Philox 4x32-10 at counter (index, index >> 32, offset, offset >> 32), uint32."""
+    """Word 0 of Philox 4x32-10 at counter (index, index >> 32, offset, offset >> 32), uint32; as
+    uint64 with word 1 below it."""
 
     seed: Value
     offset: Value

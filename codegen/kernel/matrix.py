@@ -1,4 +1,5 @@
-"""Operands of contractions that are matrices in memory, of which hardware can copy whole tiles."""
+"""Operands and results of contractions that are matrices in memory, of which hardware can copy
+whole tiles."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from tilewright.ir.dtype import FLOAT8
 
 from . import index as ix
 from .index import Axis, Index
-from .ir import Buffer, Dot, Load, Value
+from .ir import Buffer, Dot, Load, Store, Value
 from .roles import Roles
 
 ALIGNMENT = 16  # bytes, of addresses and of the distance of rows
@@ -43,6 +44,20 @@ def matrix(dot: Dot, role: Roles, side: str) -> Matrix | None:
         if steps[columns] == 1 and stride and stride * dtype.itemsize % ALIGNMENT == 0:
             return Matrix(value.buffer, rows, columns, stride)
     return None
+
+
+def stored(store: Store, role: Roles) -> Matrix | None:
+    """The matrix that a store fills, a row for each m and a column for each n; None unless it is
+    one in memory, with rows at multiples of 16 bytes."""
+    offset, dtype = store.offset, store.buffer.dtype
+    if store.mode is not None or not offset.is_affine or offset.const:
+        return None
+    if dtype in FLOAT8 or not dtype.is_floating_point or offset.axes() - {*role.m, *role.n}:
+        return None
+    stride = _step(offset, role.m)
+    if _step(offset, role.n) != 1 or not stride or stride * dtype.itemsize % ALIGNMENT:
+        return None
+    return Matrix(store.buffer, "m", "n", stride)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from tilewright.ir import ops
+from tilewright.ir.dtype import uint64
 from tilewright.ir.mlir.syntax import (
     Attribute,
     Block,
@@ -283,7 +284,7 @@ def _may_make(op: Op | None, value: Value) -> bool:
     if op is None:
         return False
     if isinstance(value, RandomBits):
-        return op is ops.random_bits
+        return op is (ops.random_words if value.dtype is uint64 else ops.random_bits)
     if isinstance(value, Reduce):
         return op.kind is Kind.REDUCE and op.fold is value.op
     if isinstance(value, Apply):

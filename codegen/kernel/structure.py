@@ -157,7 +157,7 @@ class _Writer:
         if isinstance(value, Position):
             return f"position {self._index(value.index)}"
         if isinstance(value, RandomBits):
-            return f"random_bits({args}) at {self._index(value.index)}"
+            return f"random_bits({args}) {value.dtype.short} at {self._index(value.index)}"
         if isinstance(value, Apply):
             target = f" to {value.target.short}" if value.target else ""
             return f"{value.op.name}({args}){target}"

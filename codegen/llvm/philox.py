@@ -10,26 +10,27 @@ _M0, _M1 = 0xD2511F53, 0xCD9E8D57
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
 
 
-def word(body: Body, seed: Ref, offset: Ref, index: Ref, at: Level) -> Ref:
-    """Word 0 at counter (index, index >> 32, offset, offset >> 32) under the key `seed`."""
+def word(body: Body, seed: Ref, offset: Ref, index: Ref, wide: bool, at: Level) -> Ref:
+    """Word 0 at counter (index, index >> 32, offset, offset >> 32) under the key `seed`. wide: as
+    64 bits with word 1 below it."""
     code, lanes = body.code, max(r.lanes for r in (seed, offset, index))
     seed, offset, index = (code.spread(r, lanes, at) for r in (seed, offset, index))
     most = body.machine.vector_bytes // 4  # the state of more lanes doesn't fit the registers
     parts = []
     for first in range(0, lanes, most):
         own = [_lanes(code, r, first, most, at) for r in (seed, offset, index)]
-        parts.append(_word(code, own[0], own[1], own[2], at))
+        parts.append(_word(code, own[0], own[1], own[2], wide, at))
     while len(parts) > 1:
         parts = [_joined(code, a, b, at) for a, b in zip(parts[::2], parts[1::2])]
     return parts[0]
 
 
-def _word(code: Code, seed: Ref, offset: Ref, index: Ref, at: Level) -> Ref:
-    lanes = index.lanes
-    symbol = f"tw_philox_{suffix('i32', lanes)}"
-    code.define(symbol, lambda: _function(symbol, lanes))
-    text = f"call {vector('i32', lanes)} @{symbol}({seed.typed}, {offset.typed}, {index.typed})"
-    return code.let(text, "i32", lanes, at)
+def _word(code: Code, seed: Ref, offset: Ref, index: Ref, wide: bool, at: Level) -> Ref:
+    lanes, kind = index.lanes, "i64" if wide else "i32"
+    symbol = f"tw_philox_{suffix(kind, lanes)}"
+    code.define(symbol, lambda: _function(symbol, kind, lanes))
+    text = f"call {vector(kind, lanes)} @{symbol}({seed.typed}, {offset.typed}, {index.typed})"
+    return code.let(text, kind, lanes, at)
 
 
 def _lanes(code: Code, ref: Ref, first: int, most: int, at: Level) -> Ref:
@@ -46,14 +47,14 @@ def _joined(code: Code, a: Ref, b: Ref, at: Level) -> Ref:
     return code.let(text, a.type, 2 * a.lanes, at)
 
 
-def _function(symbol: str, lanes: int) -> str:
+def _function(symbol: str, kind: str, lanes: int) -> str:
     """The rounds as a loop: written out, they take LLVM ten times as long and run no faster.
 
     Words stay in lanes of 64 bits, where a product finds its factors in the lower halves and leaves
-    its own high word to a shift. Only the last word is made narrow. What stands above a word is
-    never read.
+    its own high word to a shift. Only the last word is made narrow, or joined with its
+    neighbour. What stands above a word is never read.
     """
-    half, full = vector("i32", lanes), vector("i64", lanes)
+    result, full = vector(kind, lanes), vector("i64", lanes)
 
     def number(value: int) -> str:
         return constant(value, "i64", lanes).text
@@ -69,7 +70,14 @@ def _function(symbol: str, lanes: int) -> str:
         for i, factor in enumerate((_M0, _M1))
     )
     parameters = ", ".join(f"{full} %{n}" for n in ("seed", "offset", "index"))
-    return f"""define internal {half} @{symbol}({parameters}) noinline #0 {{
+    last = (
+        f"  %word = trunc {full} %n0 to {result}"
+        if kind == "i32"
+        else f"  %above = shl {full} %n0, {shift}\n"
+        f"  %below = and {full} %product1, {low}\n"
+        f"  %word = or {full} %above, %below"
+    )
+    return f"""define internal {result} @{symbol}({parameters}) noinline #0 {{
 entry:
 {highs}
   br label %round
@@ -92,6 +100,6 @@ round:
   %more = icmp ult i32 %next, 10
   br i1 %more, label %round, label %done
 done:
-  %word = trunc {full} %n0 to {half}
-  ret {half} %word
+{last}
+  ret {result} %word
 }}"""

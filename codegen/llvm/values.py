@@ -97,7 +97,8 @@ def _compute(body: Body, value: Value, mask: Mask | None, at: Level) -> Ref:
         return position(body, value.index, mask)
     if isinstance(value, RandomBits):
         seed, offset = evaluate(body, value.seed, mask), evaluate(body, value.offset, mask)
-        return philox.word(body, seed, offset, position(body, value.index, mask), at)
+        at_index = position(body, value.index, mask)
+        return philox.word(body, seed, offset, at_index, value.dtype.itemsize == 8, at)
     if isinstance(value, Guard):
         return _guard(body, value, mask, at)
     raise AssertionError(f"{type(value).__name__} is computed by the loops of its stage")

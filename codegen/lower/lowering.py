@@ -24,7 +24,7 @@ from tilewright.ir.dtype import NARROW, DType, accumulator, float32, int64
 from tilewright.ir.node import Node, grad_mode
 from tilewright.ir.op import Fold, Kind, Op
 from tilewright.ir.ops.contraction import matmul_fast
-from tilewright.ir.ops.generate import constant_value, random_bits, scalar
+from tilewright.ir.ops.generate import DRAWS, constant_value, scalar
 from tilewright.ir.shape import contiguous_strides
 
 from ..kernel import (
@@ -229,7 +229,7 @@ class Lowering:
         return self._shared(("position", position), lambda: Position(position, int64))
 
     def _generate(self, node: Node, place: Place) -> Value | Rule:
-        if node.op is random_bits:
+        if node.op in DRAWS:
             return self._random(node, place)
         return self._position(place[0])
 

@@ -118,5 +118,6 @@ def random(e: Emission, value: RandomBits, context: Context) -> Array:
             array = e.of(source, context)
             names.append(array.name)
             reads.append(array)
-    call = f"support.philox({', '.join(names)}, {index.name})"
-    return e.let(call, np.uint32, index.extent, reads, stem="random_", by_rows=True)
+    dtype = value.dtype.np
+    call = f"support.philox({', '.join(names)}, {index.name}, np.{dtype.name})"
+    return e.let(call, dtype, index.extent, reads, stem="random_", by_rows=True)

@@ -12,21 +12,26 @@ _HALF = np.uint64(32)
 _BLOCK = 1 << 14  # five arrays of it stay in the second level of cache
 
 
-def philox(seed: Any, offset: Any, index: Any) -> Any:
-    """Word 0 at counter (index, index >> 32, offset, offset >> 32) and key `seed`, uint32."""
+def philox(seed: Any, offset: Any, index: Any, dtype: Any = np.uint32) -> Any:
+    """Word 0 at counter (index, index >> 32, offset, offset >> 32) and key `seed`, uint32; as
+    uint64 with word 1 below it."""
     key, counter = (int(np.asarray(x).item()) & (2**64 - 1) for x in (seed, offset))
     index = np.asarray(index)
     flat = np.ascontiguousarray(index).reshape(-1).view(np.uint64)
-    out = np.empty(flat.size, dtype=np.uint32)
+    out = np.empty(flat.size, dtype)
     scratch = np.empty((5, min(flat.size, _BLOCK)), dtype=np.uint64)
     for at in range(0, flat.size, _BLOCK):
         part = flat[at : at + _BLOCK]
-        out[at : at + _BLOCK] = _word(part, counter, key, scratch[:, : part.size])
+        word, below = _words(part, counter, key, scratch[:, : part.size])
+        if out.itemsize == 8:
+            word = (word << _HALF) | below
+        out[at : at + _BLOCK] = word
     return out.reshape(index.shape)
 
 
-def _word(index: Any, counter: int, key: int, scratch: Any) -> Any:
-    """One block. A word is kept in 64 bits, so that a product keeps its high half."""
+def _words(index: Any, counter: int, key: int, scratch: Any) -> tuple[Any, Any]:
+    """Words 0 and 1 of one block. Words are kept in 64 bits, so that a product keeps its high
+    half."""
     m0, m1 = np.uint64(_M0), np.uint64(_M1)
     k0, k1 = key & 0xFFFFFFFF, key >> 32
     c0, c1, c2, c3, high = scratch
@@ -53,4 +58,4 @@ def _word(index: Any, counter: int, key: int, scratch: Any) -> Any:
         np.bitwise_and(c2, _LOW, out=c2)
         np.bitwise_and(c0, _LOW, out=c0)
         c0, c1, c2, c3 = c1, c2, c3, c0
-    return c0
+    return c0, c1

@@ -8,6 +8,7 @@ lowering and emitters work on it as on any other graph.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,12 +18,13 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import DType, complex32
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node, grad_mode, intern, reachable, set_location
+from tilewright.ir.numeric.products import are_rows
 from tilewright.ir.numeric.special import cast
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.ops.composite import as_dtype, to_accumulator
 from tilewright.ir.ops.generate import constant_value, scalar
 
-from ..ops import flat, initial, pair, part, running_product, small_products, unflat
+from ..ops import flat, initial, pair, part, running_product, small_products, total_product, unflat
 from ..target import Target
 from . import products
 from .arithmetic import Pair
@@ -123,6 +125,8 @@ class _Split:
             return ops.constant(value.real, dtype), ops.constant(value.imag, dtype)
         if op is ops.cumprod_op and self._host:
             return running_product(self.node(node.operands[0]), *attrs, 0)
+        if op is ops.prod_op and self._host and are_rows(node.operands[0], *attrs):
+            return self._total(node)
         if op is ops.matmul and self._host and products.are_small(*node.operands):
             return small_products(*[self.node(o) for o in node.operands], 0)
         if op in PRODUCTS:
@@ -137,6 +141,12 @@ class _Split:
             operands = [_each(x, to_accumulator) for x in operands]
         found: Part = formula(*operands, *attrs)
         return _each(found, lambda x: as_dtype(x, node.dtype.to_real())) if narrow else found
+
+    def _total(self, node: Node) -> Node:
+        """A product along the last axes, by a routine that reads memory once."""
+        (z,), (axes,) = node.operands, node.attrs
+        rows = (*z.shape[: z.rank - len(axes)], math.prod(z.shape[a] for a in axes))
+        return ops.reshape(total_product(ops.reshape(self.node(z), rows), 0), node.shape)
 
     def _operand(self, node: Node) -> Part:
         return self._parts[node] if node.dtype.is_complex else self._real[node]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ..kernel import Bundle, Kernel
 from ..target import Target
 from .attention import attention_schedule
-from .dots import dot_schedule
+from .dots import ALIKE, dot_schedule
 from .lighter import lighter
 from .roofline import Prediction, Usage, Work, occupancy, predict, work
 from .rows import merge_schedule, pointwise_schedule, rows_schedule, update_schedule
@@ -34,13 +34,11 @@ def default_schedule(
 
 
 def _best(kernel: Kernel | Bundle, target: Target, known: Mapping[Schedule, Usage]) -> Schedule:
-    """The one of schedules that were compiled which takes the least time, and spills the least."""
-
-    def cost(schedule: Schedule) -> tuple[float, int]:
-        usage = known[schedule]
-        return predict(kernel, schedule, target, usage).seconds, usage.spills
-
-    return min(known, key=cost)
+    """The one of schedules that were compiled which spills the least, of those that take the least
+    time."""
+    seconds = {s: predict(kernel, s, target, usage).seconds for s, usage in known.items()}
+    least = min(seconds.values())
+    return min(known, key=lambda s: (seconds[s] > ALIKE * least, known[s].spills, seconds[s]))
 
 
 def _heaviest(kernel: Kernel | Bundle, target: Target) -> Schedule:

@@ -5,6 +5,9 @@ causal mask, and as many stages as copies need to be under way during products, 
 holds them. `bench/attention_tiles.py` measures others on a card; on an H100 those of sm_90 are
 within 8% of the best.
 
+Where a table says where keys lie, it is read two steps ahead of them, which takes as many stages
+(`cutting.LOOKUP`).
+
 Rows are (width, (own, walked, warps, stages) of each of the three passes). Reading through
 descriptors is left to the tuner.
 """
@@ -14,6 +17,7 @@ from __future__ import annotations
 from ..kernel import Kernel
 from ..kernel.attention import Roles, roles
 from ..target import Target
+from .cutting import LOOKUP
 from .schedule import Schedule, fit, head_block
 
 Tiles = tuple[int, int, int, int]
@@ -42,6 +46,7 @@ _HALF: dict[str, tuple[tuple[int, Passes], ...]] = {
         (256, ((64, 32, 4, 1), (32, 32, 4, 1), (32, 32, 4, 1))),
     ),
 }
+_HALF["gfx950"] = _HALF["gfx942"]
 _FULL: tuple[tuple[int, Passes], ...] = (
     (64, ((64, 32, 8, 2), (64, 32, 8, 2), (64, 32, 8, 2))),
     (128, ((32, 16, 4, 2), (32, 16, 4, 2), (32, 16, 4, 2))),
@@ -89,7 +94,7 @@ def _tiles(kernel: Kernel, parts: Roles, target: Target) -> Tiles:
     own, walked, warps, stages = passes[which]
     if kernel.draws and walked > ((64, walked, 32)[which] if half else 16):
         walked //= 2  # Philox's words take registers beside the scores
-    return own, walked, warps, stages
+    return own, walked, warps, stages + LOOKUP * (parts.looks_up and stages > 1)
 
 
 def _crowded(kernel: Kernel, parts: Roles) -> dict[tuple[str, int], Passes]:

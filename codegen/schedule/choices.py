@@ -99,6 +99,7 @@ def _dot(kernel: Kernel, target: Target) -> tuple[Schedule, Choices]:
         "num_warps": (1, 2, 4, 8),
         "num_stages": (2, 3, 4, 5),
         "persistent": (0, target.chip.multiprocessors) if walks(kernel, target) else (0,),
+        "descriptors": (False, True) if walks(kernel, target) else (False,),
     }
 
 
@@ -141,6 +142,8 @@ def _fits(kernel: Kernel, schedule: Schedule, target: Target) -> bool:
         if schedule.registers and not (
             schedule.descriptors and schedule.num_warps == 8 and held < schedule.registers
         ):
+            return False
+        if schedule.descriptors and parts is None and not schedule.persistent:
             return False
         if not 1 <= held <= MOST_HELD * (2 if parts is not None else 1):
             return False

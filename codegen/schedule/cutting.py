@@ -15,6 +15,7 @@ from .schedule import Schedule, head_block, points
 from .turned import sides
 
 REGISTERS = 1 << 16  # of a multiprocessor: compilers give a thread no more than its share
+LOOKUP = 2  # stages in which a table says where the rows lie that are copied afterwards
 _WINDOW = 5  # registers for an element of windows with summed neighbours: offsets and their bounds
 
 
@@ -26,6 +27,7 @@ class Pieces:
     together. flying: bytes that one program has asked for at a time. gathered: elements that are
     loaded one by one. flops: of whole tiles. columns: of a warp group's product, 0 if a tile has
     too few rows for one. held: elements that a thread sums in a product without tensor cores.
+    stages: the steps of attention whose operands are held at a time.
     registers, shared: estimates for one thread and for one program.
     """
 
@@ -39,6 +41,7 @@ class Pieces:
     shared: int
     gathered: int = 0
     held: int = 0
+    stages: int = 1
 
     def efficiency(self, chip: Chip) -> float:
         """The share of their peak that products reach. Shared memory gives 128 bytes of operands a
@@ -112,11 +115,22 @@ def _dot_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
 
 def _exchanged(kernel: Kernel, schedule: Schedule) -> int:
     """Bytes of shared memory through which threads exchange sums, so that each stores neighbours. A
-    program that ends with its tile exchanges them in the memory of its operands."""
+    program that ends with its tile exchanges them in the memory of its operands. If hardware copies
+    results from shared memory, it holds all of a part, and beside it what the epilogue loads."""
     if not schedule.persistent:
         return 0
-    widest = max(s.buffer.dtype.itemsize for s in kernel.stores)
-    return schedule.block_m * schedule.block_n // schedule.parts * widest // 2
+    part = schedule.block_m * schedule.block_n // schedule.parts
+    sizes = [s.buffer.dtype.itemsize for s in kernel.stores]
+    if not schedule.descriptors:
+        return part * max(sizes) // 2
+    factors = {id(v) for d in kernel.values if isinstance(d, Dot) for v in (d.a, d.b)}
+    loads = any(
+        isinstance(v, Load)
+        and id(v) not in factors
+        and v.buffer.size >= kernel.stores[0].buffer.size
+        for v in kernel.values
+    )
+    return part * sum(sizes) + part * max(sizes) // 2 * loads
 
 
 def _loads(value: Value) -> list[Load]:
@@ -169,17 +183,19 @@ def _attention_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
     step = n * (inner + outer) * size
     threads = schedule.num_warps * 32
     scores = m * n * (2 if parts.back is not None else 1)
+    stages = max(schedule.num_stages - LOOKUP * parts.looks_up, 1)
     return Pieces(
         programs=programs,
         steps=steps,
         loaded=programs * (steps * step + m * products * size),
-        flying=step * max(schedule.num_stages - 1, 1),
+        flying=step * max(stages - 1, 1),
         flops=2 * programs * steps * m * n * (products + sum(widths)),
         columns=n,
         registers=min(
             (m * sum(widths) + scores) // threads + 2 * ADDRESSES, schedule.registers or 255
         ),
-        shared=step * schedule.num_stages + m * products * size,
+        shared=step * stages + m * products * size,
+        stages=stages,
     )
 
 

@@ -65,6 +65,7 @@ _HALF: dict[str, tuple[Tiles, ...]] = {
     ),
 }
 _HALF["sm_100"] = _HALF["sm_90"]
+_HALF["gfx950"] = _HALF["gfx942"]
 _EIGHT: tuple[Tiles, ...] = (
     (128, 128, 128, 8, 4),
     (128, 128, 128, 8, 3),
@@ -102,8 +103,9 @@ _ROUNDED: tuple[Tiles, ...] = (
 )
 """Float32 as TF32, on tensor cores."""
 
-_ALIKE = 1.05
-"""Predictions that differ by less are equal, and the first one in the table is taken."""
+ALIKE = 1.05
+"""Predictions that differ by less are equal, and the first one in the table that isn't known to
+spill is taken."""
 
 
 def dot_schedule(
@@ -169,17 +171,22 @@ def dot_schedule(
         found += [replace(s, parts=_most_parts(s)) for s in known]
     expected = {s: predict(kernel, s, target, _expected(kernel, s, target, known)) for s in found}
     least = min(p.seconds for p in expected.values())
-    best = next(s for s, p in expected.items() if p.seconds <= _ALIKE * least)
+    equal = [s for s, p in expected.items() if p.seconds <= ALIKE * least]
+    best = next((s for s in equal if not expected[s].usage.spills), equal[0])
     return best if expected[best].resident else found[-1]
 
 
 def _expected(
     kernel: Kernel, schedule: Schedule, target: Target, known: Mapping[Schedule, Usage]
 ) -> Usage | None:
-    """The usage of a schedule, if it is known. Otherwise the spills of one that is and whose
-    threads hold as little in as many parts; None if there is none."""
+    """The usage of a schedule, if it is known, or that of the same tile in fewer parts, which may
+    spill for their size. Otherwise the spills of one that is known and whose threads hold as little
+    in as many parts; None if there is none."""
     if schedule in known:
         return known[schedule]
+    for other, usage in known.items():
+        if replace(other, parts=schedule.parts) == schedule and other.parts < schedule.parts:
+            return replace(usage, spills=0)
     held = elements_held(schedule)
     spills = [
         usage.spills

@@ -184,7 +184,7 @@ def predict(
     # those of each step with too few stages. One that walks through tiles loads for the next tile
     # meanwhile.
     rounds = 1 if schedule.persistent else -(-shape.programs // places)
-    waits = 2 + (shape.steps if needed.exponentials and schedule.num_stages < chip.stages else 0)
+    waits = 2 + (shape.steps if needed.exponentials and shape.stages < chip.stages else 0)
     # A product of few tiles was measured: places that stay empty hide nothing.
     hiding = resident if needed.dtype is None else min(resident, busiest)
     seconds = takes[bound] + rounds * waits * LATENCY / hiding

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..kernel import Apply, Kernel, Load
+from ..kernel import Apply, Kernel, Load, Scan
 from ..kernel.analysis import Analysis
 from ..target import Target
 from .cutting import passes
@@ -79,13 +79,15 @@ def rows_schedule(kernel: Kernel, target: Target) -> Schedule:
         block_r = min(power_of_two(length), max(held // block, 1))
         return Schedule(block=block, block_r=block_r, looped=block_r < length, num_warps=4)
     whole = power_of_two(length)
-    if whole <= (limit if passes(kernel) > 1 else STEP):
+    # Philox's words take registers: a thread has half as many elements.
+    if whole <= (limit >> kernel.draws if passes(kernel) > 1 else STEP):
         block = max(1, min(power_of_two(rows), 1024 // whole))
-        # Philox's words take registers: a thread has half as many elements.
         warps = max(1, min(16 << kernel.draws, block * whole // (512 >> kernel.draws)))
         return Schedule(block=block, block_r=whole, num_warps=floor_power(warps))
     warps = _warps(kernel, target)
-    step = STEP * min(warps, 16) // 8  # with 1,024 threads each has fewer registers
+    step = STEP * min(warps, 16) // 8 >> kernel.draws  # a thread of 1,024 has fewer registers
+    if any(isinstance(v, Scan) and v.dtype.itemsize == 8 for v in kernel.values):
+        warps, step = max(warps // 2, 1), step // 2  # running results take two registers each
     return Schedule(block=1, block_r=step, looped=True, num_warps=warps)
 
 

@@ -1,4 +1,4 @@
-"""Tensor descriptors: the hardware copies whole tiles of a contraction's operands.
+"""Tensor descriptors: the hardware copies whole tiles of a contraction's operands and results.
 
 On NVIDIA's GPUs from sm_90 on this is the tensor memory accelerator (TMA): one thread asks for a
 tile, addresses and bounds take no registers, and elements outside of the matrix read as zeros.
@@ -6,23 +6,24 @@ tile, addresses and bounds take no registers, and elements outside of the matrix
 
 from __future__ import annotations
 
-from ..kernel import Dot
-from ..kernel.matrix import matrix
+from ..kernel import Dot, Store
+from ..kernel.matrix import Matrix, matrix, stored
 from ..kernel.roles import Roles
 from ..schedule import Schedule, points
 from .emitted import POINTER, Argument
-from .scope import Body
-from .text import Block
+from .scope import Body, Ref, Scope
+from .text import TL, Block, tl_type
 
 
 class Descriptors:
-    """Descriptors as parameters of the kernel, one for each matrix that is read: the host makes
-    them, once for each address."""
+    """Descriptors as parameters of the kernel, one for each matrix that is read or stored: the host
+    makes them, once for each address."""
 
     def __init__(self, body: Body, role: Roles, schedule: Schedule):
         self.body, self.role = body, role
         self.axes = {"m": role.m, "n": role.n, "k": role.k}
         self.blocks = {"m": schedule.block_m, "n": schedule.block_n, "k": schedule.block_k}
+        self.parts = schedule.parts
         self._made: dict[tuple[int, str], str] = {}
 
     def load(self, dot: Dot, loop: Block, side: str) -> str | None:
@@ -33,14 +34,7 @@ class Descriptors:
             return None
         rows, columns = found.rows, found.columns
         key = id(dot.a if side == "m" else dot.b), side
-        name = self._made.get(key)
-        if name is None:
-            name = self._made[key] = self.body.names.fresh("matrix")
-            element = POINTER[found.buffer.dtype.name][1:]
-            kind = f"tensordesc<{element}[{self.blocks[rows]}, {self.blocks[columns]}]>"
-            place = list(self.body.buffers).index(found.buffer)
-            shape = points(self.axes[rows]), points(self.axes[columns])
-            self.body.matrices.append(Argument(name, kind, "matrix", (place, *shape, found.stride)))
+        name = self._parameter(key, found, (self.blocks[rows], self.blocks[columns]))
         starts = {"m": "first_m", "n": "first_n", "k": "start"}
         tile = f"{name}.load([{starts[rows]}, {starts[columns]}])"
         if (rows, columns) not in (("m", "k"), ("k", "n")):
@@ -48,3 +42,27 @@ class Descriptors:
         out = self.body.names.fresh("a" if side == "m" else "b")
         loop.add(f"{out} = {tile}")
         return out
+
+    def store(self, scope: Scope, store: Store, value: Ref) -> str | None:
+        """The statement that stores a tile of a result; None if that is no matrix, or not all of a
+        tile has a value of its own. The copy goes on during products of the next tile."""
+        found = stored(store, self.role)
+        tiles = frozenset({"m", "n"})
+        if found is None or value.tiles != tiles:
+            return None
+        columns = self.blocks["n"] // self.parts
+        name = self._parameter((id(store), "mn"), found, (self.blocks["m"], columns))
+        text = scope.spread(value, tiles, tl_type(store.value.dtype))
+        first = "first_n" if self.parts == 1 else "first_n + part * (BLOCK_N // PARTS)"
+        return f"{name}.store([first_m, {first}], ({text}).to({TL[store.buffer.dtype.name]}))"
+
+    def _parameter(self, key: tuple[int, str], found: Matrix, block: tuple[int, int]) -> str:
+        name = self._made.get(key)
+        if name is None:
+            name = self._made[key] = self.body.names.fresh("matrix")
+            element = POINTER[found.buffer.dtype.name][1:]
+            kind = f"tensordesc<{element}[{block[0]}, {block[1]}]>"
+            place = list(self.body.buffers).index(found.buffer)
+            shape = (points(self.axes[side]) for side in (found.rows, found.columns))
+            self.body.matrices.append(Argument(name, kind, "matrix", (place, *shape, found.stride)))
+        return name

@@ -20,7 +20,7 @@ from .operands import is_native, operand, precision
 from .scope import Body, Guards, Ref, Scope, Tile
 from .segments import bounds, count_tiles, place_rows, segments
 from .text import Block, tl_type
-from .values import evaluate, unsupported, write
+from .values import Copied, evaluate, unsupported, write
 
 ROWS = Rows("m", "n")
 OUT = ROWS.tile
@@ -74,6 +74,7 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
             loop.add(f"{acc.text} = {_product(dot, acc.text, a, b, body.tf32, native)}")
         accumulators.append(acc)
     place.loop(f"for start in range({start}, {stop}, BLOCK_K)", loop)
+    copied = descriptors.store if descriptors and schedule.descriptors else None
     constexprs = {
         "BLOCK_M": schedule.block_m,
         "BLOCK_N": schedule.block_n,
@@ -82,9 +83,9 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
     }
     if schedule.parts > 1 and role.n:
         constexprs["PARTS"] = schedule.parts
-        _store_parts(root, found, accumulators, schedule)
+        _store_parts(root, found, accumulators, schedule, copied)
     else:
-        _store(root, found, accumulators)
+        _store(root, found, accumulators, copied)
     if role.has_segments_of_rows:
         constexprs["SEGMENTS"] = segments(role)
     if schedule.persistent:
@@ -95,8 +96,8 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
     return constexprs, grid
 
 
-def _store(scope: Scope, found: Sequence[Dot], sums: Sequence[Ref]) -> None:
-    """Writes the epilogue: all that uses the sums."""
+def _store(scope: Scope, found: Sequence[Dot], sums: Sequence[Ref], copied: Copied | None) -> None:
+    """Writes the epilogue: all that uses the sums. copied: as in `write`."""
     of = {id(dot): acc for dot, acc in zip(found, sums)}
 
     def fold(_: Scope, value: Value, guards: Guards) -> Ref:
@@ -108,11 +109,15 @@ def _store(scope: Scope, found: Sequence[Dot], sums: Sequence[Ref]) -> None:
         raise unsupported(scope, value)
 
     scope.body.fold = fold
-    write(scope, scope.body.kernel.stores)
+    write(scope, scope.body.kernel.stores, copied)
 
 
 def _store_parts(
-    root: Scope, found: Sequence[Dot], sums: Sequence[Ref], schedule: Schedule
+    root: Scope,
+    found: Sequence[Dot],
+    sums: Sequence[Ref],
+    schedule: Schedule,
+    copied: Copied | None,
 ) -> None:
     """Writes the epilogue for one part of a tile's columns after another, in an unrolled loop."""
     assert root.parent is not None
@@ -124,7 +129,7 @@ def _store_parts(
         block.add(f"{columns.ok} = n < {root.body.sizes.extent('n', points(columns.axes))}")
     tile = replace(columns, block=width)
     scope = Scope(root.body, block, [tile], root.parent)
-    _store(scope, found, [scope.assign("acc", f"{p.text}[part]", OUT) for p in parts])
+    _store(scope, found, [scope.assign("acc", f"{p.text}[part]", OUT) for p in parts], copied)
     root.block.loop("for part in tl.static_range(PARTS)", block)
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from ..kernel import Bundle, Kernel
+from ..kernel import Bundle, Dot, Kernel
+from ..kernel.analysis import Analysis
+from ..kernel.index import Axis
+from ..kernel.roles import roles
 from ..schedule import Schedule
 from .attention import attention
 from .bundle import emit_bundle
@@ -15,7 +18,7 @@ from .merge import merge
 from .pointwise import pointwise, turned, update
 from .rows import rows
 from .runs import runs
-from .scope import Body
+from .scope import NARROW, Body, is_wide
 from .sizes import Sizes
 from .text import Block, identifier
 from .values import evaluate
@@ -36,10 +39,11 @@ def emit(kernel: Kernel | Bundle, schedule: Schedule) -> Emitted:
 def emit_kernel(kernel: Kernel, schedule: Schedule, apart: bool = False) -> Emitted:
     """One kernel; `apart` as in Sizes."""
     form, rank = _form(kernel, schedule)
-    body = Body(kernel, rank, Sizes(apart), evaluate, schedule.tf32)
+    wide = apart or is_wide(kernel, _groups(kernel), form not in _INDEXED)
+    body = Body(kernel, rank, Sizes(apart), evaluate, schedule.tf32, wide)
     block = Block()
     block.add(PID)
-    if body.is_wide or apart:
+    if wide:
         body.sizes.tl_type = "tl.int64"
         block.add("pid = pid.to(tl.int64)")
     constexprs, grid = form(body, block, schedule)
@@ -85,6 +89,19 @@ def _form(
     return (turned, 2) if schedule.turned else (pointwise, 1)
 
 
+_INDEXED = (dots, rows, pointwise, turned)
+"""The forms that have all places in memory from `Scope.index`."""
+
+
+def _groups(kernel: Kernel) -> tuple[tuple[Axis, ...], ...]:
+    """The axes that the tiles of a kernel run through as one."""
+    if not kernel.has_dot or kernel.is_chained:
+        return kernel.parallel, *kernel.folded
+    dot = next(v for v in kernel.values if isinstance(v, Dot))
+    role = roles(kernel, Analysis(kernel), dot)
+    return role.m, role.n, role.k, role.batch
+
+
 def _arguments(body: Body) -> tuple[Argument, ...]:
     kernel = body.kernel
     out = [
@@ -96,8 +113,9 @@ def _arguments(body: Body) -> tuple[Argument, ...]:
         Argument(body.scalars[s.slot], scalar_type(s.dtype), "scalar", place)
         for place, s in enumerate(kernel.scalars)
     ]
-    size_type = body.sizes.tl_type.replace("tl.int", "i")
-    out += [Argument(n, size_type, "size", v) for n, v in body.sizes.values.items()]
+    for name, size in body.sizes.values.items():
+        wide = body.is_wide or abs(size) >= NARROW
+        out.append(Argument(name, "i64" if wide else "i32", "size", size))
     if body.checks:
         out.append(Argument("errors", "*i64", "errors"))
     return tuple(out)

@@ -180,8 +180,9 @@ def tw_to_float8_e5m2(x):
 
 
 @triton.jit
-def tw_philox(seed, offset, index):
-    """Word 0 of Philox 4x32-10 at counter (index, offset) under key seed, all of them 64 bits."""
+def tw_philox_rounds(seed, offset, index):
+    """Words 0 and 1 of Philox 4x32-10 at counter (index, offset) under key seed, all of them 64
+    bits."""
     c0 = index.to(tl.uint32)
     c1 = (index.to(tl.int64) >> 32).to(tl.uint32)
     c2 = offset.to(tl.uint32)
@@ -200,7 +201,21 @@ def tw_philox(seed, offset, index):
         c3 = product0.to(tl.uint32)
         k0 = k0 + 0x9E3779B9
         k1 = k1 + 0xBB67AE85
+    return c0, c1
+
+
+@triton.jit
+def tw_philox(seed, offset, index):
+    """Word 0."""
+    c0, _ = tw_philox_rounds(seed, offset, index)
     return c0
+
+
+@triton.jit
+def tw_philox_words(seed, offset, index):
+    """Word 0, and below it word 1, as 64 bits."""
+    c0, c1 = tw_philox_rounds(seed, offset, index)
+    return (c0.to(tl.uint64) << 32) | c1.to(tl.uint64)
 
 
 @triton.jit

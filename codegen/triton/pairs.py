@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from ..kernel import Load, Store
 from ..kernel.index import Data, Index, walk
 from .scope import Guards, Ref, Scope, pointer
-from .text import is_name, tl_type
+from .text import grouped, is_name, tl_type
 
 
 def load_pair(
@@ -25,7 +25,7 @@ def load_pair(
         return None
     masks = [*scope.ok(at.tiles), *(g.name for g in guards)]
     text = scope.spread(at, tiles, scope.body.sizes.tl_type)
-    address = pointer(scope.body.buffers[first.buffer], _places(scope, text, tiles))
+    address = pointer(scope.body.buffers[first.buffer], _places(scope, first.offset, text, tiles))
     if not masks:
         return f"tl.load({address})", tiles, masks
     mask = _deeper(scope, " & ".join(masks))
@@ -44,7 +44,7 @@ def store_pair(scope: Scope, first: Store, parts: tuple[Ref, Ref]) -> str | None
     at = scope.spread(scope.index(_halved(first.offset)), tiles, sizes)
     kind = tl_type(first.value.dtype)
     joined = ", ".join(scope.spread(part, tiles, kind) for part in parts)
-    address = pointer(scope.body.buffers[first.buffer], _places(scope, at, tiles))
+    address = pointer(scope.body.buffers[first.buffer], _places(scope, first.offset, at, tiles))
     masks = scope.ok(tiles)
     mask = f", mask={_deeper(scope, ' & '.join(masks))}" if masks else ""
     return f"tl.store({address}, tl.join({joined}){mask})"
@@ -72,8 +72,10 @@ def _deeper(scope: Scope, text: str) -> str:
     return f"{text if is_name(text) else f'({text})'}[{dims}, None]"
 
 
-def _places(scope: Scope, text: str, tiles: frozenset[str]) -> str:
-    """The places of both parts, by the number of a complex number."""
+def _places(scope: Scope, offset: Index, text: str, tiles: frozenset[str]) -> str:
+    """The places of both parts, by the number of a complex number. offset: that of the first."""
+    if scope.body.needs_64_bits(offset):
+        text = f"{grouped(text)}.to(tl.int64)"
     ones = ", ".join(["None"] * scope.body.rank)
     both = f"{_deeper(scope, text)} * 2 + tl.arange(0, 2)[{ones}, :]"
     return scope.named("both", Ref(both, tiles)).text

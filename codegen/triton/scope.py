@@ -9,8 +9,8 @@ in the outermost scope that has all its tiles, as a tensor of size 1 along the o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from ..kernel import Condition, Kernel, Store, Value
 from ..kernel.analysis import Analysis
@@ -19,6 +19,8 @@ from .emitted import Argument
 from .sizes import Sizes
 from .text import Block, Names, grouped, is_name, product
 
+NARROW = 2**31 - 2**20
+"""What stays below this is computed in 32 bits. Tiles reach a little beyond the end."""
 _LITERAL_DIVISOR = 8  # division by a small constant becomes multiplication; larger ones are shapes
 
 
@@ -61,13 +63,14 @@ Guards = tuple[Mask, ...]
 @dataclass
 class Body:
     """The state that all scopes of a kernel share. evaluate: writes a value that isn't there
-    yet."""
+    yet. is_wide: whether positions along tiles have 64 bits, and with them all sizes."""
 
     kernel: Kernel
     rank: int
     sizes: Sizes
     evaluate: Callable[[Scope, Value, Guards], Ref]
     tf32: bool = False
+    is_wide: bool = False
     names: Names = field(default_factory=Names)
     checks: list[Check] = field(default_factory=list)
     matrices: list[Argument] = field(default_factory=list)
@@ -78,14 +81,24 @@ class Body:
         self.buffers = {b: f"out{i}" for i, b in enumerate(self.kernel.outputs)}
         self.buffers |= {b: f"in{i}" for i, b in enumerate(self.kernel.inputs)}
         self.scalars = {s.slot: f"x{i}" for i, s in enumerate(self.kernel.scalars)}
-        # 32-bit arithmetic unless a position may not fit. Tiles reach a little beyond the end.
-        largest = max((b.size for b in self.buffers), default=0)
-        # The axes of a group are run through as one, except those of a chain of folds.
-        for group in (self.kernel.parallel, *self.kernel.folded):
-            largest = max(largest, math.prod(a.extent for a in group))
-        for value in self.kernel.values:
+
+    def needs_64_bits(self, index: Index) -> bool:
+        """Whether an index is computed in 64 bits though the positions along tiles have 32."""
+        return not self.is_wide and _magnitude(index) >= NARROW
+
+
+def is_wide(kernel: Kernel, groups: Iterable[Sequence[Axis]], is_linear: bool) -> bool:
+    """Whether positions along the tiles of a kernel need 64 bits.
+
+    groups: the axes that tiles run through as one. is_linear: whether its text computes places in
+        memory from such positions by itself; otherwise each index that needs 64 bits has them.
+    """
+    largest = max((math.prod(a.extent for a in group) for group in groups), default=0)
+    if is_linear:
+        largest = max(largest, *(b.size for b in (*kernel.inputs, *kernel.outputs)), 0)
+        for value in kernel.values:
             largest = max(largest, *map(_magnitude, value.indices()), 0)
-        self.is_wide = largest >= 2**31 - 2**20
+    return largest >= NARROW
 
 
 def _magnitude(index: Index) -> int:
@@ -218,7 +231,10 @@ class Scope:
             sign = "//" if isinstance(atom, FloorDiv) else "%"
             text = f"{inner.text} {sign} {self._divisor(atom.divisor)}"
             terms.append((self.named("i", Ref(text, inner.tiles)), coefficient))
+        wide = self.body.needs_64_bits(index)
         for ref, coefficient in terms:
+            if wide:
+                ref = replace(ref, text=f"{ref.text}.to(tl.int64)")
             scale = sizes.argument(coefficient)
             parts.append((scale.startswith("-"), product([ref.text, scale.lstrip("-")])))
             tiles |= ref.tiles

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from tilewright.ir import ops
 from tilewright.ir.dtype import BOOL, FLOAT8, NARROW, DType, float8_e4m3fn
@@ -115,7 +115,8 @@ def _write(scope: Scope, value: Value, guards: Guards) -> Ref:
         offset = typed(evaluate(scope, value.offset, guards), value.offset.dtype)
         at = scope.index(value.index, guards)
         index = f"tl.full((), {at.text}, tl.int64)" if at.is_literal else at.text
-        return scope.assign("bits", f"tw_philox({seed}, {offset}, {index})", at.tiles)
+        words = "tw_philox_words" if value.dtype.itemsize == 8 else "tw_philox"
+        return scope.assign("bits", f"{words}({seed}, {offset}, {index})", at.tiles)
     if isinstance(value, Apply):
         return _apply(scope, value, guards)
     if isinstance(value, Guard):
@@ -275,7 +276,15 @@ def is_zero(value: Value) -> bool:
     return isinstance(value, Constant) and not value.value
 
 
-def write(scope: Scope, stores: Iterable[Store]) -> None:
+Copied = Callable[[Scope, Store, Ref], str | None]
+"""The statement by which hardware copies a tile of a value to memory; None if it doesn't."""
+
+
+def write(
+    scope: Scope,
+    stores: Iterable[Store],
+    copied: Copied | None = None,
+) -> None:
     """Writes `stores` after all values that they store: one may overwrite what another reads."""
     values = [(s, evaluate(scope, s.value)) for s in stores]
     second = sides(s for s, _ in values)
@@ -289,9 +298,15 @@ def write(scope: Scope, stores: Iterable[Store]) -> None:
                 scope.block.add(text)
                 pairs |= {id(store): text, id(other): text}
     alone = [(s, v) for s, v in values if id(s) not in pairs]
-    targets = [(*scope.target(s, v.tiles), _stored_text(v, s)) for s, v in alone]
-    for address, mask, text in targets:
-        scope.block.add(f"tl.store({address}, {text}{mask})")
+    statements = []
+    for store, value in alone:
+        text = copied and copied(scope, store, value)
+        if not text:
+            address, mask = scope.target(store, value.tiles)
+            text = f"tl.store({address}, {_stored_text(value, store)}{mask})"
+        statements.append(text)
+    for text in statements:
+        scope.block.add(text)
 
 
 def _stored_text(ref: Ref, store: Store) -> str:

@@ -176,11 +176,6 @@ def draw(generator: Generator | None = None, device: str | None = None) -> tuple
     return seed, _offset(source, device)
 
 
-def two_draws(generator: Generator | None, device: str) -> tuple[Node, Node, Node]:
-    first = draw(generator, device)
-    return (*first, _offset(default_generator if generator is None else generator, device))
-
-
 def _offset(source: Generator, device: str | None) -> Node:
     drawn[len(scalars)] = "offset", source
     return recording.scalar(source._take(), dtypes.int64, device)

@@ -34,7 +34,6 @@ from .generator import (
     manual_seed,
     seed,
     set_rng_state,
-    two_draws,
 )
 from .promotion import floating, to
 from .spellings import by_numpys_names
@@ -82,14 +81,12 @@ def _standard_uniform(seed: Node, offset: Node, shape: tuple[int, ...], dtype: D
     return ops.uniform(seed, offset, shape, dtype)
 
 
-def _standard_normal(
-    seed: Node, first: Node, second: Node, shape: tuple[int, ...], dtype: DType
-) -> Node:
+def _standard_normal(seed: Node, offset: Node, shape: tuple[int, ...], dtype: DType) -> Node:
     """The parts of complex numbers have variance 1/2 each."""
     if dtype.is_complex:
-        parts = ops.normal(seed, first, second, (*shape, 2), dtype.to_real())
+        parts = ops.normal(seed, offset, (*shape, 2), dtype.to_real())
         return ops.view_as_complex(parts * math.sqrt(0.5))
-    return ops.normal(seed, first, second, shape, dtype)
+    return ops.normal(seed, offset, shape, dtype)
 
 
 def _size(name: str, size: tuple[Any, ...], option: Any) -> tuple[int, ...]:
@@ -146,7 +143,7 @@ def randn(
     return into(
         out,
         finished(
-            record(_standard_normal, *two_draws(generator, where), shape, dtype),
+            record(_standard_normal, *draw(generator, where), shape, dtype),
             requires_grad,
             pin_memory,
         ),
@@ -299,9 +296,9 @@ def bernoulli(
     return into(out, t)
 
 
-def _normal(seed: Node, first: Node, second: Node, *args: Any) -> Node:
+def _normal(seed: Node, offset: Node, *args: Any) -> Node:
     mean, std, shape, dtype = args
-    z = ops.normal(seed, first, second, shape, dtype)
+    z = ops.normal(seed, offset, shape, dtype)
     scale = to(std, dtype) if isinstance(std, Node) else ops.constant(std, dtype)
     shift = to(mean, dtype) if isinstance(mean, Node) else ops.constant(mean, dtype)
     return z * scale + shift
@@ -340,7 +337,7 @@ def normal(
     if isinstance(std, Handle):
         recording.fallible_node_of(_not_negative, std, "normal")
     parameters = [v if isinstance(v, Handle) else float(v) for v in (mean, std)]
-    t = record(_normal, *two_draws(generator, where), *parameters, shape, dtype)
+    t = record(_normal, *draw(generator, where), *parameters, shape, dtype)
     return into(out, finished(t, requires_grad))
 
 
@@ -475,7 +472,7 @@ def normal_(
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}{at_user_line()}")
     shape, dtype, where = self._typed()
-    drawn = two_draws(generator, where)
+    drawn = draw(generator, where)
     node = recording.node_of(_normal, *drawn, float(mean), float(std), tuple(shape), dtype)
     return recording.assign(self, node)
 

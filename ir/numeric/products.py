@@ -3,16 +3,29 @@ and products that run along an axis."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from ..dtype import complex64, complex128
+from ..node import Node
 from .batches import by_parts
 
 running: Callable[[Any, Any], None] | None = None
 """The native loop, which the runtime tells (`runtime/native/routines.py`): the products along the
 rows of z[m, n], to an array like it."""
+total: Callable[[Any, Any], None] | None = None
+"""Likewise the products of whole rows, to an array [m]."""
+_LONG, _MANY = 32, 1 << 11
+"""The shortest rows, and the fewest numbers, whose products a loop computes: others are few
+multiplications, which fuse with what is around them, and take less than the loop's call."""
+_PIECE = 1 << 14
+"""The numbers of a long row that are multiplied by themselves, so that threads may share it."""
+_SIDE_BY_SIDE = 64
+_WORTH = 1 << 16
+"""The fewest numbers that threads share."""
 
 
 def small_products(a: Any, b: Any, out: Any = None) -> tuple[Any]:
@@ -37,3 +50,48 @@ def running_product(z: Any, axis: int, out: Any = None) -> tuple[Any]:
 
     by_parts(part, rows[:, None], found.reshape(rows.shape)[:, None])
     return (found,)
+
+
+def are_rows(z: Node, axes: Sequence[int]) -> bool:
+    """Whether a product over `axes` runs along long rows of complex numbers that NumPy knows."""
+    last = sorted(axes) == list(range(z.rank - len(axes), z.rank))
+    known = z.dtype in (complex64, complex128)
+    long = math.prod(z.shape[a] for a in axes) >= _LONG
+    return last and known and long and math.prod(z.shape) >= _MANY
+
+
+def total_product(z: Any, out: Any = None) -> tuple[Any]:
+    """The product along the last axis, which goes. out: memory for the result."""
+    if total is None or not z.size:
+        return (_by_numpy(z),)
+    found = np.empty(z.shape[:-1], z.dtype) if out is None else out
+    rows = np.ascontiguousarray(z).reshape(-1, z.shape[-1])
+    if rows.size < _WORTH and found.flags.c_contiguous:
+        total(rows, found)
+        return (found,)
+    while len(rows) == 1 and rows.shape[1] >= 2 * _PIECE:
+        count = rows.shape[1] // _PIECE
+        whole = _totals(rows[0, : count * _PIECE].reshape(count, _PIECE))
+        rows = np.concatenate([whole, rows[0, count * _PIECE :]])[None]
+    found[...] = _totals(rows).reshape(found.shape)
+    return (found,)
+
+
+def _totals(rows: Any) -> Any:
+    def part(given: Any) -> Any:
+        assert total is not None
+        made = np.empty(len(given), given.dtype)
+        total(given[:, 0], made)
+        return made[:, None, None]
+
+    whole = rows[:, None]
+    return (by_parts(part, whole) if rows.size >= _WORTH else part(whole)).reshape(-1)
+
+
+def _by_numpy(z: Any) -> Any:
+    """NumPy multiplies the numbers of a row one after another, and rows of them by vectors."""
+    whole = z.shape[-1] // _SIDE_BY_SIDE * _SIDE_BY_SIDE
+    if whole > _SIDE_BY_SIDE:
+        side_by_side = z[..., :whole].reshape(*z.shape[:-1], -1, _SIDE_BY_SIDE)
+        z = np.concatenate([np.multiply.reduce(side_by_side, -2), z[..., whole:]], -1)
+    return np.multiply.reduce(z, -1)

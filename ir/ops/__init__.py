@@ -123,12 +123,14 @@ from .gather import (
     take_along,
 )
 from .generate import (
+    DRAWS,
     constant,
     constant_op,
     constant_value,
     iota,
     leaf,
     random_bits,
+    random_words,
     scalar,
 )
 from .grouped import grouped_matmul, grouped_mm, grouped_weight_grad

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ..dtype import DType, float32, int64, uint32
+from ..dtype import DType, float32, int64, uint32, uint64
 from ..node import Node, literal, type_of
 from ..numeric.special import cast
-from ..op import Aval, Kind, Op
+from ..op import Kind, Op
 from ..shape import Size
 
 leaf = Op(
@@ -92,10 +92,6 @@ iota = Op(
 """0, 1, …, size - 1 as int64."""
 
 
-def _philox_infer(seed: Node, offset: Node, shape: Size) -> Aval:
-    return Size(shape), uint32
-
-
 def philox4x32(
     counter: tuple[Any, Any, Any, Any], key: tuple[Any, Any], rounds: int = 10
 ) -> tuple[np.ndarray, ...]:
@@ -118,21 +114,41 @@ def philox4x32(
     return tuple(c.astype(np.uint32) for c in (c0, c1, c2, c3))
 
 
-def _random_bits(seed: Any, offset: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """Element i (row-major) is word 0 of Philox at counter (i, i >> 32, offset, offset >> 32)."""
+def _random_words(seed: Any, offset: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Element i (row-major) has words 0 and 1 of Philox at counter (i, i >> 32, offset, offset >>
+    32), word 0 above."""
     index = np.arange(int(np.prod(shape, dtype=np.int64)), dtype=np.uint64)
     mask = 0xFFFFFFFF
     seed, offset = int(seed) & (2**64 - 1), int(offset) & (2**64 - 1)
     counter = (index & np.uint64(mask), index >> np.uint64(32), offset & mask, offset >> 32)
-    return philox4x32(counter, (seed & mask, seed >> 32))[0].reshape(shape)
+    high, low, *_ = philox4x32(counter, (seed & mask, seed >> 32))
+    words = high.astype(np.uint64) << np.uint64(32) | low
+    return np.asarray(words).reshape(shape)
+
+
+def _random_bits(seed: Any, offset: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Word 0 alone."""
+    return (_random_words(seed, offset, shape) >> np.uint64(32)).astype(np.uint32)
 
 
 random_bits = Op(
     "random_bits",
     Kind.GENERATE,
     params=("shape",),
-    infer=_philox_infer,
+    infer=lambda seed, offset, shape: (Size(shape), uint32),
     numpy=_random_bits,
     cost=60,
 )
 """Uniform uint32, one for each element; operands are the int64 scalars (seed, offset)."""
+
+random_words = Op(
+    "random_words",
+    Kind.GENERATE,
+    params=("shape",),
+    infer=lambda seed, offset, shape: (Size(shape), uint64),
+    numpy=_random_words,
+    cost=62,
+)
+"""Uniform uint64, of the same draws: the upper half is what `random_bits` gives."""
+
+DRAWS = random_bits, random_words

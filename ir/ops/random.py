@@ -1,8 +1,9 @@
-"""Distributions over `random_bits`: plain functions of the int64 scalars (seed, offset).
+"""Distributions over `random_bits` and `random_words`: plain functions of the int64 scalars (seed,
+offset).
 
-A draw is identified by its seed and offset, so a caller gives each call its own offset (and
-`normal` two of them). Functions that only shift, multiply by powers of two and compare give the
-same bits on every backend: uniform, randint, bernoulli, dropout masks, permutations.
+A draw is identified by its seed and offset, so a caller gives each call its own offset. Functions
+that only shift, multiply by powers of two and compare give the same bits on every backend: uniform,
+randint, bernoulli, dropout masks, permutations.
 `normal` takes a logarithm and a cosine, which agree to rounding only.
 """
 
@@ -20,14 +21,14 @@ from ..dtype import (
     float32,
     float64,
     int64,
-    uint64,
+    uint32,
 )
 from ..location import at_user_line
 from ..node import Node
 from ..op import Aval
-from .binary import remainder, shift_left, shift_right
+from .binary import remainder, shift_right
 from .composite import as_dtype, composite, require_float, widen
-from .generate import random_bits
+from .generate import random_bits, random_words
 from .movement import expand, reshape, slice_axis
 from .scan import argsort
 from .unary import cast, cos, full_like, log, sqrt
@@ -41,11 +42,16 @@ def _shift(bits: Node, by: int) -> Node:
     return shift_right(bits, full_like(bits, by))
 
 
-def _two_draws(seed: Node, offset: Node, shape: Sequence[int]) -> tuple[Node, Node]:
-    """Two independent words for each element: both halves of one draw of twice the size."""
-    bits = random_bits(seed, offset, (2, *shape))
-    first, second = slice_axis(bits, 0, 0, 1), slice_axis(bits, 0, 1, 2)
-    return reshape(first, shape), reshape(second, shape)
+def _words(seed: Node, offset: Node, shape: Sequence[int]) -> tuple[Node, Node]:
+    """Two independent words for each element, of one draw."""
+    words = random_words(seed, offset, tuple(shape))
+    return cast(_shift(words, 32), uint32), cast(words, uint32)
+
+
+def _scaled(word: Node, dtype: DType) -> Node:
+    """Uniform in [0, 1), from the upper bits of a word."""
+    digits = _DIGITS[dtype]
+    return cast(_shift(word, 32 - digits), float32) * 2.0**-digits
 
 
 def uniform(seed: Node, offset: Node, shape: Sequence[int], dtype: DType) -> Node:
@@ -54,20 +60,31 @@ def uniform(seed: Node, offset: Node, shape: Sequence[int], dtype: DType) -> Nod
     float64 joins two words of one draw; the first one has the upper bits.
     """
     if dtype is float64:
-        high, low = _two_draws(seed, offset, shape)
+        high, low = _words(seed, offset, shape)
         # 27 and 26 bits, each exact, and so is their sum.
         return cast(_shift(high, 5), dtype) * 2.0**-27 + cast(_shift(low, 6), dtype) * 2.0**-53
-    digits = _DIGITS[dtype]
-    word = _shift(random_bits(seed, offset, tuple(shape)), 32 - digits)
-    return as_dtype(cast(word, float32) * 2.0**-digits, dtype)
+    return as_dtype(_scaled(random_bits(seed, offset, tuple(shape)), dtype), dtype)
 
 
-def normal(seed: Node, offset: Node, offset2: Node, shape: Sequence[int], dtype: DType) -> Node:
-    """Standard normal, by Box and Muller (Ann. Math. Statist. 29, 1958) from two uniform draws:
+def _two_uniforms(
+    seed: Node, offset: Node, shape: Sequence[int], dtype: DType
+) -> tuple[Node, Node]:
+    """Two independent numbers for each element: of one draw; of float64, both halves of a draw of
+    twice the size."""
+    if dtype is not float64:
+        first, second = _words(seed, offset, shape)
+        return _scaled(first, dtype), _scaled(second, dtype)
+    both = uniform(seed, offset, (2, *shape), dtype)
+    first, second = slice_axis(both, 0, 0, 1), slice_axis(both, 0, 1, 2)
+    return reshape(first, shape), reshape(second, shape)
+
+
+def normal(seed: Node, offset: Node, shape: Sequence[int], dtype: DType) -> Node:
+    """Standard normal, by Box and Muller (Ann. Math. Statist. 29, 1958) from two uniform numbers:
     sqrt(-2 log(1 - u)) cos(2 pi v). Half types are computed in float32."""
-    wide = float64 if dtype is float64 else float32
-    radius = sqrt(log(1 - uniform(seed, offset, shape, wide)) * -2)
-    angle = uniform(seed, offset2, shape, wide) * (2 * math.pi)
+    u, v = _two_uniforms(seed, offset, shape, float64 if dtype is float64 else float32)
+    radius = sqrt(log(1 - u) * -2)
+    angle = v * (2 * math.pi)
     return as_dtype(radius * cos(angle), dtype)
 
 
@@ -88,8 +105,7 @@ def randint(
     if span <= 1 << 31:
         word = cast(random_bits(seed, offset, tuple(shape)), int64)
         return as_dtype(_shift(word * span, 32) + low, dtype)
-    first, second = (cast(w, uint64) for w in _two_draws(seed, offset, shape))
-    word = shift_left(first, full_like(first, 32)) + second
+    word = random_words(seed, offset, tuple(shape))
     if span < 1 << 64:
         word = remainder(word, full_like(word, span))
     # Modulo 2^64, so that one int64 addition reaches any `low`.

@@ -15,7 +15,7 @@ from ..op import Kind
 from ..ops import activation, contraction, marker, movement, quantized, reduce
 from ..ops.fourier import back_op, fourier_op, half_op
 from ..ops.gather import gather, scatter
-from ..ops.generate import constant, iota, random_bits, scalar
+from ..ops.generate import DRAWS, constant, iota, scalar
 from ..ops.movement import cat, expand, permute, reshape, slice_axis
 from .autodiff import decomposed
 
@@ -77,8 +77,8 @@ class Batching:
         before = set_location(node.loc)
         try:
             with grad_mode(node.instruction.recorded[0]):
-                if op is random_bits:
-                    return random_bits(*node.operands, (self.size, *node.attrs[0]))
+                if op in DRAWS:
+                    return op(*node.operands, (self.size, *node.attrs[0]))
                 rule = _BY_OP.get(op)
                 if rule is None and op.decompose is not None:
                     return self.whole(decomposed(node))

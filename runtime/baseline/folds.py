@@ -15,6 +15,7 @@ import numpy as np
 
 from tilewright.ir.dtype import accumulator, float32
 from tilewright.ir.node import Node
+from tilewright.ir.numeric.products import are_rows, total_product
 
 _LONG = 64
 """Terms from which a sum along other than the last axes is long."""
@@ -35,6 +36,9 @@ def total(x: Node, axes: Sequence[int], ufunc: Any = np.add) -> Callable[[Any], 
     if terms is not None and np_dtype == x.dtype.np:
         return _one_by_one(terms, ufunc)
     shape, others, kept = _rows(x, axes)
+    if ufunc is np.multiply and are_rows(x, axes):
+        rows = (*x.shape[: x.rank - len(axes)], -1)
+        return lambda a: total_product(a.reshape(rows))[0].reshape(kept)
     many = x.dtype is float32 and math.prod([shape[a] for a in others]) >= _LONG
     leading = sorted(axes) == list(range(len(axes))) and len(axes) < x.rank
     if many and leading and ufunc is np.add:

@@ -305,7 +305,7 @@ def _convolution(node: Node) -> Form:
 
 
 def _random_bits(node: Node) -> Form:
-    draw, shape = maps.random_bits(), tuple(node.shape)
+    draw, shape = maps.draw(node.op), tuple(node.shape)
     if draw is None:
         return functools.partial(_evaluated, node)
     return lambda seed, offset: draw(seed, offset, shape)
@@ -316,7 +316,7 @@ _FORMS: dict[Op, Callable[[Node], Form]] = {
     ops.gather: _gather,
     ops.scatter: _scatter,
     ops.check: _by_numpy,
-    ops.random_bits: _random_bits,
+    **dict.fromkeys(ops.DRAWS, _random_bits),
     ops.reshape_op: _reshape,
     ops.permute_op: _permute,
     ops.expand_op: _expand,

@@ -197,14 +197,16 @@ def _choice(dtype: DType, *kinds: bool) -> Callable[[], Graph]:
 
 
 @functools.cache
-def random_bits() -> Callable[..., Any] | None:
-    """The kernel of `random_bits`: (seed, offset, shape) -> uint32; None if NumPy computes it."""
-    kernel = _kernel(_BITS, _bits)
+def draw(op: Op) -> Callable[..., Any] | None:
+    """The kernel of one of `ops.DRAWS`: (seed, offset, shape) -> random bits; None if NumPy
+    computes it."""
+    kernel = _kernel(op.name, functools.partial(_drawn, op))
     if kernel is None:
         return None
+    dtype = _drawn(op)[0].dtype.np
 
     def draw(seed: Any, offset: Any, shape: tuple[int, ...]) -> Any:
-        out = np.empty(shape, np.uint32)
+        out = np.empty(shape, dtype)
         if out.size:
             kernel((out,), out.size, (seed, offset))
         return out
@@ -212,8 +214,6 @@ def random_bits() -> Callable[..., Any] | None:
     return draw
 
 
-_BITS = "random bits"
-"""The name of the kernel of `random_bits`."""
 Graph = tuple[Node, Sequence[Node]]
 
 
@@ -238,8 +238,8 @@ _ACTIVATIONS: tuple[tuple[Any, ...], ...] = (
 """The activations, with their attrs, that are in the pack together with their gradients."""
 
 
-def _bits() -> Graph:
-    return ops.random_bits(ops.scalar(0, int64), ops.scalar(1, int64), Size((_MANY,))), ()
+def _drawn(op: Op) -> Graph:
+    return op(ops.scalar(0, int64), ops.scalar(1, int64), Size((_MANY,))), ()
 
 
 def _has_code() -> bool:
@@ -304,7 +304,7 @@ def _emitted(root: Node, leaves: Sequence[Node], machine: Machine) -> tuple[Layo
 
 def all_for(machine: Machine) -> Iterator[tuple[str, Layout, str]]:
     """(name, layout, LLVM IR) of every kernel, for the pack."""
-    graphs = [(_BITS, _bits())]
+    graphs = [(op.name, _drawn(op)) for op in ops.DRAWS]
     for op in REGISTRY.values():
         if op.kind is Kind.ELEMENTWISE and is_native(op) and not op.params:
             for dtype in (float32, float64):

@@ -71,6 +71,7 @@ class LlvmDevice(HostDevice):
         self.engine = ENGINE
         transforms.native, eliminations.native = _Late("fourier"), _Late("elimination")
         lapack.repeat, products.running = _Late("routines", "repeat"), _Late("routines", "running")
+        products.total = _Late("routines", "total")
         self._force = force
         self._schedule = schedule
         self._numpy = NumpyDevice()

@@ -1,5 +1,5 @@
 """Native loops of what libraries compute: a routine for each matrix of a batch
-(`ir/numeric/lapack.py`), and running products (`ir/numeric/products.py`)."""
+(`ir/numeric/lapack.py`), and complex products along rows (`ir/numeric/products.py`)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from tilewright.codegen.llvm import row_products
 from tilewright.codegen.llvm import running as running_products
 from tilewright.codegen.llvm.code import Code, module_text
 from tilewright.codegen.llvm.types import Ref, constant
@@ -45,13 +46,19 @@ def _loop(arguments: int) -> tuple[Callable[..., None], Any]:
 
 def running(z: Any, out: Any) -> None:
     """The running products along the rows of complex z[m, n]."""
-    kernel, _ = _running(z.dtype.char)
+    kernel, _ = _of_rows(running_products.emit, z.dtype.char)
+    kernel(z.ctypes.data, out.ctypes.data, *z.shape)
+
+
+def total(z: Any, out: Any) -> None:
+    """The products of the rows of complex z[m, n], to out[m]."""
+    kernel, _ = _of_rows(row_products.emit, z.dtype.char)
     kernel(z.ctypes.data, out.ctypes.data, *z.shape)
 
 
 @functools.cache
-def _running(char: str) -> tuple[Callable[..., None], Any]:
+def _of_rows(emit: Callable[..., str], char: str) -> tuple[Callable[..., None], Any]:
     kind = {"F": "float", "D": "double"}[char]
-    linked = jit.link(running_products.emit(kind, host.machine()), "kernel")
+    linked = jit.link(emit(kind, host.machine()), "kernel")
     made = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2)
     return made(linked.addresses["kernel"]), linked

@@ -121,6 +121,10 @@ def random_bits() -> Kernel:
     return row(RandomBits(seed, Scalar(2, dt.int64), of(P) * 2**31 + 5, dt.uint32))
 
 
+def random_words() -> Kernel:
+    return row(RandomBits(Scalar(1, dt.int64), Scalar(2, dt.int64), of(P), dt.uint64))
+
+
 def divisions() -> Kernel:
     """Quotients and remainders, nested, with factors in front and negative steps."""
     whole = of(P) * 4 + of(Q)
@@ -267,6 +271,7 @@ KERNELS: tuple[Callable[[], Kernel | Bundle], ...] = (
     constants,
     casts,
     random_bits,
+    random_words,
     divisions,
     gather_kernel,
     gathered_twice,

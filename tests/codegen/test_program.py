@@ -202,3 +202,6 @@ def test_taking_apart_and_putting_together_cancels(shape: tuple[int, ...]) -> No
     axis = Axis("x", 1024)
     strides = tuple(1024 // n for n in itertools.accumulate(shape, int.__mul__))
     assert ix.linearize(ix.delinearize(ix.of(axis), shape), strides) == ix.of(axis)
+    # Also of a quotient, as of the page that a row lies in.
+    page = ix.floordiv(ix.of(Axis("x", 5 * 1024)), 5)
+    assert ix.linearize(ix.delinearize(page, shape), strides) == page

@@ -110,3 +110,14 @@ def test_full_sizes_are_compiled_for_a_gpu_that_is_not_here(bench: ModuleType) -
     row = predicted.predict(problem_of(bench, "2.76"), "sm_90", tw)
     assert row["launches"] == 1 and not row["spills"] and not row["fallbacks"]
     assert 0.5 < row["share"] <= 1.01
+
+
+@pytest.mark.slow
+@pytest.mark.triton
+@pytest.mark.parametrize("number", ["1.76", "1.92", "2.66"])
+def test_what_once_spilled(bench: ModuleType, number: str) -> None:
+    """Addresses of 64 bits, running sums of float64, and random numbers beside whole rows."""
+    import predicted
+
+    row = predicted.predict(problem_of(bench, number), "sm_90", tw)
+    assert not row["spills"] and not row["fallbacks"]

@@ -180,6 +180,7 @@ def generated() -> list[Node]:
         ops.iota(7),
         intern(ops.iota, (), (5,), "cuda:0"),
         ops.random_bits(seed, offset, Size((2, 3))),
+        ops.random_words(seed, offset, Size((2, 3))),
         intern(ops.random_bits, (seed, offset), (Size((4,)),), "cuda:1"),
     ]
 

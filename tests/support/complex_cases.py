@@ -42,6 +42,8 @@ SMOOTH: dict[str, Call] = {
     "sum": lambda m, x, y, r: (x * y).sum(0),
     "mean": lambda m, x, y, r: x.mean(1),
     "prod": lambda m, x, y, r: x.prod(1),
+    "prod of rows": lambda m, x, y, r: m.cat([x / abs(x)] * 180, 1).prod(1),
+    "prod of all": lambda m, x, y, r: m.cat([x / abs(x), y / abs(y)], 1).repeat(10, 10).prod(),
     "cumsum": lambda m, x, y, r: x.cumsum(0),
     "cumprod": lambda m, x, y, r: x.cumprod(1),
     "std": lambda m, x, y, r: x.std(),

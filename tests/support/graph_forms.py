@@ -183,7 +183,8 @@ def _random() -> list[Node]:
     bits = ops.random_bits(seed, offset, (3, 4))
     x = leaf(0, 3, 4)
     keep = ops.cast(bits, float64) * (1 / 2**32) > 0.5
-    return [bits, ops.where(keep, x, ops.zeros_like(x)) * 2, ops.transpose(bits)]
+    words = ops.random_words(seed, offset, (3, 4))
+    return [bits, words, ops.where(keep, x, ops.zeros_like(x)) * 2, ops.transpose(bits)]
 
 
 def _copies() -> list[Node]:

@@ -98,7 +98,10 @@ class _Run:
             )
             low = 2**32 - 1
             counter = (i & low, i >> 32, offset & low, offset >> 32)
-            return philox4x32(counter, (seed & low, seed >> 32))[0]
+            word, below, *_ = philox4x32(counter, (seed & low, seed >> 32))
+            if value.dtype.itemsize == 4:
+                return word
+            return word.astype(np.uint64) << np.uint64(32) | below.astype(np.uint64)
         return self.fold(value, at)
 
     def fold(self, value: Value, at: Point) -> Any:

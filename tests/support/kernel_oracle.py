@@ -119,7 +119,10 @@ class Oracle:
             )
             low = 2**32 - 1
             counter = (at & low, at >> 32, offset & low, offset >> 32)
-            return philox4x32(counter, (seed & low, seed >> 32))[0]
+            word, below, *_ = philox4x32(counter, (seed & low, seed >> 32))
+            if value.dtype.itemsize == 4:
+                return word
+            return word.astype(np.uint64) << np.uint64(32) | below.astype(np.uint64)
         if isinstance(value, Guard):
             for c in value.conditions:
                 if not c.low <= self.index(c.index, point) < c.high:

@@ -336,8 +336,7 @@ def drawn(w: Writer) -> None:
     if kind == "uniform":
         w.line(f"ops.cast(ops.uniform({_draw(w)}, {shape}, {short}), {dtype})", 1.0, 53)
     elif kind == "normal":
-        again = w.scalar(len(w.values) + 1000, "int64")
-        w.line(f"ops.cast(ops.normal({_draw(w)}, {again}, {shape}, {short}), {dtype})", 9.0)
+        w.line(f"ops.cast(ops.normal({_draw(w)}, {shape}, {short}), {dtype})", 9.0)
     elif kind == "randint":
         w.line(f"ops.randint({_draw(w)}, -5, 17, {shape}, int32)", 17.0)
     else:

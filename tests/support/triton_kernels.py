@@ -197,10 +197,10 @@ def conv(
     return Kernel("conv", (b, h, w, f), r, (store,))
 
 
-def random(count: int) -> Kernel:
+def random(count: int, dtype: DType = dt.uint32) -> Kernel:
     p = Axis("p0", count)
-    bits = RandomBits(Scalar(0, dt.int64), Scalar(1, dt.int64), of(p), dt.uint32)
-    return Kernel("random", (p,), (), (Store(array("y", (count,), dt.uint32), of(p), bits),))
+    bits = RandomBits(Scalar(0, dt.int64), Scalar(1, dt.int64), of(p), dtype)
+    return Kernel("random", (p,), (), (Store(array("y", (count,), dtype), of(p), bits),))
 
 
 def sgd(counts: Sequence[int]) -> Bundle:

@@ -122,8 +122,8 @@ def varlen_attn(
     sees nothing gets zeros. With enable_gqa H_q may be a multiple of H_kv.
 
     block_table[N, P] names the pages of each sequence's keys in key and value[pages, page_size,
-    H_kv, D]; cu_seq_k isn't read then. max_q, max_k and num_splits aren't needed: results never
-    depend on how work is split.
+    H_kv, D]; cu_seq_k isn't read then. On GPUs kernels look pages up and copy none. max_q, max_k
+    and num_splits aren't needed: results never depend on how work is split.
 
     Works, with gradients, for any floating dtype on any device. Returns the output [T_q, H_q, D].
     return_aux.lse adds the logsumexp of each row of scores [H_q, T_q]; a row without scores

@@ -14,8 +14,11 @@ _TRAINING = "it belongs to training: export the forward pass"
 
 UNSUPPORTED.update(
     {
-        ops.random_bits: "random numbers of ONNX runtimes are not ours; draw them outside the "
-        "model, and export it in eval mode",
+        **dict.fromkeys(
+            ops.DRAWS,
+            "random numbers of ONNX runtimes are not ours; draw them outside the model, and export "
+            "it in eval mode",
+        ),
         ops.dropout: "it draws random numbers; pass training=False or export the module in eval "
         "mode",
         ops.gamma_sample: "it draws random numbers; draw them outside the model",

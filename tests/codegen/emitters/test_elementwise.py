@@ -25,8 +25,9 @@ from tilewright.codegen.kernel import (
 from tilewright.codegen.kernel.index import Axis, constant, floordiv, of
 from tilewright.ir import dtype as dt
 from tilewright.ir.dtype import DType
-from tilewright.ir.op import REGISTRY, Fold
+from tilewright.ir.op import REGISTRY, Fold, Op
 from tilewright.ir.ops import ternary, unary
+from tilewright.ir.ops.generate import DRAWS
 
 in_blocks = pytest.mark.parametrize("engine", ["numpy", "numpy in blocks", "llvm"], indirect=True)
 
@@ -158,23 +159,24 @@ def test_integers_wrap_silently() -> None:
 
 
 @in_blocks
-def test_random_bits() -> None:
-    from tilewright.ir.ops.generate import random_bits
-
+@pytest.mark.parametrize("op", DRAWS, ids=lambda op: op.name)
+def test_random_bits(op: Op) -> None:
     p, q = Axis("p", 5), Axis("q", 7)
-    y = buffer("y", (5, 7), dt.uint32)
     seed, offset = Scalar(0, dt.int64), Scalar(1, dt.int64)
-    bits = RandomBits(seed, offset, at((p, q), (5, 7)), dt.uint32)
+    kind = dt.uint64 if op is DRAWS[1] else dt.uint32
+    y = buffer("y", (5, 7), kind)
+    bits = RandomBits(seed, offset, at((p, q), (5, 7)), kind)
     kernel = Kernel("bits", (p, q), (), (Store(y, at((p, q), (5, 7)), bits),))
     for numbers in ((0, 0), (2**63 + 12345678901, 7), (-1, 2**40 + 3)):
         out = run(kernel, [numbers[v.slot] for v in kernel.scalars])
-        expected = random_bits.numpy(*numbers, (5, 7))
+        assert callable(op.numpy)
+        expected = op.numpy(*numbers, (5, 7))
         np.testing.assert_array_equal(out["y"].reshape(5, 7), expected)
-    far = RandomBits(seed, offset, of(p) * 2**31 + 5, dt.uint32)
-    y = buffer("y", (5,), dt.uint32)
+    far = RandomBits(seed, offset, of(p) * 2**31 + 5, kind)
+    y = buffer("y", (5,), kind)
     run(Kernel("bits", (p,), (), (Store(y, of(p), far),)), (3, 4))
     state = buffer("state", (2,), dt.int64)
-    held = RandomBits(load(state, constant(0)), load(state, constant(1)), of(p), dt.uint32)
+    held = RandomBits(load(state, constant(0)), load(state, constant(1)), of(p), kind)
     run(Kernel("bits", (p,), (), (Store(y, of(p), held),)))
 
 

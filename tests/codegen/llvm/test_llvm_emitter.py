@@ -34,6 +34,7 @@ from tilewright.codegen.llvm import CannotLower, emit
 from tilewright.codegen.program import compile_graph, launched
 from tilewright.codegen.target import LLVM
 from tilewright.ir import dtype as dt
+from tilewright.ir.dtype import DType
 from tilewright.ir.op import Fold
 from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.runtime.cpu.native import LlvmDevice
@@ -183,13 +184,14 @@ def test_a_bundle_of_unequal_members_is_one_launch() -> None:
     assert len({e.code for e in launch.emitted(bundle)}) == 1
 
 
-def test_random_bits_are_the_same_on_any_lane() -> None:
+@pytest.mark.parametrize("dtype", [dt.uint32, dt.uint64], ids=str)
+def test_random_bits_are_the_same_on_any_lane(dtype: DType) -> None:
     n = 100_003
     p = Axis("p0", n)
-    y = buffer("out0", (n,), dt.uint32)
-    bits = RandomBits(Scalar(0, dt.int64), Scalar(1, dt.int64), of(p), dt.uint32)
+    y = buffer("out0", (n,), dtype)
+    bits = RandomBits(Scalar(0, dt.int64), Scalar(1, dt.int64), of(p), dtype)
     kernel = Kernel("bits", (p,), (), (Store(y, of(p), bits),))
-    mine, other = np.zeros(n, np.uint32), np.zeros(n, np.uint32)
+    mine, other = np.zeros(n, dtype.np), np.zeros(n, dtype.np)
     DEVICE.compile(kernel)([mine], [12345678901, -7])
     NumpyDevice().compile(kernel)([other], [12345678901, -7])
     np.testing.assert_array_equal(mine, other)

@@ -76,6 +76,7 @@ def test_sizes_that_are_no_multiples_of_16() -> None:
         ("sm_90", "wgmma.mma_async"),
         ("sm_100", "tcgen05.mma"),
         ("gfx942", "mfma"),
+        ("gfx950", "v_mfma_f32_32x32x16_bf16"),
     ],
 )
 def test_tensor_cores(target: str, mark: str) -> None:

@@ -22,8 +22,8 @@ from tilewright.codegen.triton import emit
 from tilewright.ir import dtype as dt
 from tilewright.ir.dtype import DType
 from tilewright.ir.numeric import special
-from tilewright.ir.op import REGISTRY, Fold
-from tilewright.ir.ops.generate import random_bits
+from tilewright.ir.op import REGISTRY, Fold, Op
+from tilewright.ir.ops.generate import DRAWS
 from tilewright.runtime.interpret import InterpretDevice
 
 pytestmark = pytest.mark.triton
@@ -192,12 +192,13 @@ def test_casts() -> None:
             np.testing.assert_array_equal(out, given.astype(target.np), err_msg=str(target))
 
 
-def test_random_bits_are_those_of_every_target() -> None:
+@pytest.mark.parametrize("op, dtype", list(zip(DRAWS, (dt.uint32, dt.uint64))))
+def test_random_bits_are_those_of_every_target(op: Op, dtype: DType) -> None:
     for numbers in ((0, 0), (2**63 + 12345678901, 7), (-1, 2**40 + 3)):
-        kernel = tk.random(11)
+        kernel = tk.random(11, dtype)
         out = launch(SMALL, kernel, [numbers[s.slot] for s in kernel.scalars])
-        assert callable(random_bits.numpy)
-        np.testing.assert_array_equal(out["y"], random_bits.numpy(*numbers, (11,)))
+        assert callable(op.numpy)
+        np.testing.assert_array_equal(out["y"], op.numpy(*numbers, (11,)))
 
 
 @both

@@ -72,7 +72,9 @@ def test_gradients(name: str, order: int) -> None:
     agree(derived(tw, SMOOTH[name], order), derived(torch, SMOOTH[name], order), 1e-8)
 
 
-@pytest.mark.parametrize("name", ["mul", "pow", "abs", "matmul", "set parts", "prod", "logsumexp"])
+@pytest.mark.parametrize(
+    "name", "mul|pow|abs|matmul|set parts|prod|prod of rows|logsumexp".split("|")
+)
 def test_gradients_op_by_op(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiers, "mode", tiers.BASELINE)
     agree(derived(tw, SMOOTH[name], 2), derived(torch, SMOOTH[name], 2), 1e-8)

@@ -3,6 +3,7 @@ another, in float64."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +13,13 @@ import pytest
 from launching import ENGINES, assert_close, compute, engines, native, tiled
 
 import tilewright
+from tilewright import recording
 from tilewright.codegen.chip import CHIPS
 from tilewright.codegen.kernel.attention import roles
-from tilewright.codegen.program import compile_graph
+from tilewright.codegen.program import compile_graph, launched
 from tilewright.codegen.schedule import Schedule
 from tilewright.codegen.target import CUDA, INTERPRET, LLVM
+from tilewright.inspection import explanation
 from tilewright.ir import dtype as dt
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType
@@ -26,6 +29,7 @@ from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.ir.shape import Size
 from tilewright.nn.attention import SDPBackend, sdpa_kernel
 from tilewright.nn.attention.varlen import AuxRequest, varlen_attn, varlen_attn_out
+from tilewright.runtime.offline import compile_offline
 
 
 @dataclass(frozen=True)
@@ -228,7 +232,6 @@ def test_what_is_stored_twice(torch: Any) -> None:
 @pytest.mark.parametrize("which", range(3), ids=["forward", "queries", "keys"])
 def test_hopper(width: int, which: int) -> None:
     """Every product on tensor cores, nothing spilled, whole vectors moved."""
-    from tilewright.runtime.offline import compile_offline
 
     shape, bounds = Size((4096, 8, width)), Size((17,))
     q, k, v, g = (ops.leaf(i, shape, dt.bfloat16) for i in range(4))
@@ -273,26 +276,81 @@ def test_the_keys_that_are_used(torch: Any) -> None:
     assert_close([public(each, used).numpy()], expected(torch, each, used)[:1], 3e-6)
 
 
-def test_pages_of_keys(torch: Any) -> None:
-    """Sequences of 7, 0 and 10 keys, in pages of 4 that lie anywhere."""
-    table, used = [[5, 2, -1], [99, 99, 99], [0, 3, 4]], (7, 0, 10)
-    each = Case("pages", (0, 3, 4, 10), (0, 12, 24, 36), (-1, 0), (4, 2))
-    q, k, v, _ = each.arrays().values()
-    pages = [np.full((6, 4, *x.shape[1:]), np.nan, np.float32) for x in (k, v)]
-    for pool, x in zip(pages, (k, v)):
-        pool[:] = 0
-        for n, row in enumerate(table):
+TABLE, USED = [[5, 2, -1], [99, 99, 99], [0, 3, 4]], (7, 0, 10)
+"""Sequences of 7, 0 and 10 keys, in pages of 4 that lie anywhere."""
+PAGES = Case("pages", (0, 3, 4, 10), (0, 12, 24, 36), (-1, 0), (4, 2))
+
+
+def paged(device: str, table: list[list[int]] = TABLE, **options: Any) -> tuple[Any, list[Any]]:
+    """(attention, the queries and the pools of pages)."""
+    q, k, v, _ = PAGES.arrays().values()
+    pools = [np.zeros((6, 4, *x.shape[1:]), np.float32) for x in (k, v)]
+    for pool, x in zip(pools, (k, v)):
+        for n, row in enumerate(TABLE):
             for p, page in enumerate(row):
                 if 0 <= page < 6:
                     pool[page] = x[12 * n + 4 * p : 12 * n + 4 * p + 4]
-    ints = {"dtype": tilewright.int32}
+    ints: dict[str, Any] = {"dtype": tilewright.int32, "device": device}
+    held = [tilewright.tensor(x.astype(np.float32), device=device, **options) for x in (q, *pools)]
     y = varlen_attn(
-        tilewright.tensor(q.astype(np.float32)), *map(tilewright.tensor, pages),
-        tilewright.tensor(each.queries, **ints), None, 6, 10, scale=0.3, enable_gqa=True,
-        window_size=each.window, seqused_k=tilewright.tensor(used, **ints),
+        *held, tilewright.tensor(PAGES.queries, **ints), None, 6, 10, scale=0.3, enable_gqa=True,
+        window_size=PAGES.window, seqused_k=tilewright.tensor(USED, **ints),
         block_table=tilewright.tensor(table, **ints),
     )  # fmt: skip
-    assert_close([y.numpy()], expected(torch, each, used)[:1], 3e-6)
+    return y, held
+
+
+@pytest.mark.parametrize("device", ["cpu", "interpret"])
+def test_pages_of_keys(torch: Any, device: str) -> None:
+    y, _ = paged(device)
+    assert_close([y.cpu().numpy()], expected(torch, PAGES, USED)[:1], 3e-6)
+
+
+def test_gradients_reach_pages() -> None:
+    """Those of kernels that read a table are those of the CPU, which copies pages first."""
+    found = []
+    for device in ("cpu", "interpret"):
+        y, held = paged(device, requires_grad=True)
+        (y * y).sum().backward()
+        found.append([x.grad.cpu().numpy() for x in held])
+    for ours, wanted in zip(*found, strict=True):
+        assert np.abs(wanted).max() > 0.1
+        np.testing.assert_allclose(ours, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("device", ["cpu", "interpret"])
+def test_a_page_that_is_not_there_is_told(device: str) -> None:
+    with pytest.raises(IndexError):
+        paged(device, [[5, 6, -1], *TABLE[1:]])[0].cpu().numpy()
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("width", [64, 128])
+def test_kernels_look_pages_up(target: str, width: int) -> None:
+    """No kernel copies pages, and the table is read so early that keys are on their way during
+    products."""
+    q = tilewright.randn(128, 8, width).to(tilewright.bfloat16)
+    k, v = (tilewright.randn(40, 64, 2, width).to(tilewright.bfloat16) for _ in "kv")
+    table, used, bounds = (
+        tilewright.tensor(np.zeros(shape, np.int32)) for shape in ((8, 16), 8, 9)
+    )
+    recording.flush()
+
+    def call() -> Any:
+        return varlen_attn(
+            q, k, v, bounds, None, 16, 1024, enable_gqa=True, seqused_k=used, block_table=table
+        )
+
+    with tilewright.no_grad():
+        report = explanation.predict(call)
+    kernels = [k for _, program in report.programs(target) for k in launched(program)]
+    (attention,) = (k for k in kernels if roles(k) is not None)
+    parts = roles(attention)
+    assert parts is not None and parts.looks_up
+    assert all(b.size <= q.numel() for each in kernels for b in each.outputs)
+    compiled = compile_offline(attention, target)
+    waits = re.findall(r"cp\.async\.wait_group\s+(\d+)", compiled.asm["ptx"])
+    assert compiled.spills == 0 and max(map(int, waits)) >= 3
 
 
 def test_into_memory_of_ones_own() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -31,8 +32,12 @@ def fake() -> Iterator[FakeCuda]:
         yield driver
 
 
-def compiled() -> tuple[Cuda, Launcher]:
-    device = Cuda(0, lambda kernel, target: SCHEDULE)
+COPIED = replace(SCHEDULE, descriptors=True)
+PARTS = replace(COPIED, block_n=32, parts=2)
+
+
+def compiled(schedule: Schedule = SCHEDULE) -> tuple[Cuda, Launcher]:
+    device = Cuda(0, lambda kernel, target: schedule)
     launcher = device.compile(KERNEL)
     assert isinstance(launcher, Launcher)
     return device, launcher
@@ -61,6 +66,18 @@ def test_a_map_for_each_address(fake: FakeCuda) -> None:
                 launcher([out, *buffers], [])
                 check(device, out, *operands(seed))
         assert fake.calls["cuTensorMapEncodeTiled"] <= 4 * (round + 1)
+
+
+@pytest.mark.parametrize("schedule", [COPIED, PARTS], ids=["tiles", "parts"])
+def test_results_are_copied_by_maps(fake: FakeCuda, schedule: Schedule) -> None:
+    """Results have maps, too; tiles that reach over the end store nothing there."""
+    device, launcher = compiled(schedule)
+    assert ".store([first_m" in launcher.emitted.body and "tl.store" not in launcher.emitted.body
+    kept = [device.from_numpy(np.full(M * N + 64, 7, np.float16)) for _ in range(2)]
+    for seed, out in enumerate((*kept, kept[0])):
+        launcher([out, *(device.from_numpy(x.reshape(-1)) for x in operands(seed))], [])
+        check(device, device.part(out, 0, (M * N,)), *operands(seed))
+        assert (device.to_numpy(out)[M * N :] == 7).all()
 
 
 def test_memory_at_any_address_is_read_without(fake: FakeCuda) -> None:
@@ -117,6 +134,11 @@ def test_what_the_compiler_says_of_tiles() -> None:
         TensorMap(bfloat16, 2, by_128_bytes, (128, 64)),
         TensorMap(bfloat16, 2, by_128_bytes, (64, 64)),
     )
-    assert found.scratch == 0
+    copied = replace(schedule, descriptors=True, parts=2)
+    found = compile_offline(tk.matmul(4096, 4096, 4096, dt.bfloat16), "sm_90", copied)
+    assert found.maps[2] == TensorMap(bfloat16, 2, by_128_bytes, (128, 64))
+    ptx = found.asm["ptx"]
+    assert "cp.async.bulk.tensor.2d.global.shared" in ptx and "st.global" not in ptx
+    assert found.scratch == 0 and found.spills == 0
     image = Image.of(found)
     assert Image.read(image.binary, image.numbers()) == image

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from tilewright.ir.numeric import elimination, lapack, products
+from tilewright.ir.numeric import batches, elimination, lapack, products
 from tilewright.runtime.native import host, routines
 
 if host.reason_against() is not None:
@@ -77,3 +77,29 @@ def test_running_products(
     assert found is out
     eps = np.finfo(z.real.dtype).eps
     np.testing.assert_allclose(found, expected, rtol=4 * shape[-1] * eps)
+
+
+@pytest.mark.parametrize("dtype", ["F", "D"])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 50), (8, 1), (2, 70), (2, 5, 129), (1, 100_001)])
+def test_products_of_rows(
+    shape: tuple[int, ...], dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    z = np.exp(rng.normal(size=shape) * 0.01 + 1j * rng.uniform(-3, 3, shape)).astype(dtype)
+    expected = np.prod(z.astype("D"), -1)
+    found = []
+    for threads in (1, 3):
+        monkeypatch.setattr(products, "total", routines.total)
+        monkeypatch.setattr(batches, "threads", lambda threads=threads: threads)
+        out = np.empty(shape[:-1], dtype)
+        (result,) = products.total_product(z, out)
+        assert result is out
+        found.append(result)
+    np.testing.assert_array_equal(found[0].view(z.real.dtype), found[1].view(z.real.dtype))
+    eps = np.finfo(z.real.dtype).eps
+    np.testing.assert_allclose(found[0], expected, rtol=4 * np.sqrt(shape[-1]) * eps)
+    monkeypatch.setattr(products, "total", None)
+    np.testing.assert_allclose(products.total_product(z)[0], expected, rtol=4 * shape[-1] * eps)
+    z[0, ..., -1] = complex(np.inf, np.nan)
+    monkeypatch.setattr(products, "total", routines.total)
+    assert np.isnan(products.total_product(z)[0][0]).all()
