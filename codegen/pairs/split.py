@@ -125,8 +125,10 @@ class _Split:
             return ops.constant(value.real, dtype), ops.constant(value.imag, dtype)
         if op is ops.cumprod_op and self._host:
             return running_product(self.node(node.operands[0]), *attrs, 0)
-        if op is ops.prod_op and self._host and are_rows(node.operands[0], *attrs):
-            return self._total(node)
+        if op is ops.prod_op and self._host:
+            (z,) = node.operands
+            if are_rows(z.shape, z.dtype, *attrs):
+                return self._total(node)
         if op is ops.matmul and self._host and products.are_small(*node.operands):
             return small_products(*[self.node(o) for o in node.operands], 0)
         if op in PRODUCTS:

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtype import complex64, complex128
-from ..node import Node
+from ..dtype import DType, complex64, complex128
 from .batches import by_parts
 
 running: Callable[[Any, Any], None] | None = None
@@ -52,12 +51,11 @@ def running_product(z: Any, axis: int, out: Any = None) -> tuple[Any]:
     return (found,)
 
 
-def are_rows(z: Node, axes: Sequence[int]) -> bool:
+def are_rows(shape: Sequence[int], dtype: DType, axes: Sequence[int]) -> bool:
     """Whether a product over `axes` runs along long rows of complex numbers that NumPy knows."""
-    last = sorted(axes) == list(range(z.rank - len(axes), z.rank))
-    known = z.dtype in (complex64, complex128)
-    long = math.prod(z.shape[a] for a in axes) >= _LONG
-    return last and known and long and math.prod(z.shape) >= _MANY
+    last = sorted(axes) == list(range(len(shape) - len(axes), len(shape)))
+    long = math.prod(shape[a] for a in axes) >= _LONG
+    return last and long and math.prod(shape) >= _MANY and dtype in (complex64, complex128)
 
 
 def total_product(z: Any, out: Any = None) -> tuple[Any]:

@@ -36,7 +36,7 @@ def total(x: Node, axes: Sequence[int], ufunc: Any = np.add) -> Callable[[Any], 
     if terms is not None and np_dtype == x.dtype.np:
         return _one_by_one(terms, ufunc)
     shape, others, kept = _rows(x, axes)
-    if ufunc is np.multiply and are_rows(x, axes):
+    if ufunc is np.multiply and are_rows(x.shape, x.dtype, axes):
         rows = (*x.shape[: x.rank - len(axes)], -1)
         return lambda a: total_product(a.reshape(rows))[0].reshape(kept)
     many = x.dtype is float32 and math.prod([shape[a] for a in others]) >= _LONG

@@ -200,7 +200,7 @@ def _choice(dtype: DType, *kinds: bool) -> Callable[[], Graph]:
 def draw(op: Op) -> Callable[..., Any] | None:
     """The kernel of one of `ops.DRAWS`: (seed, offset, shape) -> random bits; None if NumPy
     computes it."""
-    kernel = _kernel(op.name, functools.partial(_drawn, op))
+    kernel = _kernel(_name(op, ()), functools.partial(_drawn, op))
     if kernel is None:
         return None
     dtype = _drawn(op)[0].dtype.np
@@ -304,7 +304,7 @@ def _emitted(root: Node, leaves: Sequence[Node], machine: Machine) -> tuple[Layo
 
 def all_for(machine: Machine) -> Iterator[tuple[str, Layout, str]]:
     """(name, layout, LLVM IR) of every kernel, for the pack."""
-    graphs = [(op.name, _drawn(op)) for op in ops.DRAWS]
+    graphs = [(_name(op, ()), _drawn(op)) for op in ops.DRAWS]
     for op in REGISTRY.values():
         if op.kind is Kind.ELEMENTWISE and is_native(op) and not op.params:
             for dtype in (float32, float64):
