@@ -176,7 +176,8 @@ def text(t: Any, contents: str | None = None) -> str:
             suffixes.append(f"dtype={t.dtype!r}")
         body = values_text(t, len(prefix))
     if t.requires_grad:
-        suffixes.append("requires_grad=True" if t.is_leaf else f"grad_fn=<{t.grad_fn.name()}>")
+        how = "" if t.is_leaf else t.grad_fn.name().rpartition("::")[2]
+        suffixes.append(f"grad_fn=<{how}>" if how else "requires_grad=True")
     return with_suffixes(prefix + body, suffixes, len(prefix), False)
 
 

@@ -114,6 +114,9 @@ def setitem(t: Tensor, key: Any, value: Any) -> None:
     plain = _plain(key) if type(key) is tuple else None
     base, advanced = _basic(t, key) if plain is None else (_by_parts(t, plain), [])
     if not advanced:
+        if _is_written(base, value):
+            base._storage._changes += 1  # the version counts the write
+            return
         value = as_handle(value, t)
         assign(base, recording.node_of(fit, value, tuple(base.shape), base.dtype))
         return
@@ -130,6 +133,19 @@ def setitem(t: Tensor, key: Any, value: Any) -> None:
     node = recording.fallible_node_of(_put, permuted, value, *indices, axis, "set")
     assign(permuted, node)
     recording.settle()  # so that op by op an error is raised here
+
+
+def _is_written(place: Any, value: Any) -> bool:
+    """Whether `value` is the very part of memory that it shall be written to: Python writes back
+    what `x[i] += 1` has written in place."""
+    return (
+        isinstance(value, Handle)
+        and value._storage is not None
+        and value._storage is place._storage
+        and value._chain is place._chain is not None
+        and not (place.requires_grad or value.requires_grad)
+        and not (place._chain.detaches or place._root is not None)
+    )
 
 
 @builder("copy_", gradient="CopySlices")

@@ -532,3 +532,57 @@ def test_views_keep_their_history_when_their_base_is_detached(flushed: bool) -> 
     assert x.grad is not None and x.grad.tolist() == [[6.0] * 3] * 4
     y.add_(1)
     assert view.tolist() == [3.0] * 12
+
+
+def test_parts_changed_in_place_are_written_once(torch: Any) -> None:
+    """Python writes back what `x[i] += 1` has written: to the same part, without another write."""
+
+    def seen(m: Any) -> list[Any]:
+        x = m.zeros(3, 4)
+        x[1] += 2
+        x[1:, 2] *= 3
+        x[..., 1] -= 1
+        x[0] = x[0]
+        x[0] = x[1]
+        found = [x.tolist(), x._version]
+        turned = m.ones(2, 2).t()
+        turned[0] += 1
+        detached = turned.detach()
+        detached[1] += 1
+        found += [turned.tolist(), turned._version, detached._version]
+        array = np.zeros(4)
+        shared = m.from_numpy(array)
+        shared[1] += 1
+        shared[2:] -= 1
+        found += [array.tolist(), shared._version]
+        leaf = m.ones(3, requires_grad=True)
+        y = leaf * 1
+        y[0] += 5
+        (y * m.arange(3.0)).sum().backward()
+        with m.no_grad():
+            leaf[0] += 1
+        leaf.data[1] += 3
+        found += [y.tolist(), leaf.grad.tolist(), leaf.tolist(), leaf._version]
+        with pytest.raises(RuntimeError, match="a view of a leaf Variable"):
+            leaf[0] = leaf[0]
+        return [*found, repr(y)]
+
+    assert seen(tw) == seen(torch)
+
+
+def test_a_part_changed_in_place_is_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tilewright.recording import writes
+
+    count = 0
+    write = writes._write_storage
+
+    def counted(*args: Any) -> None:
+        nonlocal count
+        count += 1
+        write(*args)
+
+    monkeypatch.setattr(writes, "_write_storage", counted)
+    x = tw.zeros(4, 4)
+    for i in range(8):
+        x[i % 4] += x[(i + 1) % 4] * 0.5 + 1
+    assert count == 8 and x.sum().item() > 0
