@@ -211,7 +211,8 @@ PATHS: dict[str, dict[str, str]] = {
     "nn.intrinsic.quantized.dynamic": {"ao.nn.intrinsic.quantized.dynamic": "LinearReLU"},
     "nn.quantized": {
         "ao.nn.quantized": "Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d "
-        "DeQuantize Embedding EmbeddingBag FXFloatFunctional FloatFunctional Linear Quantize ReLU6"
+        "DeQuantize Embedding EmbeddingBag FXFloatFunctional FloatFunctional Linear QFunctional "
+        "Quantize ReLU6"
     },
     "nn.quantized.dynamic": {
         "ao.nn.quantized.dynamic": "Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d "
@@ -227,11 +228,52 @@ PATHS: dict[str, dict[str, str]] = {
         "profiler": "ProfilerAction _default_schedule_fn profile schedule supported_activities "
         "tensorboard_trace_handler"
     },
+    "ao.quantization.observer": {
+        "ao.quantization.observers": "MinMaxObserver MovingAverageMinMaxObserver "
+        "MovingAveragePerChannelMinMaxObserver NoopObserver ObserverBase "
+        "PerChannelMinMaxObserver PlaceholderObserver RecordingObserver",
+        "ao.quantization.histograms": "HistogramObserver",
+        "ao.quantization.qconfig": "default_histogram_observer default_observer "
+        "default_per_channel_weight_observer default_weight_observer",
+    },
     "quantization": {
-        "ao.quantization": "DeQuantStub FakeQuantizeBase MinMaxObserver "
-        "MovingAverageMinMaxObserver ObserverBase PerChannelMinMaxObserver QConfig QuantStub "
-        "default_dynamic_qconfig float16_dynamic_qconfig per_channel_dynamic_qconfig "
-        "quantize_dynamic"
+        "ao.quantization": "DEFAULT_QAT_MODULE_MAPPINGS DEFAULT_STATIC_QUANT_MODULE_MAPPINGS "
+        "DeQuantStub FakeQuantize FakeQuantizeBase "
+        "FusedMovingAvgObsFakeQuantize HistogramObserver MinMaxObserver "
+        "MovingAverageMinMaxObserver MovingAveragePerChannelMinMaxObserver "
+        "NoopObserver ObserverBase PerChannelMinMaxObserver PlaceholderObserver "
+        "QConfig QuantStub QuantWrapper RecordingObserver add_quant_dequant "
+        "convert default_dynamic_qconfig default_fake_quant "
+        "default_fused_act_fake_quant default_fused_per_channel_wt_fake_quant "
+        "default_fused_wt_fake_quant default_histogram_observer "
+        "default_observer default_per_channel_qconfig "
+        "default_per_channel_weight_fake_quant "
+        "default_per_channel_weight_observer default_qat_qconfig "
+        "default_qconfig default_weight_fake_quant default_weight_observer "
+        "disable_fake_quant disable_observer enable_fake_quant enable_observer "
+        "float16_dynamic_qconfig fuse_modules get_default_qat_module_mappings "
+        "get_default_qat_qconfig get_default_qconfig "
+        "get_default_static_quant_module_mappings per_channel_dynamic_qconfig "
+        "prepare prepare_qat propagate_qconfig_ quantize quantize_dynamic "
+        "quantize_qat",
+    },
+    "quantization.observer": {
+        "ao.quantization.observers": "MinMaxObserver MovingAverageMinMaxObserver "
+        "MovingAveragePerChannelMinMaxObserver NoopObserver ObserverBase "
+        "PerChannelMinMaxObserver PlaceholderObserver RecordingObserver",
+        "ao.quantization.histograms": "HistogramObserver",
+        "ao.quantization.qconfig": "default_histogram_observer default_observer "
+        "default_per_channel_weight_observer default_weight_observer",
+    },
+    "quantization.quantize_fx": {
+        "ao.quantization.quantize_fx": "convert_fx fuse_fx prepare_fx prepare_qat_fx",
+    },
+    "nn.qat": {
+        "ao.nn.qat": "Conv1d Conv2d Conv3d Linear",
+    },
+    "nn.intrinsic.qat": {
+        "ao.nn.intrinsic.qat": "ConvBn1d ConvBn2d ConvBn3d ConvBnReLU1d ConvBnReLU2d ConvBnReLU3d "
+        "ConvReLU1d ConvReLU2d ConvReLU3d LinearReLU freeze_bn_stats update_bn_stats",
     },
     "nn._reduction": {"nn.functional.reductions": "get_enum legacy_get_enum legacy_get_string"},
     "signal.windows.windows": {

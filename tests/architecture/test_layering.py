@@ -258,8 +258,8 @@ ROOMS = {
         __init__ _dynamo cuda hub operators short_time
         dispatching ops streams
         utils
-        _subclasses accelerator ao audio distributions func fx quasirandom sharding vision
-        _higher_order_ops onnx
+        _subclasses accelerator audio distributions func fx quasirandom sharding vision
+        _higher_order_ops ao onnx
         jit
         export
         as_torch

@@ -420,3 +420,22 @@ def test_a_copy_of_a_traced_module_is_whole() -> None:
     x = drawn(tw, 0, 3, 2, 8, 8)
     assert again(x).shape == (3, 5) and traced(x).shape == (3, 3)
     assert again.state_dict().keys() == {k for k in traced.state_dict() if "fc2" not in k}
+
+
+def test_older_paths_hold_the_same(torch: Any) -> None:
+    paths = {
+        "ao.quantization.observer": "HistogramObserver default_observer MinMaxObserver",
+        "ao.quantization.qconfig": "QConfig get_default_qconfig default_qat_qconfig",
+        "ao.quantization.fake_quantize": "FakeQuantize default_fake_quant disable_observer",
+        "ao.quantization.qconfig_mapping": "QConfigMapping get_default_qconfig_mapping",
+        "quantization": "prepare convert fuse_modules get_default_qconfig HistogramObserver",
+        "quantization.quantize_fx": "prepare_fx convert_fx",
+        "nn.qat": "Linear Conv2d",
+        "nn.intrinsic.qat": "ConvBnReLU2d",
+        "nn.quantized": "QFunctional",
+    }
+    for path, names in paths.items():
+        for name in names.split():
+            assert hasattr(part(torch, path), name)
+            assert getattr(part(tw, path), name) is not None
+    assert tw.quantization.prepare is tw.ao.quantization.prepare

@@ -41,7 +41,7 @@ _DIFFERENCES = {
     "Strided nested tensors with several ragged dimensions.": """
         torch.nested.to_padded_tensor 0
     """,
-    "Observed and quantized recurrent layers: there is no static quantization.": """
+    "Observed and quantized recurrent layers are not there.": """
         torch.ao.nn.quantizable.LSTM 0
         torch.ao.nn.quantizable.LSTMCell 0
         torch.ao.nn.quantized.LSTM 0
