@@ -395,6 +395,8 @@ from .functions.quantized import (
     fake_quantize_per_channel_affine as fake_quantize_per_channel_affine,
 )
 from .functions.quantized import fake_quantize_per_tensor_affine as fake_quantize_per_tensor_affine
+from .functions.quantized import fused_moving_avg_obs_fake_quant as fused_moving_avg_obs_fake_quant
+from .functions.quantized import int_repr as int_repr
 from .functions.quantized import per_channel_affine as per_channel_affine
 from .functions.quantized import (
     per_channel_affine_float_qparams as per_channel_affine_float_qparams,
@@ -402,6 +404,11 @@ from .functions.quantized import (
 from .functions.quantized import per_channel_symmetric as per_channel_symmetric
 from .functions.quantized import per_tensor_affine as per_tensor_affine
 from .functions.quantized import per_tensor_symmetric as per_tensor_symmetric
+from .functions.quantized import q_per_channel_axis as q_per_channel_axis
+from .functions.quantized import q_per_channel_scales as q_per_channel_scales
+from .functions.quantized import q_per_channel_zero_points as q_per_channel_zero_points
+from .functions.quantized import q_scale as q_scale
+from .functions.quantized import q_zero_point as q_zero_point
 from .functions.quantized import qint8 as qint8
 from .functions.quantized import qint32 as qint32
 from .functions.quantized import qscheme as qscheme
