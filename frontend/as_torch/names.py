@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
+from typing import Any, ForwardRef
 
 OURS = "tilewright"
 
@@ -79,7 +80,9 @@ class Namer(importlib.abc.MetaPathFinder):
     when they are imported."""
 
     def __init__(self) -> None:
-        self._before: list[tuple[type, str]] = []
+        self._before: list[tuple[type, str, dict[str, Any]]] = []
+        self._unseen: dict[tuple[str, ModuleType], None] = {}
+        self._shown: list[str] = []
         sys.meta_path.insert(0, self)
         for name, module in list(sys.modules.items()):
             if name.startswith(f"{OURS}."):
@@ -108,11 +111,42 @@ class Namer(importlib.abc.MetaPathFinder):
                 continue
             path = _path(name[len(OURS) + 1 :], kind.__qualname__.partition(".")[0])
             if path is not None:
-                self._before.append((kind, name))
+                said = vars(kind).get("__annotations__", {})
+                self._before.append((kind, name, dict(said)))
+                said.update((k, _told(a, name)) for k, a in said.items() if isinstance(a, str))
                 kind.__module__ = f"torch.{path}".rstrip(".")
+                self._unseen[path, module] = None
+        self._show()
+
+    def _show(self) -> None:
+        """Let `inspect` find the sources of classes: it looks for the file of what is imported at
+        the path that a class names. A path that stands for parts of several modules has the file of
+        the one that is called alike, or of the first."""
+        for path, module in list(self._unseen):
+            theirs, name = sys.modules.get(f"{OURS}.{path}"), f"torch.{path}"
+            if theirs is None:  # it is being made
+                continue
+            del self._unseen[path, module]
+            if name not in sys.modules:
+                sys.modules[name] = theirs
+                self._shown.append(name)
+            alike = module.__name__.rpartition(".")[2] == path.rpartition(".")[2]
+            has_file = theirs.__spec__ is not None and theirs.__spec__.origin is not None
+            if not has_file and (alike or getattr(theirs, "__file__", None) is None):
+                theirs.__file__ = module.__file__
 
     def take_back(self) -> None:
         """Give all classes the names that they had."""
         sys.meta_path.remove(self)
-        for kind, name in self._before:
+        for each in self._shown:
+            sys.modules.pop(each, None)
+        for kind, name, said in self._before:
             kind.__module__ = name
+            if said:
+                kind.__annotations__.update(said)
+
+
+def _told(annotation: str, name: str) -> ForwardRef:
+    """An annotation that is evaluated in our module `name`: packages ask for the types of a class
+    (`typing.get_type_hints`), which are looked up in the module that it names."""
+    return ForwardRef(annotation, module=name, is_class=True)

@@ -147,7 +147,7 @@ if sys.argv[1] == "ours":
     from tilewright.as_torch.finder import install
     install()
 import torch
-found = {}
+found, shown, hidden = {}, 0, []
 paths = "nn optim optim.lr_scheduler distributions utils.data autograd fx".split()
 for path in ("", *paths):
     module = importlib.import_module(f"torch.{path}".rstrip("."))
@@ -158,7 +158,12 @@ for path in ("", *paths):
             found[f"{path}.{name}"] = [home, kind.__qualname__]
             if sys.argv[1] == "ours":
                 assert pickle.loads(pickle.dumps(kind)) is kind, kind
+                try:
+                    shown += f"class {name}" in inspect.getsource(kind)
+                except (OSError, TypeError):
+                    hidden.append(name)
 if sys.argv[1] == "ours":
+    assert shown > 230 and not {"Module", "Linear", "Conv2d", "SGD"} & {*hidden}, (shown, hidden)
     layer = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
     again = pickle.loads(pickle.dumps(layer))
     assert str(type(again[0])) == "<class 'torch.nn.modules.linear.Linear'>"
@@ -184,3 +189,45 @@ def test_classes_have_pytorchs_names(run_python, torch) -> None:
     both = [name for name in ours if name in theirs and name.rpartition(".")[2] not in MISSED]
     assert len(both) > 270
     assert {n: ours[n] for n in both} == {n: theirs[n] for n in both}
+
+
+HINTS = """
+import importlib, sys, typing
+if sys.argv[1] == "as torch":
+    from tilewright.as_torch.finder import install
+    install()
+    top = "torch"
+else:
+    top = "tilewright"
+torch = importlib.import_module(top)
+unknown = []
+for path in ("", *"nn optim optim.lr_scheduler distributions utils.data autograd fx".split()):
+    module = importlib.import_module(f"{top}.{path}".rstrip("."))
+    for name in dir(module):
+        kind = getattr(module, name, None)
+        if isinstance(kind, type) and kind.__module__.partition(".")[0] == top:
+            try:
+                typing.get_type_hints(kind)
+            except NameError as error:
+                unknown.append(f"{path}.{name}: {error}")
+if top == "torch":
+    class Net(torch.nn.Module):
+        layer: torch.nn.Linear
+    hints = typing.get_type_hints(Net)
+    assert hints["layer"] is torch.nn.Linear and hints["training"] is bool, hints
+print(*sorted(unknown), sep="\\n")
+"""
+
+
+def test_types_of_classes_are_found_under_pytorchs_names(run_python) -> None:
+    """A package asks for them, by names that our modules know: where the classes say PyTorch's
+    modules, too."""
+    plain, renamed = (
+        set(
+            run_python(f"import warnings; warnings.simplefilter('ignore')\n{HINTS}", kind).split(
+                "\n"
+            )
+        )
+        for kind in ("plain", "as torch")
+    )
+    assert renamed <= plain
