@@ -52,11 +52,14 @@ def test_kernels_are_those_compiled_for_this_machine(own: Path) -> None:
         packed = jit.packed(name)
         assert packed is not None and pack.layout(name) == layout
         ready, compiled = Flat(layout, packed), Flat(layout, jit.link(code, "kernel"))
-        if name == "random bits":
-            arrays, dtype, numbers = [], np.dtype(np.uint32), [5, 7]
+        if name.startswith("random"):
+            arrays, numbers = [], [5, 7]
+            dtype = np.dtype(np.uint32 if name == "random_bits" else np.uint64)
         else:
             dtype, numbers = np.dtype(name.split()[-1]), [0.5] * len(layout.scalars)
             arrays = [rng.uniform(-5, 5, 70_001).astype(dtype) for _ in layout.order]
+            if name.startswith("cast"):
+                dtype = np.dtype(name.split()[1].removeprefix("torch."))
             if name.startswith("where"):
                 arrays = [arrays[0] > 0 if i == 0 else a for i, a in zip(layout.order, arrays)]
         for size in (1, 15, 70_001):
