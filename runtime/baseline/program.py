@@ -220,16 +220,26 @@ class Program:
 
     def _shorten_sorts(self) -> None:
         """Let a sort whose result is read at its beginning alone find no more than that."""
-        for node in self._sorts:
-            axis, size, slot = node.attrs[0], node.shape[node.attrs[0]], self._slots[node]
-            cuts = [n for n in self._slots if n.op is ops.slice_op and n.operands[0] is node]
-            readers = {made for _, operands, made, _ in self.steps if slot in operands}
-            if slot in self.results or readers != {self._slots[n] for n in cuts}:
+        slots, kept = self._slots, {*self.results}
+        readers: dict[int, set[int]] = {slots[node]: set() for node in self._sorts}
+        places: dict[int, int] = {}
+        for place, (_, operands, made, _) in enumerate(self.steps):
+            places[made] = place
+            for slot in operands:
+                if slot in readers:
+                    readers[slot].add(made)
+        cuts: dict[Node, list[Node]] = {node: [] for node in self._sorts}
+        for node in slots:
+            if node.op is ops.slice_op and node.operands[0] in cuts:
+                cuts[node.operands[0]].append(node)
+        for node, own in cuts.items():
+            slot, axis = slots[node], node.attrs[0]
+            if slot in kept or readers[slot] != {slots[cut] for cut in own}:
                 continue
-            count = max((n.attrs[1][axis] for n in cuts), default=size)
-            if count * sorting.FEW <= size:
-                at = next(i for i, step in enumerate(self.steps) if step[2] == slot)
-                self.steps[at] = (sorting.leading(node, count), *self.steps[at][1:])
+            count = max((cut.attrs[1][axis] for cut in own), default=node.shape[axis])
+            if count * sorting.FEW <= node.shape[axis]:
+                place = places[slot]
+                self.steps[place] = (sorting.leading(node, count), *self.steps[place][1:])
 
     def _free(self) -> None:
         """Note after which step a slot isn't read any more. A write whose old tensor isn't read
