@@ -144,6 +144,7 @@ class inference_mode(_Mode):
         self.outer: list[bool] = []
 
     def __enter__(self) -> _Mode:
+        recording.make_room_for_inference()  # first: an error of the epoch changes no mode
         self.outer.append(epoch.inferring)
         entered = super().__enter__()
         recording.set_inference(self.mode)

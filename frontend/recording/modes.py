@@ -12,7 +12,7 @@ from tilewright.ir import node as graph
 
 from . import epoch, inference, threads
 from .epoch import clock
-from .flushing import flush
+from .flushing import end_step, flush
 
 if TYPE_CHECKING:
     from ..amp.casts import Casts
@@ -53,6 +53,17 @@ def ask_grad(enabled: bool) -> None:
 def asked_grad() -> bool:
     """The grad mode that was asked for, also in inference mode."""
     return _asked if epoch.inferring else is_grad_enabled()
+
+
+_MANY = 256
+"""Tensors of an epoch from which it ends before a block of inference mode."""
+
+
+def make_room_for_inference() -> None:
+    """End a long epoch, as the end of a block of inference mode looks at all tensors that the epoch
+    has made."""
+    if len(epoch.handles) > _MANY and not epoch.inferring:
+        end_step()
 
 
 def set_inference(enabled: bool) -> None:

@@ -255,3 +255,28 @@ def test_a_program_without_the_mode_has_no_marks() -> None:
     with tw.inference_mode():
         assert (x * 2)._node is before
     assert (x * 2)._node is before
+
+
+def test_many_blocks_look_at_few_tensors() -> None:
+    """The end of a block looks at all tensors of its epoch: they mustn't grow with the blocks."""
+    from tilewright import recording
+
+    kept = []
+    for i in range(1000):
+        with tw.inference_mode():
+            kept.append(tw.ones(2) * i)
+        assert len(recording.handles) < 300
+    assert all(t.is_inference() for t in kept)
+    assert sum(t.sum().item() for t in kept) == 999_000
+
+
+def test_an_error_of_the_epoch_before_a_block_changes_no_mode() -> None:
+    from tilewright import recording
+
+    recording.flush()
+    kept = [tw.ones(1) + i for i in range(300)]
+    kept.append(tw.ones(3)[tw.tensor([7])])
+    with pytest.raises(IndexError), tw.inference_mode():
+        pass
+    assert tw.is_grad_enabled() and not tw.is_inference_mode_enabled()
+    assert kept[299].item() == 300
