@@ -33,53 +33,72 @@ class Cell:
     """The part of a step that follows its products.
 
     gates: the width of the products, in widths of the state. states: their number.
-    step(x, z, *states) -> (new states, values that the derivative reads). x is the product with the
-        input, z the product with the first state.
-    additive: whether the step reads x + z alone.
+    point(*gates, *states) -> (new states, values that the derivative reads), element by element.
+    sums: the number of leading gates that are read as x + z alone, where x is the product with the
+        input, and z the product with the first state. `point` takes these sums, the other gates of
+        x, and the other gates of z.
+    kept: the number of values that the derivative reads.
     """
 
     gates: int
     states: int
-    step: Callable[..., Made]
-    additive: bool = True
+    point: Callable[..., Made]
+    kept: int
+    sums: int
+
+    @property
+    def is_additive(self) -> bool:
+        """Whether a step reads nothing but x + z and, beyond its product, no first state."""
+        return self.sums == self.gates
+
+    def step(self, x: Node, z: Node, *states: Node) -> Made:
+        """As `point`, from the products [batch, gates * width]."""
+        if self.is_additive:
+            return self.point(*_parts(x + z, self.gates), *states)
+        return self.point(*self.read(_parts(x, self.gates), _parts(z, self.gates)), *states)
+
+    def read(self, x: Sequence[Node], z: Sequence[Node]) -> list[Node]:
+        """What `point` takes of the gates of the two products."""
+        sums = [a + b for a, b in zip(x[: self.sums], z, strict=False)]
+        return [*sums, *x[self.sums :], *z[self.sums :]]
 
 
 def _parts(x: Node, count: int) -> list[Node]:
     """The gates of x[batch, count * width]. They are cut from a dimension of their own, so that no
     vector of a kernel crosses from one to the next."""
+    if count == 1:
+        return [x]
     shape = (x.shape[0], x.shape[1] // count)
     gates = reshape(x, (shape[0], count, shape[1]))
     return [reshape(slice_axis(gates, 1, i, i + 1), shape) for i in range(count)]
 
 
 def _elman(function: Callable[[Node], Node]) -> Callable[..., Made]:
-    def step(x: Node, z: Node, h: Node) -> Made:
-        new = function(x + z)
+    def point(x: Node, h: Node) -> Made:
+        new = function(x)
         return (new,), (new,)
 
-    return step
+    return point
 
 
-def _lstm(x: Node, z: Node, h: Node, c: Node) -> Made:
-    i, f, g, o = _parts(x + z, 4)
+def _lstm(i: Node, f: Node, g: Node, o: Node, h: Node, c: Node) -> Made:
     i, f, g, o = sigmoid(i), sigmoid(f), tanh(g), sigmoid(o)
     memory = f * c + i * g
     shown = tanh(memory)
     return (o * shown, memory), (i, f, g, o, shown)
 
 
-def _gru(x: Node, z: Node, h: Node) -> Made:
-    (xr, xu, xn), (zr, zu, zn) = _parts(x, 3), _parts(z, 3)
-    r, u = sigmoid(xr + zr), sigmoid(xu + zu)
+def _gru(r: Node, u: Node, xn: Node, zn: Node, h: Node) -> Made:
+    r, u = sigmoid(r), sigmoid(u)
     n = tanh(xn + r * zn)
     return (n + u * (h - n),), (r, u, n, zn)
 
 
 CELLS = {
-    "rnn_tanh": Cell(1, 1, _elman(tanh)),
-    "rnn_relu": Cell(1, 1, _elman(relu)),
-    "lstm": Cell(4, 2, _lstm),
-    "gru": Cell(3, 1, _gru, additive=False),
+    "rnn_tanh": Cell(1, 1, _elman(tanh), kept=1, sums=1),
+    "rnn_relu": Cell(1, 1, _elman(relu), kept=1, sums=1),
+    "lstm": Cell(4, 2, _lstm, kept=5, sums=4),
+    "gru": Cell(3, 1, _gru, kept=4, sums=2),
 }
 
 
@@ -105,12 +124,27 @@ def _cell_grad(g: Node, *args: Any) -> Node:
 
 def cell_cotangents(g: Node, nodes: Sequence[Node], name: str, index: int) -> list[Node]:
     """The cotangents of all operands of `cell_state`, given that of its result."""
+    found = _cotangents(g, nodes, lambda *inner: _cell(*inner, name, index))
+    return [_or_zeros(each, n) for each, n in zip(found, nodes, strict=True)]
+
+
+def _cotangents(
+    g: Node, operands: Sequence[Node], function: Callable[..., Node]
+) -> list[Node | None]:
+    """The cotangents of the operands of a function of nodes, given that of its result. None: of
+    those that it doesn't read."""
     with grad_mode(True):
-        inner = [variable(n, i) for i, n in enumerate(nodes)]
-        found = pullback({_cell(*inner, name, index): g}, inner)
-    zeros = [expand(constant(0, n.dtype), n.shape) for n in nodes]
-    grads = [found.get(v, zero) for v, zero in zip(inner, zeros, strict=True)]
-    return substitute(grads, dict(zip(inner, nodes, strict=True)))
+        inner = [variable(n, i) for i, n in enumerate(operands)]
+        found = pullback({function(*inner): g}, inner)
+    return _substituted([found.get(v) for v in inner], dict(zip(inner, operands, strict=True)))
+
+
+def _substituted(found: Sequence[Node | None], known: dict[Node, Node]) -> list[Node | None]:
+    return [None if each is None else substitute([each], known)[0] for each in found]
+
+
+def _or_zeros(found: Node | None, like: Node) -> Node:
+    return expand(constant(0, like.dtype), like.shape) if found is None else found
 
 
 def _like_state(*args: Any) -> Aval:
@@ -139,12 +173,11 @@ and with its first state."""
 # ---- layers --------------------------------------------------------------------------------------
 
 
-def _masked(cell: Cell, valid: Sequence[Node], x: Node, z: Node, states: Sequence[Node]) -> Made:
-    """A step that keeps the states of rows which are not valid."""
-    new, kept = cell.step(x, z, *states)
-    if valid:
-        new = tuple(where(valid[0], a, b) for a, b in zip(new, states, strict=True))
-    return new, kept
+def _masked(valid: Sequence[Node], new: Sequence[Node], states: Sequence[Node]) -> tuple[Node, ...]:
+    """The states after a step that keeps those of rows which are not valid."""
+    if not valid:
+        return tuple(new)
+    return tuple([where(valid[0], a, b) for a, b in zip(new, states, strict=True)])
 
 
 def _step(*args: Any) -> tuple[Node, ...]:
@@ -156,7 +189,8 @@ def _step(*args: Any) -> tuple[Node, ...]:
     z = matmul(states[0], w)
     if bias:
         z = z + bias[0]
-    new, kept = _masked(cell, valid, x, z, states)
+    new, kept = cell.step(x, z, *states)
+    new = _masked(valid, new, states)
     return (*new, *kept) if keep else new
 
 
@@ -168,28 +202,85 @@ def _grad_step(*args: Any) -> tuple[Node, ...]:
     """
     *nodes, w, name = args
     cell = CELLS[name]
+    state = nodes[cell.states]
+    products = leaf(-1, (state.shape[0], cell.gates * state.shape[1]), state.dtype)
+    direct, found = _derived(cell, cell.step, [products, products], nodes)
+    of_products = found[:1] if cell.is_additive else found
+    through = matmul(found[-1], w)
+    first = through if direct[0] is None else direct[0] + through
+    return (first, *[_or_zeros(each, state) for each in direct[1:]], *of_products)
+
+
+def _derived(
+    cell: Cell, step: Callable[..., Made], read: Sequence[Node], nodes: Sequence[Node]
+) -> tuple[list[Node | None], list[Node]]:
+    """The cotangents of the states before a step, as far as it reads them itself, and of `read`,
+    what it reads before the states.
+
+    read: stand-ins, as the derivative reads none of their values. nodes: as `_grad_step`, without
+    the weight.
+    """
     count = cell.states
-    above, nodes = nodes[:count], nodes[count:]
-    states, nodes = nodes[:count], nodes[count:]
-    carried, nodes = nodes[-count:], nodes[:-count]
-    # The step again, with stand-ins for the products, which its derivative doesn't read.
-    shape, dtype = states[0].shape, states[0].dtype
-    products = (shape[0], cell.gates * shape[1])
+    above, states, carried = nodes[:count], nodes[count : 2 * count], nodes[-count:]
+    values = nodes[2 * count : 2 * count + cell.kept]
+    valid = nodes[2 * count + cell.kept : -count]
     with grad_mode(True):
-        x, z = (variable(leaf(i, products, dtype), i) for i in (-1, -2))
+        inputs = [variable(each, -1 - i) for i, each in enumerate(read)]
         before = [variable(s, i) for i, s in enumerate(states)]
-        kept = cell.step(x, z, *before)[1]
-        values, valid = nodes[: len(kept)], nodes[len(kept) :]
-        new, kept = _masked(cell, valid, x, z, before)
+        new, kept = step(*inputs, *before)
+        new = _masked(valid, new, before)
     seeds = {n: a + b for n, a, b in zip(new, above, carried, strict=True)}
-    found = pullback(seeds, (x, z, *before))
+    found = pullback(seeds, (*inputs, *before))
     known = dict(zip((*kept, *before), (*values, *states), strict=True))
-    zero = expand(constant(0, dtype), shape)
-    through = matmul(substitute([found[z]], known)[0], w)
-    first, *direct = substitute([found.get(s, zero) for s in before], known)
-    first = first + through if before[0] in found else through
-    of_products = [found[x]] if cell.additive else [found[x], found[z]]
-    return (first, *direct, *substitute(of_products, known))
+    direct = _substituted([found.get(s) for s in before], known)
+    return direct, substitute([found[i] for i in inputs], known)
+
+
+# ---- element by element ----------------------------------------------------------------------
+
+
+def points(name: str, leaves: Sequence[Node], valid: Node) -> tuple[Node, ...]:
+    """The results of a step, new states first, of arrays of any one shape.
+
+    leaves: the gates of x, those of z, those of z's bias, and the states. valid: bool.
+    """
+    cell = CELLS[name]
+    n = cell.gates
+    x, z, bias, states = leaves[:n], leaves[n : 2 * n], leaves[2 * n : 3 * n], leaves[3 * n :]
+    z = [a + b for a, b in zip(z, bias, strict=True)]
+    new, kept = cell.point(*cell.read(x, z), *states)
+    return (*_masked([valid], new, states), *kept)
+
+
+def point_grads(name: str, leaves: Sequence[Node], valid: Node) -> tuple[Node, ...]:
+    """The cotangents of a step, of arrays of any one shape: those of the states before it, as far
+    as it reads them itself, and of what `point` reads before them.
+
+    leaves: as `_grad_step`, without the weight and `valid`.
+    """
+    cell = CELLS[name]
+    like, n = leaves[0], cell.states
+    count = 2 * cell.gates - cell.sums
+    read = [leaf(-1 - i, like.shape, like.dtype) for i in range(count)]
+    direct, found = _derived(cell, cell.point, read, [*leaves[:-n], valid, *leaves[-n:]])
+    return (*[_or_zeros(each, like) for each in direct], *found)
+
+
+def point_cotangents(name: str, leaves: Sequence[Node], index: int) -> list[Node | None]:
+    """As `point_grads`, given the cotangent of one new state alone. None: of what that doesn't
+    depend on.
+
+    leaves: that cotangent, the gates of x, those of z, and the states. index: that of the state.
+    """
+    cell = CELLS[name]
+    g, n, count = leaves[0], cell.gates, cell.states
+    states = leaves[1 + 2 * n :]
+    read = cell.read(leaves[1 : 1 + n], leaves[1 + n : 1 + 2 * n])
+
+    def new(*inner: Node) -> Node:
+        return cell.point(*inner[count:], *inner[:count])[0][index]
+
+    return _cotangents(g, [*states, *read], new)
 
 
 def _rows(x: Node) -> Node:
@@ -227,7 +318,7 @@ def _before(states: Node, initial: Node, reverse: bool) -> Node:
     return cat([first, slice_axis(states, 0, 0, count - 1)], 0)
 
 
-_recurrence = loop("recurrence", _step, ("cell", "biased", "keep"), vjp=_vjp)
+recurrence_op = loop("recurrence", _step, ("cell", "biased", "keep"), vjp=_vjp)
 recurrence_grad = loop("recurrence_grad", _grad_step, ("cell",))
 
 
@@ -255,6 +346,6 @@ def recurrence(
     operands = (x, *masks, *initial, weight, *extra)
     keep = grad_enabled() and any(o.requires_grad for o in operands)
     attrs = (1 + len(masks), len(initial), bool(reverse), cell, bool(extra), keep)
-    made = parts(_recurrence(*operands, *attrs))[: len(initial)]
+    made = parts(recurrence_op(*operands, *attrs))[: len(initial)]
     last = order(x.shape[0], reverse)[-1]
     return made[0], tuple(reshape(slice_axis(s, 0, last, last + 1), s.shape[1:]) for s in made)

@@ -13,7 +13,6 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from tilewright.runtime import baseline, cache
-from tilewright.runtime.baseline import maps
 from tilewright.runtime.native import host, jit, pack, source
 
 
@@ -21,7 +20,7 @@ def main() -> None:
     if host.reason_against() is not None or not host.is_proven():
         print("no pack for this machine", file=sys.stderr)
         return
-    kernels = list(maps.all_for(pack.MACHINE))
+    kernels = list(baseline.all_kernels(pack.MACHINE))
     codes = {name: code for name, _, code in kernels}
     codes.update((name, code + pack.MACHINE.attributes) for name, code in baseline.all_code())
     entry = source.text("x86_64")

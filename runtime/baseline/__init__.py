@@ -4,11 +4,29 @@ Nothing is fused and nothing is compiled for a graph. An op runs with a ready fu
 any size: NumPy's, or a native kernel where NumPy's result has other bits than the compiled one.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tilewright.codegen.llvm.machine import Machine
+
+    from ..native.pack import Layout
+
+
+def all_kernels(machine: Machine) -> Iterator[tuple[str, Layout, str]]:
+    """(name, layout, LLVM IR) of every kernel that is emitted from a graph, for the pack."""
+    from . import maps, recurrences
+
+    for name, graph in (*maps.all_graphs(), *recurrences.all_graphs()):
+        found = maps.emitted(*graph, machine)
+        if found is not None:
+            yield name, *found
 
 
 def all_code() -> Iterator[tuple[str, str]]:
-    """(name, LLVM IR) of every piece of code that isn't the kernel of a single op, for the pack."""
+    """(name, LLVM IR) of every other piece of code, for the pack."""
     from . import convolutions, rows
 
     yield from convolutions.all_code()

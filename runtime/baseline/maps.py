@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ..native.jit import Linked
     from ..native.pack import Layout
 
-_MANY = 1 << 20
+MANY = 1 << 20
 """The size for which a kernel is emitted: the code is the same for all that fill some vectors."""
 
 _ZEROS = (ops.maximum, ops.minimum, ops.relu)
@@ -183,7 +183,7 @@ def _choice_name(dtype: DType, *kinds: bool) -> str:
 
 def _choice(dtype: DType, *kinds: bool) -> Callable[[], Graph]:
     def graph() -> Graph:
-        shape = Size((_MANY,))
+        shape = Size((MANY,))
         leaves, values, numbers = [leaf(0, shape, bool_)], [], itertools.count()
         for is_number in kinds:
             if is_number:
@@ -191,7 +191,7 @@ def _choice(dtype: DType, *kinds: bool) -> Callable[[], Graph]:
             else:
                 leaves.append(leaf(len(leaves), shape, dtype))
                 values.append(leaves[-1])
-        return ops.where(leaves[0], *values), leaves
+        return (ops.where(leaves[0], *values),), leaves
 
     return graph
 
@@ -203,7 +203,9 @@ def draw(op: Op) -> Callable[..., Any] | None:
     kernel = _kernel(_name(op, ()), functools.partial(_drawn, op))
     if kernel is None:
         return None
-    dtype = _drawn(op)[0].dtype.np
+    (drawn,), _ = _drawn(op)
+    assert drawn is not None
+    dtype = drawn.dtype.np
 
     def draw(seed: Any, offset: Any, shape: tuple[int, ...]) -> Any:
         out = np.empty(shape, dtype)
@@ -214,7 +216,8 @@ def draw(op: Op) -> Callable[..., Any] | None:
     return draw
 
 
-Graph = tuple[Node, Sequence[Node]]
+Graph = tuple[Sequence[Node | None], Sequence[Node]]
+"""The roots and the leaves of a kernel's graph. None: a result that no kernel computes."""
 
 
 def _name(op: Op, dtypes: Sequence[DType], attrs: Sequence[Any] = ()) -> str:
@@ -222,8 +225,8 @@ def _name(op: Op, dtypes: Sequence[DType], attrs: Sequence[Any] = ()) -> str:
 
 
 def _alone(op: Op, dtypes: Sequence[DType], attrs: Sequence[Any] = ()) -> Graph:
-    leaves = [leaf(i, Size((_MANY,)), d) for i, d in enumerate(dtypes)]
-    return op(*leaves, *attrs), leaves
+    leaves = [leaf(i, Size((MANY,)), d) for i, d in enumerate(dtypes)]
+    return (op(*leaves, *attrs),), leaves
 
 
 _ACTIVATIONS: tuple[tuple[Any, ...], ...] = (
@@ -239,7 +242,7 @@ _ACTIVATIONS: tuple[tuple[Any, ...], ...] = (
 
 
 def _drawn(op: Op) -> Graph:
-    return op(ops.scalar(0, int64), ops.scalar(1, int64), Size((_MANY,))), ()
+    return (op(ops.scalar(0, int64), ops.scalar(1, int64), Size((MANY,))),), ()
 
 
 def _has_code() -> bool:
@@ -256,10 +259,20 @@ def linked(name: str, text: Callable[[], str]) -> Linked | None:
         return None
     from ..native import host, jit
 
-    packed = jit.packed(name)
-    if packed is not None or not host.compiles():
-        return packed
+    ready = jit.packed(name)
+    if ready is not None or not host.compiles():
+        return ready
     return jit.link(text() + host.machine().attributes, "kernel")
+
+
+def packed(name: str) -> tuple[Layout, Linked] | None:
+    """A kernel of the pack; None if it isn't there, or the CPU's engine runs no native code."""
+    if not _has_code():
+        return None
+    from ..native import jit, pack
+
+    layout, ready = pack.layout(name), jit.packed(name)
+    return None if layout is None or ready is None else (layout, ready)
 
 
 def _kernel(name: str, graph: Callable[[], Graph]) -> Flat | None:
@@ -267,22 +280,24 @@ def _kernel(name: str, graph: Callable[[], Graph]) -> Flat | None:
     NumPy."""
     if not _has_code():
         return None
-    from ..native import host, jit, pack
+    from ..native import host, jit
     from ..native.calls import Flat
 
-    layout, ready = pack.layout(name), jit.packed(name)
-    if layout is not None and ready is not None:
-        return Flat(layout, ready)
+    ready = packed(name)
+    if ready is not None:
+        return Flat(*ready)
     if not host.compiles():
         return None
-    found = _emitted(*graph(), host.machine())
+    found = emitted(*graph(), host.machine())
     if found is None:
         return None
     layout, code = found
     return Flat(layout, jit.link(code, "kernel"))
 
 
-def _emitted(root: Node, leaves: Sequence[Node], machine: Machine) -> tuple[Layout, str] | None:
+def emitted(
+    roots: Sequence[Node | None], leaves: Sequence[Node], machine: Machine
+) -> tuple[Layout, str] | None:
     """The layout and the LLVM IR of a kernel; None if there is no native code for it."""
     from tilewright.codegen.kernel import Kernel
     from tilewright.codegen.llvm import CannotLower, emit
@@ -290,21 +305,24 @@ def _emitted(root: Node, leaves: Sequence[Node], machine: Machine) -> tuple[Layo
 
     from ..native import launch
 
-    program = compile_graph(lower_graph([root]), LLVM)
+    computed = {i: root for i, root in enumerate(roots) if root is not None}
+    program = compile_graph(lower_graph([*computed.values()]), LLVM)
     (step,) = program.steps
     assert isinstance(step.kernel, Kernel)
-    places = [program.leaves[each] for each in leaves]
-    order = [places.index(slot) for slot in step.inputs]
+    places = {program.leaves.get(each): i for i, each in enumerate(leaves)}
+    order = [places[slot] for slot in step.inputs]
+    numbers = dict(zip(program.results, computed, strict=True))
+    results = [numbers[slot] for slot in step.outputs]
     try:
-        emitted = emit(step.kernel, machine)
-        return launch.layout_of(step.kernel, emitted, _MANY, order), emitted.code
+        made = emit(step.kernel, machine)
+        return launch.layout_of(step.kernel, made, MANY, order, results), made.code
     except CannotLower:
         return None
 
 
-def all_for(machine: Machine) -> Iterator[tuple[str, Layout, str]]:
-    """(name, layout, LLVM IR) of every kernel, for the pack."""
-    graphs = [(_name(op, ()), _drawn(op)) for op in ops.DRAWS]
+def all_graphs() -> list[tuple[str, Graph]]:
+    """(name, graph) of every kernel, for the pack."""
+    graphs: list[tuple[str, Graph]] = [(_name(op, ()), _drawn(op)) for op in ops.DRAWS]
     for op in REGISTRY.values():
         if op.kind is Kind.ELEMENTWISE and is_native(op) and not op.params:
             for dtype in (float32, float64):
@@ -328,7 +346,4 @@ def all_for(machine: Machine) -> Iterator[tuple[str, Layout, str]]:
                 graphs.append((_name(each, dtypes, attrs), _alone(each, dtypes, attrs)))
         for kinds in _KINDS:
             graphs.append((_choice_name(dtype, *kinds), _choice(dtype, *kinds)()))
-    for name, graph in graphs:
-        found = _emitted(*graph, machine)
-        if found is not None:
-            yield name, *found
+    return graphs

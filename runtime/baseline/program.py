@@ -22,7 +22,7 @@ from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.passes.legalize import widen_long_sums
 from tilewright.ir.passes.writes import Write, write_of
 
-from . import composites, convolutions, kernels, loops, sorting
+from . import composites, convolutions, kernels, loops, recurrences, sorting
 from .forms import Form, form_of
 from .writes import Overwrite, reader
 
@@ -164,7 +164,7 @@ class Program:
         if parts is None and op.kind is Kind.HOST:
             parts = memo["parts"] = _routine(node)
         if parts is None and op in _CELLS and node.dtype in (float32, float64):
-            parts = memo["parts"] = _cell(node)
+            parts = memo["parts"] = recurrences.parts_of(node) or _cell(node)
         if parts is None and op.decompose is not None:
             form = composites.form_of(node)
             if form is None:
@@ -547,6 +547,9 @@ def clear() -> None:
 
 def _loop(node: Node) -> Form:
     """The form of a loop."""
+    native = recurrences.form_of(node)
+    if native is not None:
+        return native
     op, sequences = node.op, node.attrs[0]
     shapes = [o.shape[1:] if i < sequences else o.shape for i, o in enumerate(node.operands)]
     key = (op, node.attrs, *[(tuple(s), o.dtype) for s, o in zip(shapes, node.operands)])

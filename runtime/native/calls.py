@@ -80,6 +80,19 @@ def bound(
     template: its words, of which `places` get the buffers' addresses. moves: (number, place, kind)
     of each number. parallel: whether the pool's threads share the chunks.
     """
+    descriptor, owned = _described(linked, template, places, moves, chunks, parallel)
+    return entry("tw_launch", descriptor.ctypes.data, owned)
+
+
+def _described(
+    linked: Linked,
+    template: np.ndarray,
+    places: np.ndarray,
+    moves: np.ndarray,
+    chunks: int,
+    parallel: bool,
+) -> tuple[np.ndarray, Any]:
+    """The descriptor of a launch, and what owns the memory that it points to."""
     ends = np.array([chunks], np.int64)
     said = {
         "function": linked.addresses["kernel"],
@@ -95,8 +108,7 @@ def bound(
         "phase_ends": ends.ctypes.data,
     }
     descriptor = np.array([said.get(word, 0) for word in entries.DESCRIPTOR], np.int64)
-    owned = (linked, template, places, moves, ends, descriptor)
-    return entry("tw_launch", descriptor.ctypes.data, owned)
+    return descriptor, (linked, template, places, moves, ends, descriptor)
 
 
 class Flat:
@@ -131,6 +143,22 @@ class Flat:
             pool().start()
             each = -(-size // (64 * self._chunks)) * 64
             self._parallel(arrays, (size, each, *numbers))
+
+
+def rows(layout: Layout, linked: Linked, size: int, results: int, operands: int) -> Any:
+    """A kernel of one axis over rows of `size` elements that lie apart from each other: a function
+    of (buffers, walk, count). walk is an array of int64 with a line for each of the kernel's
+    arguments, its results and then its operands: (number of a buffer, bytes into it) in the first
+    row, the same in the second one, and the bytes by which it moves from then on. results,
+    operands: the numbers of these, also where the kernel uses only some."""
+    template = np.zeros(layout.words, np.int64)
+    template[[*layout.sizes]] = size, 1, size
+    places = np.array(layout.buffers, np.int64)
+    descriptor, owned = _described(linked, template, places, np.zeros(1, np.int64)[:0], 1, False)
+    used = np.array([*layout.results, *[results + i for i in layout.order]], np.int64)
+    address = descriptor.ctypes.data
+    table = np.array([1, results + operands, address, address, used.ctypes.data], np.int64)
+    return entry("tw_loop", table.ctypes.data, (table, used, owned))
 
 
 _PARALLEL_FROM = 1 << 16

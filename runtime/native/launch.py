@@ -194,9 +194,11 @@ class Native:
                 raise check.error(int(held[place + 1]))
 
 
-def layout_of(kernel: Kernel, emitted: Emitted, size: int, order: Sequence[int]) -> Layout:
+def layout_of(
+    kernel: Kernel, emitted: Emitted, size: int, order: Sequence[int], results: Sequence[int]
+) -> Layout:
     """The words of a kernel of one axis that was emitted for `size` elements; CannotLower if it is
-    none. order: the operand that each input is."""
+    none. order: the operand that each input is. results: the result that each output is."""
     words = emitted.words
     sizes = [i for i, w in enumerate(words) if w.role == "size"]
     roles = {w.role for w in words} - {"buffer", "scalar", "size"}
@@ -209,7 +211,8 @@ def layout_of(kernel: Kernel, emitted: Emitted, size: int, order: Sequence[int])
             assert word.dtype is not None
             scalars.append((kernel.scalars[word.value].slot, place, kind_of(word.dtype)))
     buffers = tuple([i for i, w in enumerate(words) if w.role == "buffer"])
-    return Layout(len(words), buffers, tuple(sizes), tuple(scalars), tuple(order))  # type: ignore[arg-type]
+    at: Any = tuple(sizes)
+    return Layout(len(words), buffers, at, tuple(scalars), tuple(order), tuple(results))
 
 
 def _run(launches: Sequence[Bound]) -> Run:

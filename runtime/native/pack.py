@@ -15,9 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from tilewright import codegen
+from tilewright import codegen, ir
 from tilewright.codegen.llvm.machine import Machine
-from tilewright.ir import ops
 
 from .. import cache, debug, files
 from . import host
@@ -35,7 +34,7 @@ class Layout(NamedTuple):
 
     words: their number. buffers: the places of the buffers. sizes: the places of the size, of the
     number of chunks and of the size of a chunk. scalars: (slot, place, kind) of each scalar.
-    order: the operand that each input is.
+    order: the operand that each input is. results: the result that each output is.
     """
 
     words: int
@@ -43,6 +42,7 @@ class Layout(NamedTuple):
     sizes: tuple[int, int, int]
     scalars: tuple[tuple[int, int, int], ...]
     order: tuple[int, ...]
+    results: tuple[int, ...]
 
 
 def addresses(name: str, outside: Mapping[str, int] | None = None) -> dict[str, int] | None:
@@ -64,8 +64,9 @@ def layout(name: str) -> Layout | None:
     found = content.said["layouts"].get(name) if content is not None else None
     if found is None:
         return None
-    words, buffers, sizes, scalars, order = found
-    return Layout(words, tuple(buffers), tuple(sizes), tuple(map(tuple, scalars)), tuple(order))
+    words, buffers, sizes, scalars, *places = found
+    order, results = map(tuple, places)
+    return Layout(words, tuple(buffers), tuple(sizes), tuple(map(tuple, scalars)), order, results)
 
 
 def write(objects: Mapping[str, bytes], layouts: Mapping[str, Layout], file: Path = FILE) -> None:
@@ -145,7 +146,7 @@ def _sources() -> str:
     """The names and sizes of the sources that the code of kernels depends on, as a hash. Reading
     them all would take as long as what the pack saves."""
     found: list[str] = []
-    folders = [*map(str, codegen.__path__), *map(str, ops.__path__)]
+    folders = [*map(str, codegen.__path__), *map(str, ir.__path__)]
     while folders:
         with os.scandir(folders.pop()) as entries:
             for entry in entries:

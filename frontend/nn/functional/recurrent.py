@@ -38,7 +38,7 @@ def layer(
     kind = recurrence.CELLS[cell]
     batch, width = x.shape[1], w_hh.shape[0] // kind.gates
     zero = ops.expand(ops.constant(0, x.dtype), (batch, width))
-    inside = None if kind.additive else b_hh
+    inside = None if kind.is_additive else b_hh
     outside = [b for b in (b_ih, b_hh) if b is not None and b is not inside]
     bias = outside[:1] if len(outside) < 2 else [outside[0] + outside[1]]
     products = ops.linear(x, w_ih, *bias)  # for all steps at once

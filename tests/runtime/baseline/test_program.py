@@ -306,7 +306,7 @@ def test_constants_are_computed_once() -> None:
 def test_the_number_of_steps_of_a_loop_makes_no_new_step() -> None:
     def layer(steps: int) -> Node:
         shapes = ((steps, 2, 20), (2, 5), (2, 5), (5, 20))
-        x, h, c, w = [ops.leaf(i, Size(s), dtypes.float64) for i, s in enumerate(shapes)]
+        x, h, c, w = [ops.leaf(i, Size(s), dtypes.float16) for i, s in enumerate(shapes)]
         return recurrence("lstm", x, (h, c), w)[0]
 
     program.clear()
