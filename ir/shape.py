@@ -133,7 +133,7 @@ def require_positive(name: str, **numbers: Sequence[int]) -> None:
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Row-major strides, in elements."""
     strides, step = [], 1
-    for size in reversed(shape):
+    for size in reversed(tuple(shape)):  # a Size is slower
         strides.append(step)
         step *= max(size, 1)
     return tuple(reversed(strides))
@@ -151,14 +151,14 @@ def reshape_strides(
     # Runs of source dimensions that lie contiguously in memory, from the last one: [elements,
     # innermost stride].
     runs = [[1, strides[-1] if strides else 1]]
-    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+    for size, stride in zip(reversed(tuple(shape)), reversed(strides), strict=True):
         if size == 1 or stride == runs[-1][0] * runs[-1][1]:
             runs[-1][0] *= size
         else:
             runs.append([size, stride])
     out: list[int] = []
     run, taken = 0, 1
-    for size in reversed(target):
+    for size in reversed(tuple(target)):
         if size != 1 and taken == runs[run][0]:
             run, taken = run + 1, 1
         out.append(taken * runs[run][1])

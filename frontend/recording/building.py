@@ -17,14 +17,8 @@ from .rounding import rounded_once
 def built(build: Callable[..., Any], args: Sequence[Any]) -> Any:
     """`build(*args)`, by a recipe if a call like it was met before. New nodes get the user's
     line."""
-    key: list[Any] = [build, graph.grad_enabled()]
-    operands = []
-    for each in args:
-        if each.__class__ is Node:
-            operands.append(each)
-            key.append(each.type)
-        else:
-            key.append(each)
+    key = (build, graph.grad_enabled(), *[a.type if a.__class__ is Node else a for a in args])
+    operands = tuple([a for a in args if a.__class__ is Node])
 
     def make(*operands: Node) -> Any:
         given = iter(operands)
@@ -32,6 +26,6 @@ def built(build: Callable[..., Any], args: Sequence[Any]) -> Any:
 
     before = graph.set_location(user_location())
     try:
-        return by_recipe(recipes, tuple(key), make, tuple(operands))
+        return by_recipe(recipes, key, make, operands)
     finally:
         graph.set_location(before)

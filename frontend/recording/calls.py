@@ -192,10 +192,13 @@ def _learn(key: tuple[Any, ...], args: Sequence[Any], node: Node) -> None:
         return
     nodes = tuple([k for k in key if k.__class__ is Node])
     count = len(nodes)
-    first, place, start = (
-        next((i for i in range(len(row)) if tuple(row[i : i + count]) == nodes), -1)
-        for row in (key, args, node.operands)
-    )
+    if node.operands == nodes == key[1 : 1 + count]:  # nearly always
+        first, place, start = 1, 0, 0
+    else:
+        first, place, start = (
+            next((i for i in range(len(row)) if tuple(row[i : i + count]) == nodes), -1)
+            for row in (key, args, node.operands)
+        )
     before, after = node.operands[:start], node.operands[start + count :]
     if (
         min(first, place, start) >= 0
@@ -212,7 +215,7 @@ def _learn(key: tuple[Any, ...], args: Sequence[Any], node: Node) -> None:
 def _record(build: Callable[..., Any], args: Sequence[Any]) -> Any:
     """The slow path: new calls, and calls of a thread that wasn't the owner."""
     threads.claim()
-    nodes = [resolve(a) if isinstance(a, Handle) else a for a in args]
+    nodes = [(a._node or resolve(a)) if isinstance(a, Handle) else a for a in args]
     key = (build, *nodes)
     result = clock.table.get(key)
     if result is None:
@@ -246,8 +249,10 @@ def _record(build: Callable[..., Any], args: Sequence[Any]) -> Any:
 
 def _own(result: Node, build: Callable[..., Any], nodes: Sequence[Any]) -> Node:
     """The node of a call's result, which remembers the call."""
-    if any(result is n for n in nodes):  # the result is a new tensor even if nothing is computed
-        result = ops.clone(result)
+    for each in nodes:
+        if each is result:  # a new tensor, even if nothing is computed
+            result = ops.clone(result)
+            break
     if result.requires_grad:
         if epoch.inferred:
             inference.refuse_saved(result, nodes)

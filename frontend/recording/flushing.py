@@ -360,14 +360,14 @@ def _forget_views() -> None:
     """Drop the nodes of views. After the epoch they look in their storage, which gets the
     values."""
     for storage in (*storages, *windows):
+        owner = id(storage)  # no reference: these tell whether it is alive
         for v in storage._views:
             node = v._node
             if node is not None:
                 v._aval = (node.shape, node.dtype, node.device or "cpu")
                 v._past = (clock.number, node) if node.requires_grad else None
                 v._node = None
-                # By its id, as references to a storage tell whether it is alive.
-                if viewed.setdefault(node, (id(storage), v._chain))[0] != id(storage):
+                if viewed.setdefault(node, (owner, v._chain))[0] != owner:
                     viewed[node] = 0, None  # it isn't known whose value is read
         storage._views.clear()
 

@@ -112,11 +112,16 @@ class Program:
         composite) shares its slot."""
         slots, steps, met, looked_at = self._slots, self.steps, self._ops, _LOOKED_AT
         for node in _in_order(roots, slots):
+            op = node.op
+            place = MARKERS.get(op)
+            if place is not None:
+                slots[node] = slots[node.operands[place]]
+                continue
             ready = node.instruction.memo.get("baseline")
-            if ready is None or node.op in looked_at:
+            if ready is None or op in looked_at:
                 slots[node] = self._first(node)
                 continue
-            met.append(node.op)
+            met.append(op)
             form, size = ready
             self._bytes += size
             slots[node] = slot = self.size

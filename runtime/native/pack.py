@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from tilewright import codegen, ir
+from tilewright import codegen
 from tilewright.codegen.llvm.machine import Machine
+from tilewright.ir import ops, recurrence
 
 from .. import cache, debug, files
 from . import host
@@ -145,8 +146,8 @@ def _is_stale(sources: str) -> bool:
 def _sources() -> str:
     """The names and sizes of the sources that the code of kernels depends on, as a hash. Reading
     them all would take as long as what the pack saves."""
-    found: list[str] = []
-    folders = [*map(str, codegen.__path__), *map(str, ir.__path__)]
+    found = [f"recurrence.py {os.stat(recurrence.__file__).st_size}"]
+    folders = [*map(str, codegen.__path__), *map(str, ops.__path__)]
     while folders:
         with os.scandir(folders.pop()) as entries:
             for entry in entries:
