@@ -43,16 +43,16 @@ def as_handle(value: Any, like: Any = None, wide: bool = False) -> Any:
             ops.constant(value, dtypes.of_scalar(value, recording.default_dtype()))
         )
     node = recording.resolve(like)
-    key = (as_handle, node, value, type(value), wide)
-    exact = recording.is_exact(value)
-    found = recording.lookup(key) if exact else None
+    token = recording.told_apart(value)
+    key = (as_handle, node, token, type(value), wide)
+    found = None if token is None else recording.lookup(key)
     if found is None:
         if node is COMPOUND:
             return as_handle(value, like._elements, wide)
         dtype = recording.scalar_dtype(node.dtype, value)
         dtype = dtypes.accumulator(dtype) if wide else dtype
         found = recording.number((as_handle, node, type(value), wide), value, dtype)
-        if exact and found.op is not ops.scalar:
+        if token is not None and found.op is not ops.scalar:
             recording.remember(key, found)
     return recording.wrap(found)
 

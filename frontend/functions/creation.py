@@ -69,6 +69,10 @@ def tensor(
     """
     if dtype is not None:
         dtype = recording.named_dtype(dtype)
+    array = _of_number(data, dtype)
+    if array is not None:
+        t = _upload(array, dtypes.from_numpy(array.dtype), device_module.resolve(device))
+        return finished(t, requires_grad, pin_memory)
     if isinstance(data, Handle):
         warn_of_copy("torch.tensor")
         if dtype is None:
@@ -92,6 +96,25 @@ def tensor(
         np.ascontiguousarray(array).reshape(array.shape), dtype, device_module.resolve(device)
     )
     return finished(t, requires_grad, pin_memory)
+
+
+def _of_number(data: Any, dtype: DType | None) -> np.ndarray | None:
+    """The array of a Python number in the dtype that numbers of its type have by default; None for
+    other data, and for numbers that this dtype may not hold."""
+    kind = data.__class__
+    if kind is float:
+        own = recording.default_dtype()
+        fits = own is dtypes.float64 or (own is dtypes.float32 and -_LARGE < data < _LARGE)
+    elif kind is int:
+        own, fits = dtypes.int64, -(1 << 63) <= data < 1 << 63
+    elif kind is bool:
+        own, fits = dtypes.bool_, True
+    else:
+        return None
+    return np.array(data, own.np) if fits and (dtype is None or dtype is own) else None
+
+
+_LARGE = 3e38  # float32 holds smaller numbers, and NumPy doesn't warn of them
 
 
 def warn_of_copy(name: str) -> None:
@@ -295,6 +318,18 @@ def filled(
 
 def _filled(shape: Any, value: Any, dtype: DType | None, device: Any, site: Any = None) -> Node:
     target = tuple(map(int, shape))
+    if value.__class__ is int and dtype.__class__ is DType and site is None:  # zeros and ones
+        key = (_filled, target, value, dtype, device_module.resolve(device))
+        found = recording.lookup(key)
+        if found is None:
+            found = recording.remember(key, _filled_anew(target, value, dtype, device))
+        return found
+    return _filled_anew(target, value, dtype, device, site)
+
+
+def _filled_anew(
+    target: tuple[int, ...], value: Any, dtype: DType | None, device: Any, site: Any = None
+) -> Node:
     if target and min(target) < 0:
         raise RuntimeError(
             f"Trying to create tensor with negative dimension: {list(target)}{at_user_line()}"

@@ -72,11 +72,11 @@ from .modes import (
 )
 from .numbers import (
     default_dtype,
-    is_exact,
     named_dtype,
     number,
     scalar_dtype,
     set_default_dtype,
+    told_apart,
 )
 from .threads import claim
 from .viewing import cached_view, view, view_again
@@ -111,7 +111,6 @@ __all__ = [
     "hold",
     "hooked",
     "in_place_binary",
-    "is_exact",
     "is_grad_enabled",
     "is_inference",
     "leaf",
@@ -147,6 +146,7 @@ __all__ = [
     "standing_in",
     "step",
     "storage_of",
+    "told_apart",
     "unary",
     "unevaluated",
     "variable",

@@ -12,11 +12,15 @@ from tilewright.ir.node import Node
 from . import epoch
 
 
-def is_exact(value: Any) -> bool:
-    """Whether equality identifies a number. It doesn't for zeros, as 0.0 == -0.0, and for NaN."""
+def told_apart(value: Any) -> Any:
+    """What stands for a number in keys, which compare by equality: the number itself; for zeros its
+    text, as 0.0 == -0.0; None for NaN, which equals nothing, and for complex numbers with such
+    parts."""
     if isinstance(value, complex):
-        return is_exact(value.real) and is_exact(value.imag)
-    return not isinstance(value, float) or (value != 0 and value == value)
+        return value if value.real and value.imag and value == value else None
+    if not isinstance(value, float) or value:
+        return value if value == value else None
+    return repr(value)
 
 
 def number(

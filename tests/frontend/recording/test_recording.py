@@ -112,6 +112,38 @@ def test_a_view_taken_without_grad_has_none_later() -> None:
     assert (x * 2).requires_grad
 
 
+@pytest.mark.parametrize("call", ["add", "radd", "mul", "div", "clamp"])
+def test_calls_with_both_zeros_are_kept(call: str) -> None:
+    """Zeros equal each other, so their keys are their texts."""
+    x = np.array([-0.0, 0.0, 1.0, -2.0], np.float32)
+    calls: dict[str, Any] = {
+        "add": lambda t, v: t + v,
+        "radd": lambda t, v: v + t,
+        "mul": lambda t, v: t * v,
+        "div": lambda t, v: t / v,
+        "clamp": lambda t, v: t.clamp(min=v),
+    }
+    do, expected = calls[call], {}
+    for v in (0.0, -0.0):
+        with np.errstate(all="ignore"):
+            wide = np.float32(v)
+            made = np.maximum(x, wide) if call == "clamp" else do(x, wide)
+        expected[repr(v)] = np.where(np.isnan(made), np.nan, made)
+    t = tw.tensor(x)
+    for _ in range(2):
+        for v in (0.0, -0.0):
+            found = do(t, v).numpy()
+            np.testing.assert_array_equal(found, expected[repr(v)])
+            if call != "clamp":  # PyTorch leaves open which zero is the larger
+                known = ~np.isnan(found)
+                signs = np.signbit(found) == np.signbit(expected[repr(v)])
+                assert signs[known].all()
+    with Counts() as new:
+        for v in (0.0, -0.0):
+            do(t, v).numpy()
+    assert new.nodes == new.calls == 0
+
+
 def test_scalars_are_told_apart_by_type_and_bits() -> None:
     i, f = tw.tensor([1, 2]), tw.tensor([1.0, -1.0])
     assert (i + 1).dtype is tw.int64 and (i + 1.0).dtype is tw.float32
