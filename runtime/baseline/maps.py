@@ -25,6 +25,7 @@ from tilewright.ir.dtype import (
     complex128,
     float32,
     float64,
+    int32,
     int64,
 )
 from tilewright.ir.node import Node
@@ -102,6 +103,20 @@ def half_cast(source: DType, target: DType) -> Callable[[Any], Any]:
         return lambda x: x.astype(np_dtype)
     native = _function(kernel, 1, target)
     return lambda x: native(x) if x.size >= _FEW else x.astype(np_dtype)
+
+
+@functools.cache
+def tile(op: Op, attrs: tuple[Any, ...], dtypes: tuple[DType, ...], dtype: DType) -> Flat | None:
+    """The pack's kernel of an op, for a chain; None if it isn't there."""
+    if not _has_code():
+        return None
+    if op is ops.where:
+        name = _choice_name(dtype, False, False)
+    elif op in (ops.cast, ops.widened):
+        name = _name(ops.cast, dtypes, (dtype,))
+    else:
+        name = _name(op, dtypes, attrs)
+    return _kernel(name, lambda: _alone(op, dtypes, attrs)) if _is_packed(name) else None
 
 
 def _is_packed(name: str) -> bool:
@@ -234,8 +249,56 @@ _ACTIVATIONS: tuple[tuple[Any, ...], ...] = (
     (ops.softplus, 1.0, 20.0),
     (ops.logsigmoid,),
     (ops.elu, 1.0),
+    (ops.celu, 1.0),
+    (ops.selu,),
+    (ops.softsign,),
+    (ops.tanhshrink,),
+    (ops.leaky_relu, 0.01),
+    (ops.hardshrink, 0.5),
+    (ops.softshrink, 0.5),
+    (ops.hardtanh, -1.0, 1.0),
+    (ops.relu6,),
+    (ops.hardsigmoid,),
+    (ops.hardswish,),
 )
 """The activations, with their attrs, that are in the pack together with their gradients."""
+
+
+_SIMPLE = (
+    ops.neg, ops.abs, ops.sign, ops.floor, ops.ceil, ops.round, ops.trunc, ops.sqrt, ops.root,
+    ops.reciprocal, ops.isnan, ops.isinf, ops.isfinite, ops.add, ops.sub, ops.mul, ops.div,
+    ops.fmod, ops.copysign, ops.eq, ops.ne, ops.lt, ops.le, ops.gt, ops.ge,
+)  # fmt: skip
+"""Ops on floats that are in the pack for chains, beside those whose bits need a kernel."""
+
+_WHOLE = (ops.add, ops.sub, ops.mul, ops.maximum, ops.minimum)
+_COMPARED = (ops.eq, ops.ne, ops.lt, ops.le, ops.gt, ops.ge)
+"""The same for whole numbers."""
+
+_LOGICAL = (ops.bitwise_and, ops.bitwise_or, ops.bitwise_xor, ops.logical_not)
+
+_CASTS = (
+    (bool_, float32), (bool_, float64), (bool_, int64), (bool_, int32), (int32, int64),
+    (int64, int32), (int64, float32), (int64, float64), (int32, float32), (float32, float64),
+    (float64, float32), (float32, int64), (float64, int64), (float32, bool_),
+)  # fmt: skip
+
+
+def _simple() -> Iterator[tuple[str, Graph]]:
+    """Kernels of one instruction or few."""
+    for of, dtypes in (
+        (_SIMPLE, (float32, float64)),
+        (_WHOLE, (int64, int32)),
+        (_COMPARED, (int64,)),
+        (_LOGICAL, (bool_,)),
+    ):
+        for op, dtype in itertools.product(of, dtypes):
+            operands = (dtype,) * (2 if "{1}" in str(op.numpy) else 1)
+            yield _name(op, operands), _alone(op, operands)
+    for source, target in _CASTS:
+        yield _name(ops.cast, (source,), (target,)), _alone(ops.cast, (source,), (target,))
+    for dtype in (int64, int32, bool_):
+        yield _choice_name(dtype, False, False), _choice(dtype, False, False)()
 
 
 def _drawn(op: Op) -> Graph:
@@ -328,6 +391,7 @@ def all_for(machine: Machine) -> Iterator[tuple[str, Layout, str]]:
                 graphs.append((_name(each, dtypes, attrs), _alone(each, dtypes, attrs)))
         for kinds in _KINDS:
             graphs.append((_choice_name(dtype, *kinds), _choice(dtype, *kinds)()))
+    graphs += _simple()
     for name, graph in graphs:
         found = _emitted(*graph, machine)
         if found is not None:
