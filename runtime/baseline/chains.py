@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tilewright.codegen.llvm import chains as code
-from tilewright.codegen.llvm import spread
+from tilewright.codegen.llvm import spread, tile_folds
 from tilewright.ir import ops
-from tilewright.ir.dtype import HALVES, DType, float32
+from tilewright.ir.dtype import HALVES, DType, float32, float64
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind
 
@@ -57,6 +57,31 @@ class Spread(NamedTuple):
     inner: int
 
 
+class Fold(NamedTuple):
+    """What folds the rows of a tensor; see `codegen/llvm/tile_folds.py`. op: fadd or fmul."""
+
+    dtype: DType
+    op: str
+    length: int
+
+    def parts(self, size: int) -> int:
+        """The number of parts of a tensor of so many elements."""
+        return size // self.length + -(-size // _TILE) - 1
+
+    def whole(self, size: int, node: Node) -> Form:
+        """From the parts to the folds, as a tensor like `node`."""
+        rows = np.arange(size // self.length)
+        ufunc = np.add if self.op == "fadd" else np.multiply
+        firsts, shape, np_dtype = (
+            rows + rows * self.length // _TILE,
+            tuple(node.shape),
+            node.dtype.np,
+        )
+        ends = rows + ((rows + 1) * self.length - 1) // _TILE + 1
+        bounds = np.stack([firsts, ends], 1).ravel()[:-1]
+        return lambda parts: ufunc.reduceat(parts, bounds)[::2].astype(np_dtype).reshape(shape)
+
+
 @dataclass(eq=False)
 class _Value:
     """What a chain computes with. slot: of an operand. is_tile: whether one tile or a small tensor
@@ -67,7 +92,7 @@ class _Value:
     is_tile: bool = False
 
 
-_Call = tuple["Flat | Spread", list[_Value], _Value]
+_Call = tuple["Flat | Spread | Fold", list[_Value], _Value]
 """What computes, the values that it reads, and the value that it makes."""
 
 
@@ -85,10 +110,11 @@ class _Open:
     made: dict[int, tuple[_Value, DType]] = field(default_factory=dict)
     used: Counter[int] = field(default_factory=Counter)
     spread: dict[Any, _Value] = field(default_factory=dict)
+    folds: dict[int, tuple[Fold, _Value, Node]] = field(default_factory=dict)
     calls: list[_Call] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
 
-    def call(self, kernel: Flat | Spread, values: list[_Value], dtype: DType) -> _Value:
+    def call(self, kernel: Flat | Spread | Fold, values: list[_Value], dtype: DType) -> _Value:
         made = _Value(dtype)
         self.calls.append((kernel, values, made))
         return made
@@ -152,7 +178,7 @@ class _Joining:
         self.waiting: dict[int, Step] = {}
         self.reads = Counter([slot for _, operands, _, _ in steps for slot in operands])
         for step in steps:
-            if not self._waits(step) and not self._joins(step):
+            if not self._waits(step) and not self._joins(step) and not self._folds(step):
                 self._write(step)
         for slot in [s for s in self.waiting if s in kept]:
             self._write(self.waiting.pop(slot))
@@ -194,12 +220,7 @@ class _Joining:
         for each, of in sources:
             if each in self.made and tuple(of) != shape:
                 self._close(self.made[each])
-        chain = self.open.get(shape)
-        if chain is not None and len(chain.calls) >= _MOST:
-            self._close(chain)
-            chain = None
-        if chain is None:
-            chain = self.open[shape] = _Open(shape)
+        chain = self._of(shape)
         widen, kernel, narrow = kernels
         values = []
         for (each, of), operand, wide in zip(sources, node.operands, widen, strict=True):
@@ -220,28 +241,67 @@ class _Joining:
         self.made[slot] = chain
         return True
 
+    def _of(self, shape: tuple[int, ...]) -> _Open:
+        """The chain that a step of this shape joins."""
+        chain = self.open.get(shape)
+        if chain is not None and len(chain.calls) >= _MOST:
+            self._close(chain)
+            chain = None
+        if chain is None:
+            chain = self.open[shape] = _Open(shape)
+        return chain
+
+    def _folds(self, step: Step) -> bool:
+        """Let a sum of rows join the chain that makes them."""
+        _, operands, slot, _ = step
+        node = self.nodes.get(slot)
+        fold = None if node is None else _fold(node)
+        if node is None or fold is None or operands[0] in self.expanded:
+            return False
+        (source,), x = operands, node.operands[0]
+        chain = self._of(tuple(x.shape))
+        if source in chain.made:
+            value = chain.made[source][0]
+        else:
+            value = chain.operand(source, x.shape, x.dtype)
+        if x.dtype is not fold.dtype:
+            widen = _cast(x.dtype, fold.dtype)
+            if widen is None:
+                return False
+            value = chain.call(widen, [value], fold.dtype)
+        chain.used[source] += 1
+        chain.folds[slot] = fold, chain.call(fold, [value], float64), node
+        chain.steps.append(step)
+        self.made[slot] = chain
+        return True
+
     def _close(self, chain: _Open) -> None:
         """Write a chain's steps, as one if they are several."""
         del self.open[chain.shape]
-        for slot in chain.made:
+        for slot in (*chain.made, *chain.folds):
             del self.made[slot]
         for slot in chain.operands:  # what a chain reads isn't written later
             if slot in self.made:
                 self._close(self.made[slot])
-        if len(chain.steps) < 2 and len(chain.calls) < 3:
+        if len(chain.steps) < 2 and len(chain.calls) < 3 and not chain.folds:
             for step in chain.steps:
                 self._write(step)
             return
         wanted = [s for s in chain.made if s in self.kept or self.reads[s] > chain.used[s]]
         operands = tuple(chain.operands)
         form = _form(chain, wanted)
-        if len(wanted) == 1:
+        if len(wanted) == 1 and not chain.folds:
             self.out.append((form, operands, wanted[0], ()))
             return
         whole, self.size = self.size, self.size + 1
         self.out.append((form, operands, whole, ()))
+        size, count = math.prod(chain.shape), len(wanted)
         for i, slot in enumerate(wanted):
             self.out.append((operator.itemgetter(i), (whole,), slot, ()))
+        for i, (slot, (fold, _, node)) in enumerate(chain.folds.items(), count):
+            parts, self.size = self.size, self.size + 1
+            self.out.append((operator.itemgetter(i), (whole,), parts, ()))
+            self.out.append((fold.whole(size, node), (parts,), slot, ()))
 
 
 _Kernels = tuple[Sequence["Flat | None"], "Flat | None", "Flat | None"]
@@ -256,6 +316,27 @@ def _kernels(node: Node) -> _Kernels | None:
     if found is memo:
         found = memo["tile"] = _found(node)
     return found  # type: ignore[no-any-return]
+
+
+def _fold(node: Node) -> Fold | None:
+    """The fold of a sum or product of long rows; None for other nodes."""
+    op = _FOLDS.get(node.op)
+    if op is None:
+        return None
+    x, axes = node.operands[0], node.attrs[0]
+    first = x.rank - len(axes)
+    length = math.prod(x.shape[first:])
+    if sorted(axes) != list(range(first, x.rank)) or x.shape.numel() < FROM or length < _ROW:
+        return None
+    dtype = float32 if x.dtype in HALVES else x.dtype
+    if dtype not in (float32, float64) or _folder(dtype, op) is None:
+        return None
+    return Fold(dtype, op, length)
+
+
+_FOLDS = {ops.sum_op: "fadd", ops.prod_op: "fmul"}
+_ROW = 64
+"""Elements of a row from which tiles are folded."""
 
 
 def _found(node: Node) -> _Kernels | None:
@@ -287,14 +368,20 @@ def _form(chain: _Open, wanted: Sequence[int]) -> Form:
     calls = tuple(
         [(k, tuple([number[v] for v in read]), number[made]) for k, read, made in chain.calls]
     )
-    results = [(number[value], dtype.np) for value, dtype in map(chain.made.get, wanted)]  # type: ignore[misc]
+    results = [(number[v], d.np) for v, d in map(chain.made.__getitem__, wanted)]
+    parts = {number[value]: fold for fold, value, _ in chain.folds.values()}
+    results += [(n, float64.np) for n in parts]
     first = len(operands)
     written = tuple(dict.fromkeys([n for n, _ in results if n >= first]))
     sizes = tuple([value.dtype.np.itemsize for value in values])
     still = tuple([i for i, value in enumerate(operands) if value.is_tile])
     run = _Native(calls, sizes, still, written)
-    shape, dtypes = chain.shape, [values[n].dtype.np for n in written]
-    size = math.prod(shape)
+    shape, size = chain.shape, math.prod(chain.shape)
+    kinds = [
+        (values[n].dtype.np, (parts[n].parts(size),) if n in parts else shape) for n in written
+    ]
+
+    several = len(results) > 1 or bool(parts)
 
     def form(*arrays: Any) -> Any:
         given = [np.asarray(a, order="C") for a in arrays]
@@ -303,7 +390,7 @@ def _form(chain: _Open, wanted: Sequence[int]) -> Form:
                 tile = np.empty(_TILE, given[i].dtype)
                 tile[...] = given[i].reshape(())
                 given[i] = tile
-        outs = [np.empty(shape, np_dtype) for np_dtype in dtypes]
+        outs = [np.empty(each, np_dtype) for np_dtype, each in kinds]
         if outs:
             run((*given, *outs), size)
         held = dict(zip(written, outs, strict=True))
@@ -311,7 +398,7 @@ def _form(chain: _Open, wanted: Sequence[int]) -> Form:
         for n, np_dtype in results:
             value = held[n] if n in held else given[n].reshape(shape)
             found.append(value if value.dtype == np_dtype else value.view(np_dtype))
-        return found[0] if len(found) == 1 else found
+        return found if several else found[0]
 
     return form
 
@@ -326,7 +413,7 @@ class _Native:
 
     def __init__(
         self,
-        calls: Sequence[tuple[Flat | Spread, tuple[int, ...], int]],
+        calls: Sequence[tuple[Flat | Spread | Fold, tuple[int, ...], int]],
         sizes: Sequence[int],
         still: Collection[int],
         written: Sequence[int],
@@ -345,7 +432,8 @@ class _Native:
             places, inputs = self._begin(kernel, tables)
             for value, place in zip((made, *[read[i] for i in inputs]), places, strict=True):
                 if value in arrays:
-                    step = 0 if value in still else sizes[value]
+                    is_still = value in still or (value == made and isinstance(kernel, Fold))
+                    step = 0 if is_still else sizes[value]
                     tables["moving"] += [begin + place, arrays[value], step]
                 else:
                     tables["registers"] += [begin + place, registers[value]]
@@ -366,7 +454,7 @@ class _Native:
         self.parallel = bound(linked, template, buffers, moves, self.parts, True)
 
     def _begin(
-        self, kernel: Flat | Spread, tables: dict[str, list[int]]
+        self, kernel: Flat | Spread | Fold, tables: dict[str, list[int]]
     ) -> tuple[Sequence[int], Sequence[int]]:
         """Write a call to the tables: (the places of its buffers, the order of its inputs)."""
         template = tables["template"]
@@ -377,6 +465,14 @@ class _Native:
             template += [0, 0, 0, 0, kernel.middle, kernel.inner]
             tables["sizes"].append(begin + spread.WORDS.index("count"))
             tables["starts"].append(begin + spread.WORDS.index("start"))
+            tables["calls"] += [linked.addresses["kernel"], begin]
+            return (0, 1), (0,)
+        if isinstance(kernel, Fold):
+            linked = _folder(kernel.dtype, kernel.op)
+            self.code.append(linked)
+            template += [0, 0, 0, 0, kernel.length, _TILE]
+            tables["sizes"].append(begin + tile_folds.WORDS.index("count"))
+            tables["starts"].append(begin + tile_folds.WORDS.index("start"))
             tables["calls"] += [linked.addresses["kernel"], begin]
             return (0, 1), (0,)
         self.code.append(kernel)
@@ -411,11 +507,23 @@ def _spread_name(itemsize: int) -> str:
     return f"spread of {itemsize} bytes"
 
 
+@functools.cache
+def _folder(dtype: DType, op: str) -> Any:
+    return maps.linked(_fold_name(dtype, op), lambda: tile_folds.text(dtype, op))
+
+
+def _fold_name(dtype: DType, op: str) -> str:
+    return f"tiles folded by {op} {dtype.name}"
+
+
 def all_code() -> Iterator[tuple[str, str]]:
     """(name, LLVM IR) of every piece of code, for the pack."""
     yield _NAME, code.text()
     for itemsize in (1, 2, 4, 8):
         yield _spread_name(itemsize), spread.text(itemsize)
+    for dtype in (float32, float64):
+        for op in tile_folds.NEUTRAL:
+            yield _fold_name(dtype, op), tile_folds.text(dtype, op)
 
 
 def _registers(

@@ -94,7 +94,7 @@ class Program:
         self._shared: dict[Any, int] = {}
         self._bytes = 0
         self._ops: list[Op] = []
-        self._writes = self.is_settled = False
+        self._writes = self._is_large = self.is_settled = False
         self._sorts: list[Node] = []
         self._add((*fallible, *roots))
         self.structure = hash(tuple(self._ops))
@@ -106,7 +106,7 @@ class Program:
             self._views = {slot for node, slot in self._slots.items() if _is_view(node)}
         self.products = sum([op in _PRODUCTS for op in self._ops])
         self.mean_bytes = self._bytes / max(len(self.steps), 1)
-        if self._bytes >= _CHAINED_FROM and not self._writes:
+        if (self._bytes >= _CHAINED_FROM or self._is_large) and not self._writes:
             self._join(fallible)
         if self._writes or self._bytes > _FREED_FROM:
             self._free()
@@ -149,6 +149,8 @@ class Program:
             self.scalars.append((slot, node.attrs[0], node.dtype.np))
         else:
             self.leaves.append((slot, node.attrs[0]))
+            if math.prod(node.shape) >= chains.FROM:
+                self._is_large = True
         return slot
 
     def _computed(self, node: Node) -> int:

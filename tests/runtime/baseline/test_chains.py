@@ -10,9 +10,10 @@ import pytest
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
+from tilewright.ir.dtype import accumulator
 from tilewright.ir.node import Node
 from tilewright.ir.shape import Size
-from tilewright.runtime.baseline import chains, program
+from tilewright.runtime.baseline import chains
 from tilewright.runtime.baseline.program import Program
 from tilewright.runtime.native import pack
 
@@ -21,12 +22,13 @@ pytestmark = pytest.mark.skipif(not pack.is_here(), reason="chains are made of t
 FLOATS = (dtypes.float32, dtypes.float64, dtypes.float16, dtypes.bfloat16)
 UNARY = (ops.neg, ops.abs, ops.sqrt, ops.exp, ops.sign, ops.relu, ops.floor, ops.sigmoid, ops.silu)
 BINARY = (ops.add, ops.sub, ops.mul, ops.div, ops.maximum, ops.minimum, ops.fmod, ops.copysign)
+_EPS = dict(zip(FLOATS, (2.0**-23, 2.0**-52, 2.0**-10, 2.0**-7)))
 COMPARED = (ops.eq, ops.ne, ops.lt, ops.le, ops.gt, ops.ge)
 
 
 def _alone(monkeypatch: pytest.MonkeyPatch, roots: list[Node], arrays: list[Any]) -> list[Any]:
     with monkeypatch.context() as patch:
-        patch.setattr(program, "_CHAINED_FROM", 1 << 60)
+        patch.setattr(chains, "joined", lambda steps, nodes, kept, size: (steps, size))
         return Program(roots).run(arrays, ())
 
 
@@ -77,7 +79,7 @@ def test_random_graphs(seed: int, dtype: dtypes.DType, monkeypatch: pytest.Monke
         else:
             floats.append(ops.cast(ops.cast(rng.choice(bools), dtypes.int64), dtypes.float32))
             floats[-1] = ops.cast(floats[-1], dtype)
-    whole = ops.sum(rng.choice(floats), tuple(range(len(shape))))  # no step of a chain
+    whole = ops.max(rng.choice(floats), tuple(range(len(shape))))  # no step of a chain
     roots = [*rng.sample(floats, 3), floats[-1], whole, *bools[-1:]]
     _agree(monkeypatch, roots, arrays)
 
@@ -125,6 +127,35 @@ def test_rows_and_columns(
     roots = [x * small + small, ops.where(ops.expand(mask, x.shape), spread - x, x) * 2, spread]
     made = _agree(monkeypatch, roots, arrays)
     assert (len(made.steps) <= 4) == (shape != (7, 1, 640))
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
+@pytest.mark.parametrize("shape", [(64, 512), (37, 1000), (3, 31, 511), (500, 64), (1 << 17,)])
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_sums_of_rows(shape: tuple[int, ...], axes: int, dtype: dtypes.DType) -> None:
+    """Sums and products of what a chain computes, in its pass over memory, beside float64."""
+    axes = min(axes, len(shape))
+    over = tuple(range(len(shape) - axes, len(shape)))
+    given = np.random.default_rng(0).uniform(-1, 1, shape).astype(dtype.np)
+    x = ops.leaf(0, Size(shape), dtype)
+    square = x * x
+    factor = x * 2**-10 + 1
+    roots = [ops.sum(x, over), ops.sum(square, over), ops.prod(factor, over), square]
+    made = Program(roots)
+    assert len(made.steps) <= 10
+    wide = made.run([given], ())
+    exact, squares = given.astype(np.float64), np.asarray(wide[3]).astype(np.float64)
+    factors = Program([factor]).run([given], ())[0].astype(np.float64)
+    eps = _EPS[dtype]
+    most = 8 + 4 * np.prod(shape[len(shape) - axes :]) ** 0.5  # errors of factors add up
+    for ours, theirs, scale in (
+        (wide[0], exact.sum(over, keepdims=True), np.abs(exact).sum(over, keepdims=True)),
+        (wide[1], squares.sum(over, keepdims=True), squares.sum(over, keepdims=True)),
+        (wide[2], factors.prod(over, keepdims=True), factors.prod(over, keepdims=True)),
+    ):
+        assert ours.dtype == dtype.np and ours.shape == theirs.shape
+        bound = np.abs(theirs) * eps + scale * most * _EPS[accumulator(dtype)]
+        assert (np.abs(ours.astype(np.float64) - theirs) <= bound).all()
 
 
 def test_one_thread_and_all(monkeypatch: pytest.MonkeyPatch) -> None:
