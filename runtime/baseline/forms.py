@@ -28,7 +28,7 @@ from tilewright.ir.numeric.positions import are_inside
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.reference import elementwise_function, evaluate
 
-from . import convolutions, folds, maps, sorting
+from . import convolutions, folds, maps, scans, sorting
 from .rows import add as add_rows
 
 Form = Callable[..., Any]
@@ -304,6 +304,10 @@ def _convolution(node: Node) -> Form:
     return functools.partial(_evaluated, node)
 
 
+def _scan(node: Node) -> Form:
+    return scans.form_of(node) or functools.partial(_evaluated, node)
+
+
 def _random_bits(node: Node) -> Form:
     draw, shape = maps.draw(node.op), tuple(node.shape)
     if draw is None:
@@ -330,6 +334,7 @@ _FORMS: dict[Op, Callable[[Node], Form]] = {
     ops.any_op: _extremum(np.logical_or),
     ops.all_op: _extremum(np.logical_and),
     ops.argsort_op: sorting.order,
+    **dict.fromkeys(scans.FOLDS, _scan),
     ops.argmax: _place(np.maximum),
     ops.argmin: _place(np.minimum),
     ops.matmul: _matmul,

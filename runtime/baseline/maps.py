@@ -325,6 +325,18 @@ def linked(name: str, text: Callable[[], str]) -> Linked | None:
     return jit.link(text() + host.machine().attributes, "kernel")
 
 
+def function(code: Linked, words: Sequence[str], buffers: int) -> Callable[..., Any]:
+    """A module's function of (buffers, numbers), for argument words of that order."""
+    from ..native.calls import bound
+
+    numbers = [[i, buffers + i, 2] for i in range(len(words) - buffers)]
+    template = np.zeros(len(words), np.int64)
+    made: Callable[..., Any] = bound(
+        code, template, np.arange(buffers), np.array(numbers).ravel(), 1, False
+    )
+    return made
+
+
 def _kernel(name: str, graph: Callable[[], Graph]) -> Flat | None:
     """A kernel from the pack, or compiled now; None if the engine of the CPU computes it by
     NumPy."""

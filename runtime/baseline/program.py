@@ -22,7 +22,7 @@ from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.passes.legalize import widen_long_sums
 from tilewright.ir.passes.writes import Write, write_of
 
-from . import chains, composites, convolutions, kernels, loops, sorting
+from . import chains, composites, convolutions, kernels, loops, scans, sorting
 from .forms import Form, form_of
 from .writes import Overwrite, reader
 
@@ -165,7 +165,7 @@ class Program:
         operands = [self._slots[o] for o in node.operands]
         if op.kind is Kind.ATTENTION and _scores(node) > _MOST_SCORES:
             raise CannotRun("the scores of attention take too much memory")
-        wider = widen_long_sums(node) if op.wide else None
+        wider = widen_long_sums(node) if op.wide and not scans.has_form(node) else None
         if wider is not None:
             return self._inner(wider)
         parts, form = memo.get("parts"), None
