@@ -28,7 +28,7 @@ from tilewright.ir.numeric.positions import are_inside
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.reference import elementwise_function, evaluate
 
-from . import convolutions, folds, maps, scans, sorting
+from . import convolutions, folds, indexed, maps, scans, sorting
 from .rows import add as add_rows
 
 Form = Callable[..., Any]
@@ -219,7 +219,7 @@ def _by_numpy(node: Node) -> Form:
 def _gather(node: Node) -> Form:
     axis = node.attrs[0]
     if len(node.operands) > 2:
-        return _by_numpy(node)
+        return indexed.gather(node) or _by_numpy(node)
 
     size = node.operands[0].shape[axis]
 
@@ -235,10 +235,10 @@ def _scatter(node: Node) -> Form:
     """Rows added in the order of their positions; other records by the reference."""
     axis, mode = node.attrs
     if mode == "set":
-        return _by_numpy(node)
+        return indexed.scatter(node) or _by_numpy(node)
     plain = len(node.operands) == 3 and mode == "add"
     if not plain or node.dtype not in (float32, float64) or 0 in node.operands[1].shape:
-        return functools.partial(_evaluated, node)
+        return indexed.scatter(node) or functools.partial(_evaluated, node)
     size, depth = node.shape[axis], node.operands[2].rank
     inner = (size, *node.shape[:axis], *node.shape[axis + 1 :])
     rows = (math.prod(node.operands[2].shape), math.prod(inner[1:]))
