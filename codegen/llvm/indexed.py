@@ -59,8 +59,8 @@ def text(kind: str, itemsize: int, mode: str, indices: int) -> str:
             code.binary("add", r, times(here, known[f"stride{i}.{d}"])) for i, r in enumerate(read)
         ]
     inside: Ref | None = None
-    for i, place in enumerate(read):
-        where = element(known[f"index{i}"], place, "i64")
+    for i, offset in enumerate(read):
+        where = element(known[f"index{i}"], offset, "i64")
         index = code.let(f"load i64, {where.typed}, align 8", "i64")
         fits = code.compare("icmp ult", index, known[f"limit{i}"])
         inside = fits if inside is None else code.binary("and", inside, fits)

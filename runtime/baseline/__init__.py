@@ -9,10 +9,11 @@ from collections.abc import Iterator
 
 def all_code() -> Iterator[tuple[str, str]]:
     """(name, LLVM IR) of every piece of code that isn't the kernel of a single op, for the pack."""
-    from . import chains, convolutions, indexed, rows, scans
+    from . import chains, convolutions, depthwise, indexed, rows, scans
 
     yield from chains.all_code()
     yield from convolutions.all_code()
+    yield from depthwise.all_code()
     yield from indexed.all_code()
     yield from rows.all_code()
     yield from scans.all_code()

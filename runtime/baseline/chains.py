@@ -275,6 +275,11 @@ class _Joining:
         self.made[slot] = chain
         return True
 
+    def _is_slow(self, chain: _Open) -> bool:
+        """Whether a single step is slow by itself: of halves, or a choice by a spread mask."""
+        node = self.nodes[chain.steps[0][2]]
+        return len(chain.calls) > 2 or (node.op is ops.where and len(chain.calls) > 1)
+
     def _close(self, chain: _Open) -> None:
         """Write a chain's steps, as one if they are several."""
         del self.open[chain.shape]
@@ -283,7 +288,7 @@ class _Joining:
         for slot in chain.operands:  # what a chain reads isn't written later
             if slot in self.made:
                 self._close(self.made[slot])
-        if len(chain.steps) < 2 and len(chain.calls) < 3 and not chain.folds:
+        if len(chain.steps) < 2 and not chain.folds and not self._is_slow(chain):
             for step in chain.steps:
                 self._write(step)
             return

@@ -26,9 +26,10 @@ from tilewright.ir.node import Node
 from tilewright.ir.numeric import special
 from tilewright.ir.numeric.positions import are_inside
 from tilewright.ir.op import Kind, Op
+from tilewright.ir.ops.strided import set_diagonal
 from tilewright.ir.reference import elementwise_function, evaluate
 
-from . import convolutions, folds, indexed, maps, scans, sorting
+from . import convolutions, depthwise, folds, indexed, maps, scans, sorting
 from .rows import add as add_rows
 
 Form = Callable[..., Any]
@@ -134,6 +135,8 @@ def _converted(op: Op, source: DType, target: DType) -> Form:
         return lambda x: special.bitcast(x, np_dtype)
     if (source is float32 and target in HALVES) or (source in HALVES and target is float32):
         return maps.half_cast(source, target)
+    if source is target:
+        return lambda x: x
     odd = (*FLOAT8, complex32)
     if target in odd or source in odd or (source.is_complex and not target.is_complex):
         return lambda x: special.cast(x, np_dtype)
@@ -299,9 +302,32 @@ def _windows(node: Node) -> Form:
 
 
 def _convolution(node: Node) -> Form:
+    found = depthwise.form_of(node)
+    if found is not None:
+        return found
     if convolutions.has_form(node):
         return convolutions.form_of(node)
     return functools.partial(_evaluated, node)
+
+
+def _iota(node: Node) -> Form:
+    size, np_dtype = node.shape[0], node.dtype.np
+    return lambda: np.arange(size, dtype=np_dtype)
+
+
+def _set_diagonal(node: Node) -> Form:
+    offset, a, b = node.attrs
+    count, np_dtype = node.operands[1].shape[-1], node.dtype.np
+    rows, columns = (slice(n, n + count) for n in (max(-offset, 0), max(offset, 0)))
+
+    def set_diagonal(x: Any, value: Any) -> Any:
+        out = np.array(x, np_dtype, order="C")
+        square = np.moveaxis(out, (a, b), (-2, -1))[..., rows, columns]
+        strides = (*square.strides[:-2], sum(square.strides[-2:]))
+        np.lib.stride_tricks.as_strided(square, square.shape[:-1], strides)[...] = value
+        return out
+
+    return set_diagonal
 
 
 def _scan(node: Node) -> Form:
@@ -327,6 +353,8 @@ _FORMS: dict[Op, Callable[[Node], Form]] = {
     ops.slice_op: _slice,
     ops.cat_op: _cat,
     ops.windows_op: _windows,
+    ops.iota: _iota,
+    set_diagonal: _set_diagonal,
     ops.sum_op: _fold(np.add),
     ops.prod_op: _fold(np.multiply),
     ops.max_op: _extremum(np.maximum),

@@ -56,6 +56,10 @@ _ROUNDED_ONCE = (ops.add, ops.sub)
 processor can, and so do its quotient and all functions in their way."""
 
 
+_SLOW = (ops.sign, ops.fmod, ops.copysign)
+"""Ops of floats that NumPy computes number by number, with the same bits."""
+
+
 def is_native(op: Op) -> bool:
     """Whether NumPy's results of an elementwise op of floats have other bits than a kernel's."""
     return op.error > 0.5 or op in _ZEROS
@@ -72,7 +76,7 @@ def native(op: Op, dtypes: Sequence[DType], dtype: DType) -> Callable[..., Any] 
     if COMPLEX in kinds:
         if not is_native_complex(op) or dtype.category != COMPLEX:
             return None
-    elif not is_native(op) or FLOAT not in kinds:
+    elif not (is_native(op) or op in _SLOW) or FLOAT not in kinds:
         return None
     kernel = _kernel(_name(op, dtypes), lambda: _alone(op, dtypes))
     return None if kernel is None else _function(kernel, len(dtypes), dtype)
@@ -325,15 +329,21 @@ def linked(name: str, text: Callable[[], str]) -> Linked | None:
     return jit.link(text() + host.machine().attributes, "kernel")
 
 
-def function(code: Linked, words: Sequence[str], buffers: int) -> Callable[..., Any]:
-    """A module's function of (buffers, numbers), for argument words of that order."""
+def function(
+    code: Linked, words: Sequence[str], buffers: int, chunks: int = 1
+) -> Callable[..., Any]:
+    """A module's function of (buffers, numbers), for argument words of that order. All cores share
+    several chunks."""
     from ..native.calls import bound
+    from ..native.pool import pool
 
     numbers = [[i, buffers + i, 2] for i in range(len(words) - buffers)]
     template = np.zeros(len(words), np.int64)
     made: Callable[..., Any] = bound(
-        code, template, np.arange(buffers), np.array(numbers).ravel(), 1, False
+        code, template, np.arange(buffers), np.array(numbers).ravel(), chunks, chunks > 1
     )
+    if chunks > 1:
+        pool().start()
     return made
 
 

@@ -40,9 +40,9 @@ def form_of(node: Node) -> Form | None:
     dtype, inner = x.dtype, math.prod(x.shape[axis + 1 :])
     if dtype in _PARTS and fold == "sum":  # of both parts
         dtype, inner = _PARTS[dtype], 2 * inner
-    if dtype not in _DTYPES or 0 in x.shape or _native(dtype, fold) is None:
-        return None
     run, np_dtype = _native(dtype, fold), node.dtype.np
+    if run is None or 0 in x.shape:
+        return None
     numbers = (math.prod(x.shape[:axis]), x.shape[axis], inner)
 
     def scan(x: Any) -> Any:
@@ -67,5 +67,7 @@ def _name(dtype: DType, fold: str) -> str:
 
 @functools.cache
 def _native(dtype: DType, fold: str) -> Callable[..., Any] | None:
+    if dtype not in _DTYPES:
+        return None
     code = maps.linked(_name(dtype, fold), lambda: scans.text(dtype, fold))
     return None if code is None else maps.function(code, scans.WORDS, 2)
