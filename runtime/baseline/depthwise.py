@@ -87,7 +87,9 @@ def _padded(
     """The function that writes images into zeros of `size`: from `before` on, in steps."""
     whole = (*shape[:2], *size)
     every = (slice(None), slice(None))
-    place: Any = tuple([slice(b, b + (n - 1) * s + 1, s) for b, n, s in zip(before, shape[2:], step)])
+    place: Any = tuple(
+        [slice(b, b + (n - 1) * s + 1, s) for b, n, s in zip(before, shape[2:], step)]
+    )
     place = (*every, *place)
     if tuple(size) == tuple(shape[2:]):
         return np.ascontiguousarray

@@ -27,6 +27,8 @@ from tilewright.ir.dtype import (
     float64,
     int32,
     int64,
+    uint32,
+    uint64,
 )
 from tilewright.ir.node import Node
 from tilewright.ir.op import REGISTRY, Kind, Op
@@ -281,7 +283,16 @@ _COMPARED = (ops.eq, ops.ne, ops.lt, ops.le, ops.gt, ops.ge)
 
 _LOGICAL = (ops.bitwise_and, ops.bitwise_or, ops.bitwise_xor, ops.logical_not)
 
+_SHIFTED = (uint32, uint64)
+"""Random bits, whose upper ones are read."""
+
+_SPECIAL = (
+    ops.i1e, ops.j0, ops.j1, ops.y0, ops.y1, ops.log_ndtr, ops.ndtri, ops.trigamma_above,
+)  # fmt: skip
+"""Functions of many primitives, in float32: those that take longest as chains."""
+
 _CASTS = (
+    (uint64, uint32), (uint32, float32),
     (bool_, float32), (bool_, float64), (bool_, int64), (bool_, int32), (int32, int64),
     (int64, int32), (int64, float32), (int64, float64), (int32, float32), (float32, float64),
     (float64, float32), (float32, int64), (float64, int64), (float32, bool_),
@@ -295,6 +306,8 @@ def _simple() -> Iterator[tuple[str, Graph]]:
         (_WHOLE, (int64, int32)),
         (_COMPARED, (int64,)),
         (_LOGICAL, (bool_,)),
+        ((ops.shift_right,), _SHIFTED),
+        (_SPECIAL, (float32,)),
     ):
         for op, dtype in itertools.product(of, dtypes):
             operands = (dtype,) * (2 if "{1}" in str(op.numpy) else 1)
