@@ -178,9 +178,24 @@ def _slice(node: Node) -> Form:
     return lambda x: x[place]
 
 
+_NARROW = 4
+"""Columns up to which each is copied by itself: NumPy copies short rows one by one."""
+
+
 def _cat(node: Node) -> Form:
     axis = node.attrs[0]
-    return lambda *arrays: np.concatenate(arrays, axis)
+    shape, np_dtype = tuple(node.shape), node.dtype.np
+    if axis < node.rank - 1 or shape[axis] > _NARROW or node.shape.numel() <= _SMALL:
+        return lambda *arrays: np.concatenate(arrays, axis)
+
+    def columns(*arrays: Any) -> Any:
+        out = np.empty(shape, np_dtype)
+        every = [a[..., i] for a in arrays for i in range(a.shape[-1])]
+        for i, column in enumerate(every):
+            out[..., i] = column
+        return out
+
+    return columns
 
 
 def _fold(ufunc: Any) -> Callable[[Node], Form]:
