@@ -68,18 +68,24 @@ class Fold(NamedTuple):
         """The number of parts of a tensor of so many elements."""
         return size // self.length + -(-size // _TILE) - 1
 
-    def whole(self, size: int, node: Node) -> Form:
-        """From the parts to the folds, as a tensor like `node`."""
-        rows = np.arange(size // self.length)
-        ufunc = np.add if self.op == "fadd" else np.multiply
-        firsts, shape, np_dtype = (
-            rows + rows * self.length // _TILE,
-            tuple(node.shape),
-            node.dtype.np,
-        )
+    def whole(self, node: Node) -> Form:
+        """From the parts to the folds, as a tensor like `node`: of a fold over other axes, too."""
+        (x,), shape, np_dtype = node.operands, tuple(node.shape), node.dtype.np
+        first = x.rank - _trailing(x, node.attrs[0])
+        outer, others = tuple(x.shape[:first]), tuple([a for a in node.attrs[0] if a < first])
+        rows = np.arange(math.prod(outer))
+        firsts = rows + rows * self.length // _TILE
         ends = rows + ((rows + 1) * self.length - 1) // _TILE + 1
         bounds = np.stack([firsts, ends], 1).ravel()[:-1]
-        return lambda parts: ufunc.reduceat(parts, bounds)[::2].astype(np_dtype).reshape(shape)
+        ufunc = np.add if self.op == "fadd" else np.multiply
+
+        def whole(parts: Any) -> Any:
+            folded = ufunc.reduceat(parts, bounds)[::2]
+            if others:
+                folded = ufunc.reduce(folded.reshape(outer), others)
+            return folded.astype(np_dtype).reshape(shape)
+
+        return whole
 
 
 @dataclass(eq=False)
@@ -300,13 +306,12 @@ class _Joining:
             return
         whole, self.size = self.size, self.size + 1
         self.out.append((form, operands, whole, ()))
-        size, count = math.prod(chain.shape), len(wanted)
         for i, slot in enumerate(wanted):
             self.out.append((operator.itemgetter(i), (whole,), slot, ()))
-        for i, (slot, (fold, _, node)) in enumerate(chain.folds.items(), count):
+        for i, (slot, (fold, _, node)) in enumerate(chain.folds.items(), len(wanted)):
             parts, self.size = self.size, self.size + 1
             self.out.append((operator.itemgetter(i), (whole,), parts, ()))
-            self.out.append((fold.whole(size, node), (parts,), slot, ()))
+            self.out.append((fold.whole(node), (parts,), slot, ()))
 
 
 _Kernels = tuple[Sequence["Flat | None"], "Flat | None", "Flat | None"]
@@ -323,20 +328,34 @@ def _kernels(node: Node) -> _Kernels | None:
     return found  # type: ignore[no-any-return]
 
 
+def folds(x: Node, axes: Collection[int]) -> bool:
+    """Whether sums of `x` over these axes may join a chain."""
+    length = math.prod(x.shape[x.rank - _trailing(x, axes) :])
+    has_code = x.dtype in (float32, float64) and _folder(x.dtype, "fadd") is not None
+    return x.shape.numel() >= FROM and length >= _ROW and has_code
+
+
 def _fold(node: Node) -> Fold | None:
     """The fold of a sum or product of long rows; None for other nodes."""
     op = _FOLDS.get(node.op)
     if op is None:
         return None
-    x, axes = node.operands[0], node.attrs[0]
-    first = x.rank - len(axes)
-    length = math.prod(x.shape[first:])
-    if sorted(axes) != list(range(first, x.rank)) or x.shape.numel() < FROM or length < _ROW:
+    x = node.operands[0]
+    length = math.prod(x.shape[x.rank - _trailing(x, node.attrs[0]) :])
+    if x.shape.numel() < FROM or length < _ROW:
         return None
     dtype = float32 if x.dtype in HALVES else x.dtype
     if dtype not in (float32, float64) or _folder(dtype, op) is None:
         return None
     return Fold(dtype, op, length)
+
+
+def _trailing(x: Node, axes: Collection[int]) -> int:
+    """The number of these axes that are the last ones of `x`."""
+    count = 0
+    while x.rank - 1 - count in axes:
+        count += 1
+    return count
 
 
 _FOLDS = {ops.sum_op: "fadd", ops.prod_op: "fmul"}
