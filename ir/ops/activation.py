@@ -309,6 +309,7 @@ hardtanh = composite(
     vjp=lambda g, out, x, low, high: (where(_outside(x, low, high), zeros_like(g), g),),
     params=("low", "high"),
     onnx="Clip",
+    pointwise=True,
     cost=2,
 )
 """hardtanh(x, low, high): `x` limited to [low, high], with slope zero at both ends."""
@@ -337,6 +338,7 @@ clamp = composite(
     vjp=_clamp_vjp,
     params=("low", "high"),
     onnx="Clip",
+    pointwise=True,
     cost=2,
 )
 """clamp(x, low, high): `x` limited by numbers of its dtype (either may be None), with slope one at
@@ -348,6 +350,7 @@ hardsigmoid = composite(
     lambda x: hardtanh(x + 3, 0.0, 6.0) / 6,
     vjp=lambda g, out, x: (where(bitwise_and(x > -3, x < 3), g / 6, zeros_like(g)),),
     onnx="HardSigmoid",
+    pointwise=True,
     cost=4,
 )
 """relu6(x + 3) / 6."""
@@ -363,6 +366,7 @@ hardswish = composite(
     lambda x: x * hardtanh(x + 3, 0.0, 6.0) / 6,
     vjp=_hardswish_vjp,
     onnx="HardSwish",
+    pointwise=True,
     cost=5,
 )
 """x relu6(x + 3) / 6; Howard et al., arXiv 1905.02244."""

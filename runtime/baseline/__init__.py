@@ -27,7 +27,11 @@ def all_kernels(machine: Machine) -> Iterator[tuple[str, Layout, str]]:
 
 def all_code() -> Iterator[tuple[str, str]]:
     """(name, LLVM IR) of every other piece of code, for the pack."""
-    from . import convolutions, rows
+    from . import chains, convolutions, depthwise, indexed, rows, scans
 
+    yield from chains.all_code()
     yield from convolutions.all_code()
+    yield from depthwise.all_code()
+    yield from indexed.all_code()
     yield from rows.all_code()
+    yield from scans.all_code()

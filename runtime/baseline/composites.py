@@ -30,7 +30,7 @@ from tilewright.ir.ops.normalization import (
     layer_norm_weight_grad,
 )
 
-from . import folds, kernels, maps, updates
+from . import chains, folds, kernels, maps, updates
 from .forms import Form, elementwise
 
 
@@ -183,10 +183,10 @@ def _normal(then: Callable[..., Form], at: int = 0) -> Callable[[Node], Parts | 
     its gradients and those of its parameters."""
 
     def make(node: Node) -> Parts | None:
-        if any(o.dtype is not node.dtype for o in node.operands):
-            return None
         x, eps = node.operands[at], node.attrs[-1]
         axes = _normalized_axes(node)
+        if any(o.dtype is not node.dtype for o in node.operands) or chains.folds(x, axes):
+            return None
         total, products, count = folds.total(x, axes), folds.products(x, axes), _count(x, axes)
 
         def moments(*arrays: Any) -> Any:

@@ -51,7 +51,37 @@ def has_form(node: Node) -> bool:
 
 def form_of(node: Node) -> Form:
     """The form of a node that has one."""
-    return _FORMS[node.op](node)
+    return _by_samples(node) or _FORMS[node.op](node)
+
+
+def _by_samples(node: Node) -> Form | None:
+    """The form where each window is a single place: products over the samples as they are. None for
+    other windows, and for samples of few places."""
+    a, b = node.operands
+    stride, padding, _, groups = node.attrs[-4:]
+    weights = node if node.op is ops.conv_weight_grad else b
+    n, places = a.shape[0], math.prod(a.shape[2:])
+    plain = set(weights.shape[2:]) | set(stride) <= {1} and not any(map(any, padding))
+    if not plain or places < _LEAST or not n:
+        return None
+    shape, inputs, outputs = tuple(node.shape), weights.shape[1], weights.shape[0] // groups
+    matrices, ins, outs = (
+        (groups, outputs, inputs),
+        (n, groups, inputs, places),
+        (n, groups, outputs, places),
+    )
+    if node.op is ops.conv:
+        return lambda x, w: np.matmul(w.reshape(matrices), x.reshape(ins)).reshape(shape)
+    if node.op is ops.conv_input_grad:
+        return lambda g, w: np.matmul(w.reshape(matrices).swapaxes(1, 2), g.reshape(outs)).reshape(
+            shape
+        )
+
+    def weight_grad(g: Any, x: Any) -> Any:
+        parts = np.matmul(g.reshape(outs), x.reshape(ins).swapaxes(2, 3))
+        return np.add.reduce(parts, 0).reshape(shape)
+
+    return weight_grad
 
 
 def all_code() -> Iterator[tuple[str, str]]:

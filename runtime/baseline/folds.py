@@ -41,8 +41,8 @@ def total(x: Node, axes: Sequence[int], ufunc: Any = np.add) -> Callable[[Any], 
         return lambda a: total_product(a.reshape(rows))[0].reshape(kept)
     many = x.dtype is float32 and math.prod([shape[a] for a in others]) >= _LONG
     leading = sorted(axes) == list(range(len(axes))) and len(axes) < x.rank
-    if many and leading and ufunc is np.add:
-        return _by_blocks(math.prod([x.shape[a] for a in axes]), kept)
+    if many and leading:
+        return _by_blocks(math.prod([x.shape[a] for a in axes]), kept, ufunc)
     if not many or shape[-1] < _ROW:
         wide = np.dtype(np.float64) if many else np_dtype
         order: Any = "C" if shape[-1] >= _LONG else "K"
@@ -60,16 +60,17 @@ def total(x: Node, axes: Sequence[int], ufunc: Any = np.add) -> Callable[[Any], 
     return total
 
 
-def _by_blocks(count: int, kept: tuple[int, ...]) -> Callable[[Any], Any]:
-    """The sum of so many rows of float32: blocks of them as they are, and the blocks in float64."""
+def _by_blocks(count: int, kept: tuple[int, ...], ufunc: Any) -> Callable[[Any], Any]:
+    """The fold of so many rows of float32: blocks of them as they are, and the blocks in
+    float64."""
     whole = count // _LONG * _LONG
 
     def fold(a: Any) -> Any:
         rows = a.reshape(count, -1)
-        sums = np.add.reduce(rows[:whole].reshape(whole // _LONG, _LONG, -1), 1)
-        found = np.add.reduce(sums, 0, np.float64)
+        parts = ufunc.reduce(rows[:whole].reshape(whole // _LONG, _LONG, -1), 1)
+        found = ufunc.reduce(parts, 0, np.float64)
         if whole < count:
-            found += np.add.reduce(rows[whole:], 0)
+            ufunc(found, ufunc.reduce(rows[whole:], 0), found)
         return found.astype(np.float32).reshape(kept)
 
     return fold

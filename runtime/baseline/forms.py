@@ -26,9 +26,10 @@ from tilewright.ir.node import Node
 from tilewright.ir.numeric import special
 from tilewright.ir.numeric.positions import are_inside
 from tilewright.ir.op import Kind, Op
+from tilewright.ir.ops.strided import set_diagonal
 from tilewright.ir.reference import elementwise_function, evaluate
 
-from . import convolutions, folds, maps, sorting
+from . import convolutions, depthwise, folds, indexed, maps, scans, sorting
 from .rows import add as add_rows
 
 Form = Callable[..., Any]
@@ -134,6 +135,8 @@ def _converted(op: Op, source: DType, target: DType) -> Form:
         return lambda x: special.bitcast(x, np_dtype)
     if (source is float32 and target in HALVES) or (source in HALVES and target is float32):
         return maps.half_cast(source, target)
+    if source is target:
+        return lambda x: x
     odd = (*FLOAT8, complex32)
     if target in odd or source in odd or (source.is_complex and not target.is_complex):
         return lambda x: special.cast(x, np_dtype)
@@ -175,9 +178,24 @@ def _slice(node: Node) -> Form:
     return lambda x: x[place]
 
 
+_NARROW = 4
+"""Columns up to which each is copied by itself: NumPy copies short rows one by one."""
+
+
 def _cat(node: Node) -> Form:
     axis = node.attrs[0]
-    return lambda *arrays: np.concatenate(arrays, axis)
+    shape, np_dtype = tuple(node.shape), node.dtype.np
+    if axis < node.rank - 1 or shape[axis] > _NARROW or node.shape.numel() <= _SMALL:
+        return lambda *arrays: np.concatenate(arrays, axis)
+
+    def columns(*arrays: Any) -> Any:
+        out = np.empty(shape, np_dtype)
+        every = [a[..., i] for a in arrays for i in range(a.shape[-1])]
+        for i, column in enumerate(every):
+            out[..., i] = column
+        return out
+
+    return columns
 
 
 def _fold(ufunc: Any) -> Callable[[Node], Form]:
@@ -219,7 +237,7 @@ def _by_numpy(node: Node) -> Form:
 def _gather(node: Node) -> Form:
     axis = node.attrs[0]
     if len(node.operands) > 2:
-        return _by_numpy(node)
+        return indexed.gather(node) or _by_numpy(node)
 
     size = node.operands[0].shape[axis]
 
@@ -235,10 +253,10 @@ def _scatter(node: Node) -> Form:
     """Rows added in the order of their positions; other records by the reference."""
     axis, mode = node.attrs
     if mode == "set":
-        return _by_numpy(node)
+        return indexed.scatter(node) or _by_numpy(node)
     plain = len(node.operands) == 3 and mode == "add"
     if not plain or node.dtype not in (float32, float64) or 0 in node.operands[1].shape:
-        return functools.partial(_evaluated, node)
+        return indexed.scatter(node) or functools.partial(_evaluated, node)
     size, depth = node.shape[axis], node.operands[2].rank
     inner = (size, *node.shape[:axis], *node.shape[axis + 1 :])
     rows = (math.prod(node.operands[2].shape), math.prod(inner[1:]))
@@ -299,9 +317,36 @@ def _windows(node: Node) -> Form:
 
 
 def _convolution(node: Node) -> Form:
+    found = depthwise.form_of(node)
+    if found is not None:
+        return found
     if convolutions.has_form(node):
         return convolutions.form_of(node)
     return functools.partial(_evaluated, node)
+
+
+def _iota(node: Node) -> Form:
+    size, np_dtype = node.shape[0], node.dtype.np
+    return lambda: np.arange(size, dtype=np_dtype)
+
+
+def _set_diagonal(node: Node) -> Form:
+    offset, a, b = node.attrs
+    count, np_dtype = node.operands[1].shape[-1], node.dtype.np
+    rows, columns = (slice(n, n + count) for n in (max(-offset, 0), max(offset, 0)))
+
+    def set_diagonal(x: Any, value: Any) -> Any:
+        out = np.array(x, np_dtype, order="C")
+        square = np.moveaxis(out, (a, b), (-2, -1))[..., rows, columns]
+        strides = (*square.strides[:-2], sum(square.strides[-2:]))
+        np.lib.stride_tricks.as_strided(square, square.shape[:-1], strides)[...] = value
+        return out
+
+    return set_diagonal
+
+
+def _scan(node: Node) -> Form:
+    return scans.form_of(node) or functools.partial(_evaluated, node)
 
 
 def _random_bits(node: Node) -> Form:
@@ -323,6 +368,8 @@ _FORMS: dict[Op, Callable[[Node], Form]] = {
     ops.slice_op: _slice,
     ops.cat_op: _cat,
     ops.windows_op: _windows,
+    ops.iota: _iota,
+    set_diagonal: _set_diagonal,
     ops.sum_op: _fold(np.add),
     ops.prod_op: _fold(np.multiply),
     ops.max_op: _extremum(np.maximum),
@@ -330,6 +377,7 @@ _FORMS: dict[Op, Callable[[Node], Form]] = {
     ops.any_op: _extremum(np.logical_or),
     ops.all_op: _extremum(np.logical_and),
     ops.argsort_op: sorting.order,
+    **dict.fromkeys(scans.FOLDS, _scan),
     ops.argmax: _place(np.maximum),
     ops.argmin: _place(np.minimum),
     ops.matmul: _matmul,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +25,10 @@ from tilewright.ir.dtype import (
     complex128,
     float32,
     float64,
+    int32,
     int64,
+    uint32,
+    uint64,
 )
 from tilewright.ir.node import Node
 from tilewright.ir.op import REGISTRY, Kind, Op
@@ -55,6 +58,10 @@ _ROUNDED_ONCE = (ops.add, ops.sub)
 processor can, and so do its quotient and all functions in their way."""
 
 
+_SLOW = (ops.sign, ops.fmod, ops.copysign)
+"""Ops of floats that NumPy computes number by number, with the same bits."""
+
+
 def is_native(op: Op) -> bool:
     """Whether NumPy's results of an elementwise op of floats have other bits than a kernel's."""
     return op.error > 0.5 or op in _ZEROS
@@ -71,7 +78,7 @@ def native(op: Op, dtypes: Sequence[DType], dtype: DType) -> Callable[..., Any] 
     if COMPLEX in kinds:
         if not is_native_complex(op) or dtype.category != COMPLEX:
             return None
-    elif not is_native(op) or FLOAT not in kinds:
+    elif not (is_native(op) or op in _SLOW) or FLOAT not in kinds:
         return None
     kernel = _kernel(_name(op, dtypes), lambda: _alone(op, dtypes))
     return None if kernel is None else _function(kernel, len(dtypes), dtype)
@@ -102,6 +109,20 @@ def half_cast(source: DType, target: DType) -> Callable[[Any], Any]:
         return lambda x: x.astype(np_dtype)
     native = _function(kernel, 1, target)
     return lambda x: native(x) if x.size >= _FEW else x.astype(np_dtype)
+
+
+@functools.cache
+def tile(op: Op, attrs: tuple[Any, ...], dtypes: tuple[DType, ...], dtype: DType) -> Flat | None:
+    """The pack's kernel of an op, for a chain; None if it isn't there."""
+    if not _has_code():
+        return None
+    if op is ops.where:
+        name = _choice_name(dtype, False, False)
+    elif op in (ops.cast, ops.widened):
+        name = _name(ops.cast, dtypes, (dtype,))
+    else:
+        name = _name(op, dtypes, attrs)
+    return _kernel(name, lambda: _alone(op, dtypes, attrs)) if _is_packed(name) else None
 
 
 def _is_packed(name: str) -> bool:
@@ -237,8 +258,67 @@ _ACTIVATIONS: tuple[tuple[Any, ...], ...] = (
     (ops.softplus, 1.0, 20.0),
     (ops.logsigmoid,),
     (ops.elu, 1.0),
+    (ops.celu, 1.0),
+    (ops.selu,),
+    (ops.softsign,),
+    (ops.tanhshrink,),
+    (ops.leaky_relu, 0.01),
+    (ops.hardshrink, 0.5),
+    (ops.softshrink, 0.5),
+    (ops.hardtanh, -1.0, 1.0),
+    (ops.relu6,),
+    (ops.hardsigmoid,),
+    (ops.hardswish,),
 )
 """The activations, with their attrs, that are in the pack together with their gradients."""
+
+
+_SIMPLE = (
+    ops.neg, ops.abs, ops.sign, ops.floor, ops.ceil, ops.round, ops.trunc, ops.sqrt, ops.root,
+    ops.reciprocal, ops.isnan, ops.isinf, ops.isfinite, ops.add, ops.sub, ops.mul, ops.div,
+    ops.fmod, ops.copysign, ops.eq, ops.ne, ops.lt, ops.le, ops.gt, ops.ge,
+)  # fmt: skip
+"""Ops on floats that are in the pack for chains, beside those whose bits need a kernel."""
+
+_WHOLE = (ops.add, ops.sub, ops.mul, ops.maximum, ops.minimum)
+_COMPARED = (ops.eq, ops.ne, ops.lt, ops.le, ops.gt, ops.ge)
+"""The same for whole numbers."""
+
+_LOGICAL = (ops.bitwise_and, ops.bitwise_or, ops.bitwise_xor, ops.logical_not)
+
+_SHIFTED = (uint32, uint64)
+"""Random bits, whose upper ones are read."""
+
+_SPECIAL = (
+    ops.i1e, ops.j0, ops.j1, ops.y0, ops.y1, ops.log_ndtr, ops.ndtri, ops.trigamma_above,
+)  # fmt: skip
+"""Functions of many primitives, in float32: those that take longest as chains."""
+
+_CASTS = (
+    (uint64, uint32), (uint32, float32),
+    (bool_, float32), (bool_, float64), (bool_, int64), (bool_, int32), (int32, int64),
+    (int64, int32), (int64, float32), (int64, float64), (int32, float32), (float32, float64),
+    (float64, float32), (float32, int64), (float64, int64), (float32, bool_),
+)  # fmt: skip
+
+
+def _simple() -> Iterator[tuple[str, Graph]]:
+    """Kernels of one instruction or few."""
+    for of, dtypes in (
+        (_SIMPLE, (float32, float64)),
+        (_WHOLE, (int64, int32)),
+        (_COMPARED, (int64,)),
+        (_LOGICAL, (bool_,)),
+        ((ops.shift_right,), _SHIFTED),
+        (_SPECIAL, (float32,)),
+    ):
+        for op, dtype in itertools.product(of, dtypes):
+            operands = (dtype,) * (2 if "{1}" in str(op.numpy) else 1)
+            yield _name(op, operands), _alone(op, operands)
+    for source, target in _CASTS:
+        yield _name(ops.cast, (source,), (target,)), _alone(ops.cast, (source,), (target,))
+    for dtype in (int64, int32, bool_):
+        yield _choice_name(dtype, False, False), _choice(dtype, False, False)()
 
 
 def _drawn(op: Op) -> Graph:
@@ -273,6 +353,24 @@ def packed(name: str) -> tuple[Layout, Linked] | None:
 
     layout, ready = pack.layout(name), jit.packed(name)
     return None if layout is None or ready is None else (layout, ready)
+
+
+def function(
+    code: Linked, words: Sequence[str], buffers: int, chunks: int = 1
+) -> Callable[..., Any]:
+    """A module's function of (buffers, numbers), for argument words of that order. All cores share
+    several chunks."""
+    from ..native.calls import bound
+    from ..native.pool import pool
+
+    numbers = [[i, buffers + i, 2] for i in range(len(words) - buffers)]
+    template = np.zeros(len(words), np.int64)
+    made: Callable[..., Any] = bound(
+        code, template, np.arange(buffers), np.array(numbers).ravel(), chunks, chunks > 1
+    )
+    if chunks > 1:
+        pool().start()
+    return made
 
 
 def _kernel(name: str, graph: Callable[[], Graph]) -> Flat | None:
@@ -346,4 +444,5 @@ def all_graphs() -> list[tuple[str, Graph]]:
                 graphs.append((_name(each, dtypes, attrs), _alone(each, dtypes, attrs)))
         for kinds in _KINDS:
             graphs.append((_choice_name(dtype, *kinds), _choice(dtype, *kinds)()))
+    graphs += _simple()
     return graphs

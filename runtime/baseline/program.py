@@ -22,7 +22,7 @@ from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.passes.legalize import widen_long_sums
 from tilewright.ir.passes.writes import Write, write_of
 
-from . import composites, convolutions, kernels, loops, recurrences, sorting
+from . import chains, composites, convolutions, kernels, loops, recurrences, scans, sorting
 from .forms import Form, form_of
 from .writes import Overwrite, reader
 
@@ -37,6 +37,10 @@ time that a list of them takes."""
 
 _FREED_FROM = 1 << 20
 """Bytes from which memory is freed as soon as nothing reads it."""
+
+
+_CHAINED_FROM = 1 << 18
+"""Bytes that a program writes from which its steps may be joined."""
 
 
 _MOST_WINDOWS = 1 << 26
@@ -90,7 +94,7 @@ class Program:
         self._shared: dict[Any, int] = {}
         self._bytes = 0
         self._ops: list[Op] = []
-        self._writes = self.is_settled = False
+        self._writes = self._is_large = self.is_settled = False
         self._sorts: list[Node] = []
         self._add((*fallible, *roots))
         self.structure = hash(tuple(self._ops))
@@ -102,6 +106,8 @@ class Program:
             self._views = {slot for node, slot in self._slots.items() if _is_view(node)}
         self.products = sum([op in _PRODUCTS for op in self._ops])
         self.mean_bytes = self._bytes / max(len(self.steps), 1)
+        if (self._bytes >= _CHAINED_FROM or self._is_large) and not self._writes:
+            self._join(fallible)
         if self._writes or self._bytes > _FREED_FROM:
             self._free()
         self._calls: list[_Call] | None = None  # made when it runs again
@@ -148,6 +154,8 @@ class Program:
             self.scalars.append((slot, node.attrs[0], node.dtype.np))
         else:
             self.leaves.append((slot, node.attrs[0]))
+            if math.prod(node.shape) >= chains.FROM:
+                self._is_large = True
         return slot
 
     def _computed(self, node: Node) -> int:
@@ -162,7 +170,7 @@ class Program:
         operands = [self._slots[o] for o in node.operands]
         if op.kind is Kind.ATTENTION and _scores(node) > _MOST_SCORES:
             raise CannotRun("the scores of attention take too much memory")
-        wider = widen_long_sums(node) if op.wide else None
+        wider = widen_long_sums(node) if op.wide and not scans.has_form(node) else None
         if wider is not None:
             return self._inner(wider)
         parts, form = memo.get("parts"), None
@@ -245,6 +253,15 @@ class Program:
             if count * sorting.FEW <= node.shape[axis]:
                 place = places[slot]
                 self.steps[place] = (sorting.leading(node, count), *self.steps[place][1:])
+
+    def _join(self, fallible: Sequence[Node]) -> None:
+        """Let elementwise steps over large tensors run together."""
+        nodes: dict[int, Node] = {}
+        for node, slot in self._slots.items():
+            if slot not in nodes or node.op.kind is Kind.ELEMENTWISE:
+                nodes[slot] = node
+        kept = {*self.results, *[self._slots[n] for n in fallible]}
+        self.steps, self.size = chains.joined(self.steps, nodes, kept, self.size)
 
     def _free(self) -> None:
         """Note after which step a slot isn't read any more. A write whose old tensor isn't read

@@ -45,11 +45,4 @@ def _name(dtype: DType) -> str:
 @functools.cache
 def _native(dtype: DType) -> Callable[..., Any] | None:
     code = maps.linked(_name(dtype), lambda: rows.text(dtype))
-    if code is None:
-        return None
-    from ..native.calls import bound
-
-    buffers = len(rows.BUFFERS)
-    numbers = [[i, buffers + i, 2] for i in range(len(rows.NUMBERS))]
-    words = np.zeros(len(rows.WORDS), np.int64)
-    return bound(code, words, np.arange(buffers), np.array(numbers).ravel(), 1, False)
+    return None if code is None else maps.function(code, rows.WORDS, len(rows.BUFFERS))

@@ -119,7 +119,8 @@ class Flat:
     """
 
     def __init__(self, layout: Layout, linked: Linked):
-        self.order = layout.order
+        self.layout, self.order = layout, layout.order
+        self.address = linked.addresses["kernel"]
         self._linked = linked
         at, whole = layout.sizes, kind_of(int64)
         moves = [0, at[0], whole, 1, at[2], whole]

@@ -13,7 +13,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.ops.contraction import conv_output_size
 from tilewright.ir.reference import evaluate
 from tilewright.ir.shape import Size
-from tilewright.runtime.baseline import convolutions
+from tilewright.runtime.baseline import convolutions, depthwise
 from tilewright.runtime.baseline.program import CannotRun, Program
 
 SIZES = [
@@ -24,8 +24,14 @@ SIZES = [
     ((1, 5, 33, 31), (7, 5, 3, 2), (2, 3), ((1, 0), (2, 1)), (1, 1), 1),
     ((2, 6, 30), (6, 1, 3), (1,), ((1, 1),), (1,), 6),
     ((2, 6, 12, 12), (6, 1, 3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 6),
+    ((3, 7, 13, 45), (7, 1, 3, 3), (2, 2), ((1, 1), (1, 1)), (1, 1), 7),
+    ((2, 3, 20, 41), (3, 1, 5, 4), (1, 1), ((0, 3), (2, 0)), (2, 3), 3),
+    ((2, 3, 8, 9), (3, 1, 2, 2), (1, 3), ((4, 4), (1, 0)), (1, 1), 3),
+    ((2, 5, 64), (5, 1, 7), (2,), ((3, 1),), (2,), 5),
     ((2, 4, 9, 30), (6, 2, 2, 3), (2, 2), ((0, 1), (3, 3)), (3, 2), 2),
     ((2, 3, 4, 4), (5, 3, 1, 1), (2, 2), ((0, 0), (0, 0)), (1, 1), 1),
+    ((3, 4, 12, 13), (6, 4, 1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1), 1),
+    ((3, 4, 130), (6, 2, 1), (1,), ((0, 0),), (3,), 2),
     ((1, 2, 3, 3), (2, 2, 3, 3), (1, 1), ((5, 5), (6, 6)), (1, 1), 1),
     ((2, 2, 5, 6, 7), (3, 2, 2, 3, 2), (1, 2, 1), ((1, 1), (0, 2), (1, 0)), (1, 1, 2), 1),
 ]
@@ -106,3 +112,15 @@ def test_the_reference_is_not_asked_for_too_many_windows(monkeypatch: pytest.Mon
     )
     with pytest.raises(CannotRun, match="windows"):
         Program([ops.conv(x, w, (1,), ((0, 0),), (1,), 1)])
+
+
+@pytest.mark.parametrize("each", [s for s in SIZES if s[-1] == s[0][1] == s[1][0]], ids=str)
+def test_single_channels_have_forms_of_their_own(each: Any) -> None:
+    """All but the gradient of an image with more padding than its kernel reaches over."""
+    forms = [depthwise.form_of(root) for root in _graph(each, dtypes.float32)[0]]
+    low = [before for before, _ in each[3]]
+    reach = [(k - 1) * d for k, d in zip(each[1][2:], each[4])]
+    within = all(p <= r for p, r in zip(low, reach))
+    _require_form(_graph(SIZES[0], dtypes.float32)[0][0])
+    assert [f is not None for f in forms][::2] == [True, True]
+    assert within or forms[1] is None

@@ -1,0 +1,208 @@
+"""Forms of reads and writes at positions that are data, by native code for any sizes.
+
+Where the positions of a dimension follow from the place itself, as those of `torch.gather` do in
+all dimensions but one, they are no operand but a stride.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.codegen.llvm import indexed
+from tilewright.ir import ops
+from tilewright.ir.dtype import DType, float32, float64
+from tilewright.ir.node import Node
+
+from . import maps
+
+Form = Callable[..., Any]
+
+_MOST = 2
+"""Indices that are operands, at most."""
+
+_FROM = 64
+"""Elements from which native code is faster."""
+
+
+def gather(node: Node) -> Form | None:
+    """The form of a gather at several positions; None if NumPy computes it."""
+    x, *indices = node.operands
+    (axis,) = node.attrs
+    places = _Places(x, indices, axis)
+    shape, np_dtype = tuple(node.shape), node.dtype.np
+    code = _moving(np_dtype.itemsize, indexed.READ, len(places.data))
+    if not places.fit or code is None or math.prod(shape) < _FROM:
+        return None
+
+    reference: Any = node.op.numpy
+    attrs = node.attrs
+
+    def gather(x: Any, *indices: Any) -> Any:
+        out = np.empty(shape, np_dtype)
+        strides = [s // x.itemsize for s in x.strides]
+        found = places.run(code, out, x, strides, indices)
+        if found is None:
+            return reference(x, *indices, *attrs)
+        if not found:
+            raise IndexError("a position is out of range")
+        return out
+
+    return gather
+
+
+def scatter(node: Node) -> Form | None:
+    """The form of a scatter at several positions, or with extrema; None if NumPy computes it."""
+    base, values, *indices = node.operands
+    axis, mode = node.attrs
+    places = _Places(base, indices, axis)
+    size, np_dtype = node.dtype.np.itemsize, node.dtype.np
+    if mode == indexed.SET:
+        code = _moving(size, mode, len(places.data))
+    else:
+        code = _combining(node.dtype, mode, len(places.data))
+    if not places.fit or code is None or math.prod(values.shape) < _FROM:
+        return None
+
+    reference: Any = node.op.numpy
+    attrs = node.attrs
+
+    def scatter(base: Any, values: Any, *indices: Any) -> Any:
+        out = np.array(base, np_dtype, order="C")
+        strides = [s // size for s in out.strides]
+        found = places.run(code, np.asarray(values, order="C"), out, strides, indices)
+        if found is None:
+            return reference(base, values, *indices, *attrs)
+        if not found:
+            raise IndexError("a position is out of range")
+        return out
+
+    return scatter
+
+
+class _Places:
+    """Where the elements of lines[*outer, *placed, *inner] lie in table[*outer, *sizes, *inner].
+
+    data: the indices that are operands, by number. fit: whether native code can tell.
+    """
+
+    def __init__(self, table: Node, indices: Sequence[Node], axis: int):
+        self.axis, self.sizes = axis, table.shape[axis : axis + len(indices)]
+        self.placed = tuple(np.broadcast_shapes(*[tuple(i.shape) for i in indices]))
+        self.outer, self.inner = table.shape[:axis], table.shape[axis + len(indices) :]
+        self.shape = (*self.outer, *self.placed, *self.inner)
+        self.along: dict[int, int] = {}  # index -> the dimension of `placed` that it counts
+        for number, index in enumerate(indices):
+            dimension = _counted(index, self.placed)
+            if dimension is not None and self.placed[dimension] <= self.sizes[number]:
+                self.along[number] = dimension
+        self.data = [i for i in range(len(indices)) if i not in self.along]
+        self.fit = 0 not in self.shape
+
+    def run(
+        self, code: Any, lines: Any, table: Any, strides: Sequence[int], indices: Sequence[Any]
+    ) -> bool | None:
+        """Move the elements; whether all positions were in range. None if nothing was moved, as
+        there are too many dimensions. strides: of the table."""
+        first, count = self.axis, len(self.placed)
+        place = [*strides[:first], *[0] * count, *strides[first + len(self.sizes) :]]
+        for number, dimension in self.along.items():
+            place[first + dimension] += strides[first + number]
+        rows = [place]
+        read = [indices[i] for i in self.data]
+        for index in read:
+            steps = [s // 8 for s in np.broadcast_to(index, self.placed).strides]
+            rows.append([0] * first + steps + [0] * len(self.inner))
+        sizes, rows = _merged(self.shape, rows)
+        if len(sizes) > indexed.DIMENSIONS:
+            return None
+        missing = indexed.DIMENSIONS - len(sizes)
+        numbers = [*[1] * missing, *sizes]
+        numbers += [*[0] * missing, *rows[0]]
+        for i, row in zip(self.data, rows[1:], strict=True):
+            numbers += [*[0] * missing, *row, strides[first + i], self.sizes[i]]
+        flag = np.zeros(1, np.int64)
+        code((lines, table, flag, *read), numbers)
+        return not flag[0]
+
+
+def _counted(index: Node, placed: Sequence[int]) -> int | None:
+    """The dimension of `placed` whose position an index is; None for other data."""
+    while index.op is ops.expand_op:
+        index = index.operands[0]
+    axes = [i for i, n in enumerate(index.shape) if n != 1]
+    if len(axes) != 1:
+        return None
+    dimension = len(placed) - index.rank + axes[0]
+    while index.op is ops.reshape_op:
+        index = index.operands[0]
+    return dimension if index.op is ops.iota and index.rank == 1 else None
+
+
+def _merged(
+    shape: Sequence[int], rows: Sequence[Sequence[int]]
+) -> tuple[list[int], list[list[int]]]:
+    """The sizes and strides of fewer dimensions: neighbours that are walked as one are merged."""
+    sizes: list[int] = []
+    merged: list[list[int]] = [[] for _ in rows]
+    for i in range(len(shape) - 1, -1, -1):
+        if shape[i] == 1:
+            continue
+        if sizes and all(row[i] == out[0] * sizes[0] for row, out in zip(rows, merged)):
+            sizes[0] *= shape[i]
+            continue
+        sizes.insert(0, shape[i])
+        for row, out in zip(rows, merged):
+            out.insert(0, row[i])
+    return sizes, merged
+
+
+def all_code() -> Iterator[tuple[str, str]]:
+    """(name, LLVM IR) of every piece of code, for the pack."""
+    for count in range(1, _MOST + 1):
+        for size, mode in itertools.product((1, 4, 8), (indexed.READ, indexed.SET)):
+            yield _move_name(size, mode, count), _move_text(size, mode, count)
+        for dtype, mode in itertools.product((float32, float64), indexed.MODES):
+            yield _combine_name(dtype, mode, count), _combine_text(dtype, mode, count)
+
+
+def _move_name(size: int, mode: str, count: int) -> str:
+    return f"indexed {mode} {size} bytes {count}"
+
+
+def _move_text(size: int, mode: str, count: int) -> str:
+    return indexed.text(f"i{8 * size}", size, mode, count)
+
+
+def _combine_name(dtype: DType, mode: str, count: int) -> str:
+    return f"indexed {mode} {dtype.name} {count}"
+
+
+def _combine_text(dtype: DType, mode: str, count: int) -> str:
+    return indexed.text("float" if dtype is float32 else "double", dtype.itemsize, mode, count)
+
+
+@functools.cache
+def _moving(size: int, mode: str, count: int) -> Any:
+    if size not in (1, 4, 8) or not 1 <= count <= _MOST:
+        return None
+    code = maps.linked(_move_name(size, mode, count), lambda: _move_text(size, mode, count))
+    return None if code is None else _function(code, count)
+
+
+@functools.cache
+def _combining(dtype: DType, mode: str, count: int) -> Any:
+    if dtype not in (float32, float64) or not 1 <= count <= _MOST:
+        return None
+    name = _combine_name(dtype, mode, count)
+    code = maps.linked(name, lambda: _combine_text(dtype, mode, count))
+    return None if code is None else _function(code, count)
+
+
+def _function(code: Any, count: int) -> Any:
+    return maps.function(code, indexed.words(count), len(indexed.BUFFERS) + count)

@@ -1,0 +1,73 @@
+"""Forms of running sums, products and places of extrema, by native code for any sizes."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tilewright.codegen.llvm import scans
+from tilewright.ir.dtype import DType, complex64, complex128, float32, float64, int64
+from tilewright.ir.node import Node
+from tilewright.ir.op import Op
+from tilewright.ir.ops.scan import cummax_index_op, cummin_index_op, cumprod_op, cumsum_op
+
+from . import maps
+
+Form = Callable[..., Any]
+
+FOLDS: dict[Op, str] = {
+    cumsum_op: "sum",
+    cumprod_op: "product",
+    cummax_index_op: "max",
+    cummin_index_op: "min",
+}
+_DTYPES = (float32, float64, int64)
+_PARTS = {complex64: float32, complex128: float64}
+
+
+def has_form(node: Node) -> bool:
+    """Whether a node has a form, which folds float32 in float64 by itself."""
+    return node.op in FOLDS and form_of(node) is not None
+
+
+def form_of(node: Node) -> Form | None:
+    """The form of a scan; None if the reference computes it."""
+    (x,), (axis,), fold = node.operands, node.attrs, FOLDS[node.op]
+    dtype, inner = x.dtype, math.prod(x.shape[axis + 1 :])
+    if dtype in _PARTS and fold == "sum":  # of both parts
+        dtype, inner = _PARTS[dtype], 2 * inner
+    run, np_dtype = _native(dtype, fold), node.dtype.np
+    if run is None or 0 in x.shape:
+        return None
+    numbers = (math.prod(x.shape[:axis]), x.shape[axis], inner)
+
+    def scan(x: Any) -> Any:
+        x = np.asarray(x, order="C")
+        out = np.empty(x.shape, np_dtype)
+        run((out, x), numbers)
+        return out
+
+    return scan
+
+
+def all_code() -> Iterator[tuple[str, str]]:
+    """(name, LLVM IR) of every piece of code, for the pack."""
+    for dtype in _DTYPES:
+        for fold in scans.FOLDS:
+            yield _name(dtype, fold), scans.text(dtype, fold)
+
+
+def _name(dtype: DType, fold: str) -> str:
+    return f"running {fold} {dtype.name}"
+
+
+@functools.cache
+def _native(dtype: DType, fold: str) -> Callable[..., Any] | None:
+    if dtype not in _DTYPES:
+        return None
+    code = maps.linked(_name(dtype, fold), lambda: scans.text(dtype, fold))
+    return None if code is None else maps.function(code, scans.WORDS, 2)

@@ -1,0 +1,170 @@
+"""Chains of the baseline tier: the bits of their steps alone, for any ops, dtypes and sizes."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir import ops
+from tilewright.ir.dtype import accumulator
+from tilewright.ir.node import Node
+from tilewright.ir.shape import Size
+from tilewright.runtime.baseline import chains
+from tilewright.runtime.baseline.program import Program
+from tilewright.runtime.native import pack
+
+pytestmark = pytest.mark.skipif(not pack.is_here(), reason="chains are made of the pack's kernels")
+
+FLOATS = (dtypes.float32, dtypes.float64, dtypes.float16, dtypes.bfloat16)
+UNARY = (ops.neg, ops.abs, ops.sqrt, ops.exp, ops.sign, ops.relu, ops.floor, ops.sigmoid, ops.silu)
+BINARY = (ops.add, ops.sub, ops.mul, ops.div, ops.maximum, ops.minimum, ops.fmod, ops.copysign)
+_EPS = dict(zip(FLOATS, (2.0**-23, 2.0**-52, 2.0**-10, 2.0**-7)))
+COMPARED = (ops.eq, ops.ne, ops.lt, ops.le, ops.gt, ops.ge)
+
+
+def _alone(monkeypatch: pytest.MonkeyPatch, roots: list[Node], arrays: list[Any]) -> list[Any]:
+    with monkeypatch.context() as patch:
+        patch.setattr(chains, "joined", lambda steps, nodes, kept, size: (steps, size))
+        return Program(roots).run(arrays, ())
+
+
+def _bits(x: Any) -> Any:
+    """The bits of an array, with one NaN for all."""
+    with np.errstate(invalid="ignore"):  # float16's NaN with any bits
+        is_nan = x != x
+    return np.where(is_nan, -1, x.view(f"u{x.itemsize}").astype(np.int64))
+
+
+def _agree(monkeypatch: pytest.MonkeyPatch, roots: list[Node], arrays: list[Any]) -> Program:
+    made = Program(roots)
+    for ours, theirs in zip(made.run(arrays, ()), _alone(monkeypatch, roots, arrays), strict=True):
+        assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
+        np.testing.assert_array_equal(_bits(ours), _bits(theirs))
+    return made
+
+
+def _values(shape: tuple[int, ...], dtype: dtypes.DType, seed: int) -> Any:
+    drawn = np.random.default_rng(seed).normal(size=shape) * 3
+    drawn.flat[::7], drawn.flat[3::11], drawn.flat[5::13] = 0.0, -0.0, np.nan
+    drawn.flat[2::17], drawn.flat[4::19] = np.inf, -np.inf
+    return drawn.astype(dtype.np)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
+@pytest.mark.parametrize("seed", range(12))
+def test_random_graphs(seed: int, dtype: dtypes.DType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs of floats, bools and whole numbers, with single elements and results in between."""
+    rng = random.Random(seed)
+    shape = [(301, 239), (7, 32, 333), (1 << 16,)][seed % 3]
+    arrays = [_values(shape, dtype, seed + i) for i in range(2)] + [_values((), dtype, seed)]
+    arrays[2] = np.array(rng.choice([0.5, -2.0, 0.0])).astype(dtype.np)
+    leaves = [ops.leaf(i, Size(a.shape), dtype) for i, a in enumerate(arrays)]
+    floats, bools = [*leaves[:2], ops.expand(leaves[2], Size(shape))], []
+    for _ in range(rng.randrange(4, 70)):
+        kind = rng.randrange(6)
+        if kind == 0:
+            floats.append(rng.choice(UNARY)(rng.choice(floats)))
+        elif kind <= 2:
+            floats.append(rng.choice(BINARY)(rng.choice(floats), rng.choice(floats)))
+        elif kind == 3 or not bools:
+            bools.append(rng.choice(COMPARED)(rng.choice(floats), rng.choice(floats)))
+            if rng.random() < 0.3:
+                bools.append(ops.bitwise_and(bools[-1], ops.logical_not(rng.choice(bools))))
+        elif kind == 4:
+            floats.append(ops.where(rng.choice(bools), rng.choice(floats), rng.choice(floats)))
+        else:
+            floats.append(ops.cast(ops.cast(rng.choice(bools), dtypes.int64), dtypes.float32))
+            floats[-1] = ops.cast(floats[-1], dtype)
+    whole = ops.max(rng.choice(floats), tuple(range(len(shape))))  # no step of a chain
+    roots = [*rng.sample(floats, 3), floats[-1], whole, *bools[-1:]]
+    _agree(monkeypatch, roots, arrays)
+
+
+def test_the_steps_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A composite of few primitives is a single step, whose operands are the leaf and numbers."""
+    x = ops.leaf(0, Size((500, 300)), dtypes.float32)
+    arrays = [_values((500, 300), dtypes.float32, 0)]
+    made = _agree(monkeypatch, [ops.where(x > 0, x * 0.25 + 1, ops.neg(x))], arrays)
+    assert len(made.steps) == 1
+
+
+def test_bits_under_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = ops.leaf(0, Size((500, 300)), dtypes.float32)
+    words = ops.bitcast(x, dtypes.int32)
+    up = ops.bitcast(words + 1, dtypes.float32)
+    _agree(monkeypatch, [up * 2, words, up], [_values((500, 300), dtypes.float32, 0)])
+
+
+def test_operands_that_are_turned_or_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transposed operand is read in order, and a tensor below the bound is computed as ever."""
+    x = ops.leaf(0, Size((256, 512)), dtypes.float32)
+    small, column = (ops.leaf(i, Size(s), dtypes.float32) for i, s in ((1, (8,)), (2, (256, 1))))
+    turned = ops.permute(ops.permute(x, (1, 0)) * 3 + 1, (1, 0))
+    roots = [(turned + x) * 2 - x, small * 2 + 1, (x * column + 1) * x]
+    arrays = [_values(tuple(n.shape), dtypes.float32, i) for i, n in enumerate((x, small, column))]
+    _agree(monkeypatch, roots, arrays)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
+@pytest.mark.parametrize(
+    "shape",
+    [(640,), (1, 640), (96, 1), (7, 1, 1), (7, 96, 1), (7, 1, 640), (96, 640), (1, 1, 1)],
+    ids=str,
+)
+def test_rows_and_columns(
+    shape: tuple[int, ...], dtype: dtypes.DType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Operands that are spread over a chain's shape, by an op or by an `expand`."""
+    arrays = [_values((7, 96, 640), dtype, 0), _values(shape, dtype, 1)]
+    arrays.append(np.signbit(arrays[1].astype(np.float32)))
+    leaves = [ops.leaf(i, Size(a.shape), dtypes.from_numpy(a.dtype)) for i, a in enumerate(arrays)]
+    x, small, mask = leaves
+    spread = ops.expand(small, x.shape)
+    roots = [x * small + small, ops.where(ops.expand(mask, x.shape), spread - x, x) * 2, spread]
+    made = _agree(monkeypatch, roots, arrays)
+    assert (len(made.steps) <= 4) == (shape != (7, 1, 640))
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
+@pytest.mark.parametrize("shape", [(64, 512), (37, 1000), (3, 31, 511), (500, 64), (1 << 17,)])
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_sums_of_rows(shape: tuple[int, ...], axes: int, dtype: dtypes.DType) -> None:
+    """Sums and products of what a chain computes, in its pass over memory, beside float64."""
+    axes = min(axes, len(shape))
+    over = tuple(range(len(shape) - axes, len(shape)))
+    given = np.random.default_rng(0).uniform(-1, 1, shape).astype(dtype.np)
+    x = ops.leaf(0, Size(shape), dtype)
+    square = x * x
+    factor = x * 2**-10 + 1
+    over = (0, *over) if len(shape) > axes + 1 else over  # one axis stays between the others
+    roots = [ops.sum(x, over), ops.sum(square, over), ops.prod(factor, over), square]
+    made = Program(roots)
+    assert len(made.steps) <= 10
+    wide = made.run([given], ())
+    exact, squares = given.astype(np.float64), np.asarray(wide[3]).astype(np.float64)
+    factors = Program([factor]).run([given], ())[0].astype(np.float64)
+    eps = _EPS[dtype]
+    most = 8 + 4 * np.prod([shape[a] for a in over]) ** 0.5  # errors of factors add up
+    for ours, theirs, scale in (
+        (wide[0], exact.sum(over, keepdims=True), np.abs(exact).sum(over, keepdims=True)),
+        (wide[1], squares.sum(over, keepdims=True), squares.sum(over, keepdims=True)),
+        (wide[2], factors.prod(over, keepdims=True), factors.prod(over, keepdims=True)),
+    ):
+        assert ours.dtype == dtype.np and ours.shape == theirs.shape
+        bound = np.abs(theirs) * eps + scale * most * _EPS[accumulator(dtype)]
+        assert (np.abs(ours.astype(np.float64) - theirs) <= bound).all()
+
+
+def test_one_thread_and_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = ops.leaf(0, Size((1 << 18,)), dtypes.float32)
+    arrays = [_values((1 << 18,), dtypes.float32, 0)]
+    roots = [ops.exp(x * 0.5) - x]
+    found = Program(roots).run(arrays, ())[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(chains, "_PARALLEL_FROM", 1 << 60)
+        alone = Program(roots).run(arrays, ())[0]
+    np.testing.assert_array_equal(_bits(found), _bits(alone))
