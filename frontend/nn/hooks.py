@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -61,7 +62,7 @@ class Hooks(dict[str, OrderedDict[int, Any]]):
         watched = is_grad_enabled() and (self.of(BACKWARD) or self.of(BACKWARD_PRE))
         state = None
         if watched:
-            state = _Passing(module, self, len(args))
+            state = _Passing(module, self)
             args = state.through_inputs(args)
         try:
             result = module.forward(*args, **kwargs)
@@ -109,16 +110,21 @@ def registered(module: Any, kind: str, name: str, value: Any) -> Any:
     return value
 
 
+OF_OUTPUTS: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Full backward hooks to which it makes no difference that no argument requires a gradient."""
+
+
 class _Passing:
     """The gradients of one call on their way through a module."""
 
-    def __init__(self, module: Any, hooks: Hooks, count: int):
-        self.module, self.count = module, count
+    def __init__(self, module: Any, hooks: Hooks):
+        self.module, self.count = module, 0
         self.before, self.after = hooks.of(BACKWARD_PRE), hooks.of(BACKWARD)
         self.grad_output: tuple[Any, ...] = ()
         self.has_inputs = False
 
     def through_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        self.count = len(args)
         places = [i for i, a in enumerate(args) if isinstance(a, Tensor) and a.requires_grad]
         if not places:
             return args
@@ -162,10 +168,11 @@ class _Passing:
         """Call the hooks of a module none of whose inputs requires a gradient."""
         if not self.after:
             return
-        warn(
-            "Full backward hook is firing when gradients are computed with respect to module "
-            "outputs since no inputs require gradients."
-        )
+        if any(hook not in OF_OUTPUTS for hook, _ in self.after):
+            warn(
+                "Full backward hook is firing when gradients are computed with respect to module "
+                "outputs since no inputs require gradients."
+            )
         grad_input = (None,) * self.count
         for hook, _ in self.after:
             replaced = hook(self.module, grad_input, self.grad_output)

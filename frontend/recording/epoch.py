@@ -82,10 +82,12 @@ class State:
 class Storage(State):
     """Memory that several tensors share. `_views` are the tensors with a node in this epoch.
 
+    _first: the tensor that had the memory to itself.
     _writes: counts in-place writes, except those through `.data`.
     """
 
     _views: list[Handle]
+    _first: weakref.ref[Handle] | None = None
     _writes = 0
     _leaf_owner: Handle | None = None  # the tensor that collects gradients, if it is a leaf
 
@@ -584,6 +586,7 @@ def _adopt(storage: Storage, t: Any) -> None:
         storage._requires_grad = t._requires_grad
         if t._requires_grad:
             storage._leaf_owner = t
+        storage._first = weakref.ref(t)
         t._storage = storage
     t._buffer = t._history = t._shared = None
     if t._node is not None:

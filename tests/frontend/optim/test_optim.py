@@ -263,6 +263,24 @@ def test_a_failed_step_writes_no_parameter_that_numpy_sees():
     np.testing.assert_allclose(arrays[1], [0.8, 0.8])
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"nesterov": True}, {"dampening": 0.5}, {"weight_decay": 0.1}], ids=str
+)
+def test_momentum_of_a_parameter_that_a_group_names_twice(torch, options):
+    """Both updates of the first step begin with the gradient itself."""
+    seen = []
+    for m in (tw, torch):
+        w = m.ones(2, requires_grad=True)
+        with pytest.warns(UserWarning, match="duplicate"):
+            optimizer = m.optim.SGD([w, w], lr=0.1, momentum=0.9, foreach=False, **options)
+        for _ in range(3):
+            optimizer.zero_grad()
+            (w**2).sum().backward()
+            optimizer.step()
+            seen.append(w[0].item())
+    assert seen[:3] == pytest.approx(seen[3:], rel=1e-6)
+
+
 def test_a_group_that_names_a_parameter_twice_and_numpy_sees_it(torch):
     results = []
     for lib in (tw, torch):
