@@ -29,7 +29,7 @@ def base(t: Any) -> Any:
         return _detached_base(t, root)
     storage = t._storage
     first = None if storage._first is None else storage._first()
-    return _of_whole(storage) if first is None else first
+    return _of_whole(storage) if first is None or first._storage is not storage else first
 
 
 def _detached_base(t: Any, root: Any) -> Any:

@@ -69,14 +69,14 @@ class _Checked:
         """The function of `register_fake` gives results of the op's shapes and dtypes."""
         args, kwargs = self.arguments(_copy)
         real = [*_tensors((self.op(*args, **kwargs),))]
-        if self.own is not None and self.own._fake is None:
+        function = self.op if self.own is None else self.own._fake
+        if function is None:
             if not real:
                 return
             raise RuntimeError(
-                f"There was no fake impl registered for {self.own!r}. Please use "
-                f"`{self.own.__name__}.register_fake` to add one"
+                f"There was no fake impl registered for {self.own!r}. Please use `register_fake` "
+                "to add one"
             )
-        function = self.op if self.own is None else self.own._fake
         args, kwargs = self.arguments(lambda t: t.detach().to("meta"))
         fake = [*_tensors((function(*args, **kwargs),))]
         if len(fake) != len(real):

@@ -52,8 +52,7 @@ def bases(m: Any, x: Any) -> Any:
     seen = [row._base is whole, whole.T[1:]._base is whole, leaf[:2]._base is leaf]
     part = whole[1:].detach()
     seen += [part._base, part[0]._base.tolist(), whole.chunk(2)[0]._base is whole]
-    whole.data = m.zeros(3)
-    return [*seen, row._base.shape, leaf.data[1:]._base.requires_grad]
+    return [*seen, leaf.data[1:]._base.requires_grad]
 
 
 OLDER: list[Call] = [

@@ -573,3 +573,20 @@ def test_options_that_a_loaded_state_lacks_are_gone(torch):
         return sorted(group), group["lr"], group["param_names"], group["nesterov"]
 
     assert run(tw) == run(torch)
+
+
+def test_a_rate_of_asgd_that_changes_takes_effect_one_step_later(torch):
+    """As AWD-LSTM has it, which scales the rate by each batch's length."""
+    seen = []
+    for m in (tw, torch):
+        w = m.ones(3, requires_grad=True)
+        optimizer = m.optim.ASGD([w], lr=0.1, lambd=0.01, t0=2, foreach=False)
+        for rate in (0.3, 0.05, 0.2, 0.1, 0.4):
+            optimizer.param_groups[0]["lr"] = rate
+            optimizer.zero_grad()
+            (w**2).sum().backward()
+            optimizer.step()
+            seen.append(w[0].item())
+        state = optimizer.state_dict()["state"][0]
+        seen += [state["eta"].item(), state["mu"].item(), state["ax"][0].item()]
+    assert seen[:8] == pytest.approx(seen[8:], rel=1e-6)
