@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -106,10 +107,12 @@ def backward(
         roots = _roots(tensors, grad_tensors, create_graph)
         if not roots:
             return
-        found = gradients(roots, wanted=wanted, retain_graph=keep, create_graph=create_graph)
+        add = functools.partial(_accumulate, create_graph=create_graph)
+        found = gradients(
+            roots, wanted=wanted, retain_graph=keep, create_graph=create_graph, accumulate=add
+        )
         for t, node in found:
-            if t._requires_grad or t.requires_grad:  # unless it was frozen since
-                _accumulate(t, node, create_graph)
+            add(t, node)
     recording.settle()
     if not recording.clock.holding:  # else it is part of another pass
         call_queued()
@@ -126,6 +129,8 @@ def _end_earlier_step(create_graph: bool) -> None:
 
 
 def _accumulate(t: Any, node: Node, create_graph: bool) -> None:
+    if not (t._requires_grad or t.requires_grad):  # it was frozen since
+        return
     if t._hooks and t.is_leaf:
         node = call_hooks(t._hooks, node)
     if t._grad_dtype is not NotImplemented:

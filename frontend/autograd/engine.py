@@ -8,7 +8,7 @@ once, with its whole gradient.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
@@ -36,6 +36,7 @@ from ..recording.derivations import (
 from ..recording.histories import Held, History, earliest_first
 from ..recording.parts import differentiable, is_call
 from . import anomaly, rows
+from .arriving import Arriving
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -54,10 +55,13 @@ def gradients(
     wanted: Sequence[Any] | None,
     retain_graph: bool,
     create_graph: bool,
+    accumulate: Callable[[Any, Node], None] | None = None,
 ) -> list[tuple[Any, Node]]:
     """(tensor, its gradient's node) for every leaf tensor, or for each of `wanted` that is reached.
 
     roots: (tensor, node of its cotangent). Called inside `recording.hold()`.
+    accumulate: adds the gradient of a leaf to its `.grad`. Where hooks run on the way, it is called
+        as soon as a gradient is whole, and the result has the others.
     """
     epoch.clock.differentiated = True
     watched = anomaly.looks() or recording.clock.watching is not None
@@ -69,7 +73,7 @@ def gradients(
     for t, g in roots:
         node = recording.resolve(t)
         seeds[node] = seeds[node] + g if node in seeds else g
-    going = _Pass(wanted, create_graph)
+    going = _Pass(wanted, create_graph, accumulate)
     derivation = going.through_nodes(seeds, recording.hooked)
     seen = [recording.resolve(t) for t, _ in roots if t._grad_freed]
     freed = [node for node in seen if node.op is not ops.variable]
@@ -148,12 +152,19 @@ class _Pass:
         pass has gone through. needed: whether a history leads to a wanted tensor.
     latest: the epoch that the pass is in. waiting: the nodes at which parts of its graph begin ->
         the number of parts through which the pass has to go before.
+    accumulate: as in `gradients`.
     """
 
-    def __init__(self, wanted: Sequence[Any] | None, create_graph: bool):
+    def __init__(
+        self,
+        wanted: Sequence[Any] | None,
+        create_graph: bool,
+        accumulate: Callable[[Any, Node], None] | None,
+    ):
         self.tensors = list(wanted or ())
         self.wanted = None if wanted is None else {id(t) for t in wanted}
         self.create_graph = create_graph
+        self.accumulate = accumulate
         self.found: dict[int, tuple[Any, Node]] = {}
         self.pending: dict[History, Node] = {}
         self.used: list[History] = []
@@ -165,6 +176,12 @@ class _Pass:
         if self.wanted is None or id(t) in self.wanted:
             before = self.found.get(id(t))
             self.found[id(t)] = (t, g if before is None else before[1] + g)
+
+    def publish(self, t: Any) -> None:
+        """Add the gradient found for leaf `t` to its `.grad`, and forget it."""
+        found = self.found.pop(id(t), None)
+        if found is not None and self.accumulate is not None:
+            self.accumulate(*found)
 
     def arrive(self, target: Tensor, g: Node) -> None:
         """Add a gradient that has reached a leaf tensor, or a tensor of an earlier epoch."""
@@ -209,6 +226,13 @@ class _Pass:
     ) -> Derivation:
         """Go through nodes of this epoch. inner: the nodes of the tensors asked for."""
         plain = {n: t for n, t in inner.items() if n.op is not ops.variable}
+
+        def is_wanted(n: Node) -> bool:
+            ends = n.op is ops.variable
+            return n in plain or (ends and self._is_wanted(recording.variable_target(n.attrs[0])))
+
+        arrived: Collection[Node] = ()
+        written: Collection[Node] = epoch.mutated
         if anomaly.looks():
             hooks = _joined(hooks, anomaly.watches(seeds))
         if len(seeds) == 1 and not plain and not hooks and not recording.contexts:
@@ -216,18 +240,24 @@ class _Pass:
             derivation = derive(root, seed, self.create_graph)
         else:
             watching = {n: _watch(n, each) for n, each in hooks.items()}
+            if self.accumulate is not None:
+                arriving = Arriving(seeds, self.pending, self.add, self.publish)
+                watching, arrived = arriving.over(watching), arriving.targets
+                written = frozenset(epoch.mutated)  # hooks may write to what the pass has read
             with recording.grad_mode(self.create_graph):
                 derivation = derive_all(
-                    seeds, self.create_graph, targets=tuple(plain), hooks=watching
+                    seeds,
+                    self.create_graph,
+                    targets=tuple(plain),
+                    hooks=watching,
+                    is_wanted=None if self.wanted is None else is_wanted,
                 )
-        changed = recording.changed_for(derivation.saved, seeds) if epoch.mutated else []
+        changed = recording.changed_for(derivation.saved, seeds) if written else []
+        if arrived:
+            changed = [n for n in changed if n in written]
         if changed and self.wanted is not None:  # what other gradients read may have changed
             read = values_read(
-                (
-                    g
-                    for n, g in derivation.grads.items()
-                    if n in plain or self._is_wanted(recording.variable_target(n.attrs[0]))
-                ),
+                (g for n, g in derivation.grads.items() if is_wanted(n)),
                 seeds,
             )
             changed = [n for n in changed if n in read]
@@ -245,7 +275,7 @@ class _Pass:
                 if has_twin(node, t):
                     raise twins(node)
                 self.add(t, g)
-            if node.op is ops.variable:
+            if node.op is ops.variable and node not in arrived:
                 self.arrive(recording.variable_target(node.attrs[0]), g)
         return derivation
 

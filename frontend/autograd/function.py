@@ -230,6 +230,8 @@ def _backward_of(
         (tuple(o.shape), o.dtype, o._typed()[2]) if isinstance(o, Handle) else None for o in outputs
     ]
 
+    needed = [a.requires_grad for a in inputs]
+
     def run(cotangents: dict[int, Node], token: Node) -> list[Node | None]:
         wrapped = []
         for i, meta in enumerate(metas):
@@ -249,7 +251,8 @@ def _backward_of(
                 f"(expected {len(args)}, got {len(given)})"
             )
         parts = [g for a, g in zip(args, given, strict=False) if isinstance(a, Handle)]
-        return [_checked(cls, a, g) for a, g in zip(inputs, parts, strict=True)]
+        found = zip(inputs, parts, needed, strict=True)
+        return [_checked(cls, a, g) if needs else None for a, g, needs in found]
 
     run.saves = bool(ctx.saved)  # type: ignore[attr-defined]
     return run

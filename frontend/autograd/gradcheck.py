@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilewright.ir.location import at_user_line
+
 from ..recording import Handle
 
 if TYPE_CHECKING:
@@ -62,14 +64,39 @@ def gradcheck(
     atol: float = 1e-5,
     rtol: float = 1e-3,
     raise_exception: bool = True,
+    nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True,
+    check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    check_batched_forward_grad: bool = False,
+    check_forward_ad: bool = False,
+    check_backward_ad: bool = True,
+    fast_mode: bool = False,
+    masked: bool | None = None,
 ) -> bool:
     """Whether the derivatives of `func` at `inputs` (float64) agree with central differences.
 
     |analytical - numerical| <= atol + rtol * |numerical| for every element of every Jacobian.
+    nondet_tol: how much the gradients of two passes may differ. check_grad_dtypes: whether a
+        gradient has to have the dtype of its input. check_batched_grad: whether gradients of a
+        batch of cotangents have to agree with those of each.
+    check_forward_ad, check_batched_forward_grad, check_backward_ad, check_undefined_grad,
+    fast_mode and masked change nothing: products in forward mode are made of the backward pass, and
+    each column of each Jacobian is looked at.
     """
     from .api import grad
 
     args = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
+    if not any(isinstance(a, Handle) and a.requires_grad for a in args):
+        raise ValueError(
+            "gradcheck expects at least one input tensor to require gradient, but none of them "
+            f"have requires_grad=True.{at_user_line()}"
+        )
+    failure = _consistency(func, args, nondet_tol, check_grad_dtypes, check_batched_grad)
+    if failure is not None:
+        if not raise_exception:
+            return False
+        raise GradcheckError(failure)
     for out_index, out in enumerate(_outputs(func(*args))):
         wanted = [i for i, a in enumerate(args) if isinstance(a, Handle) and a.requires_grad]
         analytical = _jacobians(func, args, wanted, out_index, out.numel(), grad)
@@ -83,6 +110,45 @@ def gradcheck(
                     f"numerical:{expected}\nanalytical:{found}\n"
                 )
     return True
+
+
+def _consistency(
+    func: Any, args: list[Any], nondet_tol: float, dtypes: bool, batched: bool
+) -> str | None:
+    """What is wrong with the gradients apart from their values; None if nothing is."""
+    from ..functions.creation import ones_like
+    from ..functions.joining import stack
+    from ..functions.sampling import rand
+    from .api import grad
+
+    wanted: list[Any] = [a for a in args if isinstance(a, Handle) and a.requires_grad]
+    for k in range(len(_outputs(func(*args)))):
+
+        def pulled(seed: Any, k: int = k, **options: Any) -> list[Any]:
+            y = _outputs(func(*args))[k]
+            return list(grad(y, wanted, seed, allow_unused=True, **options))
+
+        like = _outputs(func(*args))[k].detach()
+        first, second = pulled(ones_like(like)), pulled(ones_like(like))
+        for i, (a, g, other) in enumerate(zip(wanted, first, second, strict=True)):
+            if g is None:
+                continue
+            if dtypes and g.dtype is not a.dtype:
+                return f"Expected a gradient of dtype {a.dtype} for input {i}, but got {g.dtype}"
+            if (g - other).abs().max().item() > nondet_tol if g.numel() else False:
+                return (
+                    "Backward is not reentrant, i.e., running backward with same input and "
+                    "grad_output multiple times gives different values, although analytical "
+                    f"gradient matches numerical gradient. The tolerance for nondeterminism was "
+                    f"{nondet_tol}."
+                )
+        if batched:
+            seeds = [rand(like.shape, dtype=like.dtype) for _ in range(2)]
+            together = pulled(stack(seeds), is_grads_batched=True)
+            for both, *each in zip(together, *map(pulled, seeds), strict=True):
+                if both is not None and (both - stack(each)).abs().max().item() > 1e-8:
+                    return "gradients of a batch of cotangents differ from those of each"
+    return None
 
 
 def _jacobians(
@@ -110,18 +176,31 @@ def _jacobians(
 
 
 def gradgradcheck(
-    func: Callable[..., Any], inputs: Tensor | Sequence[Tensor], **options: Any
+    func: Callable[..., Any],
+    inputs: Tensor | Sequence[Tensor],
+    grad_outputs: Tensor | Sequence[Tensor] | None = None,
+    *,
+    gen_non_contig_grad_outputs: bool = False,
+    check_fwd_over_rev: bool = False,
+    check_rev_over_rev: bool = True,
+    **options: Any,
 ) -> bool:
-    """Whether the second derivatives of `func` agree with differences of the first."""
+    """Whether the second derivatives of `func` agree with differences of the first.
+
+    grad_outputs: the cotangents of the results, if they aren't to be the same for all elements.
+    options: those of `gradcheck`.
+    """
     from .api import grad
 
     args: list[Any] = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
     wanted = [i for i, a in enumerate(args) if isinstance(a, Handle) and a.requires_grad]
+    seeds = [grad_outputs] if isinstance(grad_outputs, Handle) else grad_outputs
 
     def first(*given: Any) -> Any:
-        y = _outputs(func(*given))[0]
-        weight = y.detach() * 0 + 0.7
-        found = grad(y, [given[i] for i in wanted], weight, create_graph=True, allow_unused=True)
+        results = _outputs(func(*given))
+        weights = seeds or [y.detach() * 0 + 0.7 for y in results]
+        at = [given[i] for i in wanted]
+        found = grad(results, at, weights, create_graph=True, allow_unused=True)
         return tuple(g for g in found if g is not None and g.requires_grad)
 
     return gradcheck(first, args, **options)

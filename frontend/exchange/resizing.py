@@ -19,14 +19,33 @@ from ..recording import epoch, inference, views
 
 def whole(t: Any) -> Any:
     """The whole memory of `t`, as a tensor of one axis that shares it."""
-    recording.storage_of(t)
-    return base(t).detach().view(-1)
+    return _of_whole(recording.storage_of(t)).detach().view(-1)
 
 
 def base(t: Any) -> Any:
-    """The tensor whose memory a view looks at, as it was made."""
-    out: Any = object.__new__(epoch.tensor_type)
+    """The tensor of which `t` is a view: itself while it lives, otherwise one like it."""
+    root = t._root
+    if root is not None and root.depth:  # a view of detached memory
+        return _detached_base(t, root)
     storage = t._storage
+    first = None if storage._first is None else storage._first()
+    return _of_whole(storage) if first is None or first._storage is not storage else first
+
+
+def _detached_base(t: Any, root: Any) -> Any:
+    """The tensor that was detached, of which `t` is a view."""
+    chain = t._chain
+    while len(chain.links) > root.depth:
+        chain = chain.parent
+    out = _of_whole(t._storage)
+    out._chain, out._root, out._writes = chain, root, root._writes
+    recording.resolve(out)  # finds its shape and dtype
+    return out
+
+
+def _of_whole(storage: Any) -> Any:
+    """A tensor of all memory of a storage."""
+    out: Any = object.__new__(epoch.tensor_type)
     node = storage._node
     out._storage, out._writes = storage, storage._writes
     out._aval = storage._aval if node is None else (node.shape, node.dtype, node.device or "cpu")
@@ -63,7 +82,7 @@ def room(t: Any) -> int:
     """The bytes of the memory that `t` looks at."""
     if _is_freed(t):
         return 0
-    shape, dtype, _ = t._typed() if t._storage is None else base(t)._aval
+    shape, dtype, _ = t._typed() if t._storage is None else _of_whole(t._storage)._aval
     return int(math.prod(shape)) * int(dtype.itemsize)
 
 

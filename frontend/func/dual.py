@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from tilewright.ir.location import at_user_line
 
+from .. import recording
 from ..autograd import api
 from ..functions import creation
 from ..recording import Handle, grad_mode
@@ -29,7 +30,17 @@ __all__ = [
     "unpack_dual",
 ]
 
-_levels: list[list[tuple[Any, Any, Any]]] = []  # the dual tensors of each level: x, primal, tangent
+
+class _Dual(NamedTuple):
+    """A dual tensor: what derivatives are taken of, what it was made of, what the caller got."""
+
+    x: Any
+    primal: Any
+    tangent: Any
+    given: Any
+
+
+_levels: list[list[_Dual]] = []  # the dual tensors of each level
 
 
 class UnpackedDualTensor(NamedTuple):
@@ -92,7 +103,7 @@ def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
     with grad_mode(True):
         dual = _point(tensor) if tensor.requires_grad else _leaf(tensor)
         given = _point(dual)  # the caller may write into it
-    _levels[-1].append((dual, tensor, tangent))
+    _levels[-1].append(_Dual(dual, tensor, tangent, given))
     return given
 
 
@@ -100,14 +111,17 @@ def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:
     """The value of a tensor, and its tangent: None if it doesn't depend on a dual tensor."""
     if not _levels:
         return UnpackedDualTensor(tensor, None)
-    duals = [dual for dual, _, _ in _levels[-1]]
+    for dual in _levels[-1]:
+        if dual.given is tensor and not recording.version(tensor):
+            return UnpackedDualTensor(dual.primal, dual.tangent)
+    duals = [dual.x for dual in _levels[-1]]
     if not isinstance(tensor, Handle) or not tensor.requires_grad or not duals:  # type: ignore[attr-defined]
         return UnpackedDualTensor(tensor, None)
     with grad_mode(True):
         seed = creation.ones_like(tensor).requires_grad_()
         given: Any = tensor
         pulled = api.grad(given, duals, seed, create_graph=True, allow_unused=True)
-        pairs = [(g, t) for g, (_, _, t) in zip(pulled, _levels[-1], strict=True) if g is not None]
+        pairs = [(g, d.tangent) for g, d in zip(pulled, _levels[-1], strict=True) if g is not None]
         if not pairs:
             return UnpackedDualTensor(tensor, None)
         product = sum((g * t.conj()).sum() for g, t in pairs)

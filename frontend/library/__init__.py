@@ -12,6 +12,7 @@ graphs and ahead-of-time programs. An analysis of the kernel's text finds the ar
 writes to.
 """
 
+from .checking import opcheck
 from .custom import (
     CustomOpDef,
     custom_op,
@@ -43,6 +44,7 @@ __all__ = [
     "impl",
     "impl_abstract",
     "infer_schema",
+    "opcheck",
     "register_autograd",
     "register_fake",
     "register_kernel",

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
+import weakref
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
+
+from tilewright.ir.location import at_user_line, warn
 
 from .._tensor import Tensor
 from ..autograd import is_grad_enabled
 from ..autograd.function import Function
 from ..autograd.hooks import RemovableHandle, add_hook, arguments_of
+from ..functions.creation import zeros
 from ..recording import threads
 
 if TYPE_CHECKING:
@@ -105,20 +110,26 @@ def registered(module: Any, kind: str, name: str, value: Any) -> Any:
     return value
 
 
+OF_OUTPUTS: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Full backward hooks to which it makes no difference that no argument requires a gradient."""
+
+
 class _Passing:
     """The gradients of one call on their way through a module."""
 
     def __init__(self, module: Any, hooks: Hooks):
-        self.module, self.hooks = module, hooks
+        self.module, self.count = module, 0
+        self.before, self.after = hooks.of(BACKWARD_PRE), hooks.of(BACKWARD)
         self.grad_output: tuple[Any, ...] = ()
         self.has_inputs = False
 
     def through_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        self.count = len(args)
         places = [i for i, a in enumerate(args) if isinstance(a, Tensor) and a.requires_grad]
         if not places:
             return args
         self.has_inputs = True
-        self.places, self.count = places, len(args)
+        self.places, self.args_missing = places, _missing(args)
         passed = _Inputs.apply(self, *[args[i] for i in places])
         out = list(args)
         for i, t in zip(places, passed, strict=True):
@@ -133,7 +144,7 @@ class _Passing:
         places = [i for i, o in enumerate(outputs) if isinstance(o, Tensor) and o.requires_grad]
         if not places:
             return result
-        self.out_places, self.out_count = places, len(outputs)
+        self.out_places, self.outputs_missing = places, _missing(outputs)
         passed = _Outputs.apply(self, *[outputs[i] for i in places])
         out = list(outputs)
         for i, t in zip(places, passed, strict=True):
@@ -141,31 +152,69 @@ class _Passing:
         return out[0] if single else type(result)(out)
 
     def outputs_known(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
-        whole: list[Any] = [None] * self.out_count
+        whole: list[Any] = [make and make() for make in self.outputs_missing]
         for i, g in zip(self.out_places, grads, strict=True):
             whole[i] = g
-        for hook, _ in self.hooks.of(BACKWARD_PRE):
+        for hook, _ in self.before:
             replaced = hook(self.module, tuple(whole))
             if replaced is not None:
-                whole = list(replaced) if isinstance(replaced, tuple) else [replaced]
+                whole = _replacement(replaced, len(whole), "Backward pre hook", "grad_output")
         self.grad_output = tuple(whole)
         if not self.has_inputs:
-            self.call_hooks((None,))
+            self._without_inputs()
         return tuple(whole[i] for i in self.out_places)
 
+    def _without_inputs(self) -> None:
+        """Call the hooks of a module none of whose inputs requires a gradient."""
+        if not self.after:
+            return
+        if any(hook not in OF_OUTPUTS for hook, _ in self.after):
+            warn(
+                "Full backward hook is firing when gradients are computed with respect to module "
+                "outputs since no inputs require gradients."
+            )
+        grad_input = (None,) * self.count
+        for hook, _ in self.after:
+            replaced = hook(self.module, grad_input, self.grad_output)
+            if replaced is not None and any(g is not None for g in replaced):
+                raise RuntimeError(
+                    "Backward hook for Modules where no input requires gradient should always "
+                    f"return None or None for all gradients.{at_user_line()}"
+                )
+
     def inputs_known(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
-        whole: list[Any] = [None] * self.count
+        whole: list[Any] = [make and make() for make in self.args_missing]
         for i, g in zip(self.places, grads, strict=True):
             whole[i] = g
-        replaced = self.call_hooks(tuple(whole))
-        return tuple(replaced[i] for i in self.places)
-
-    def call_hooks(self, grad_input: tuple[Any, ...]) -> tuple[Any, ...]:
-        for hook, _ in self.hooks.of(BACKWARD):
-            replaced = hook(self.module, grad_input, self.grad_output)
+        for hook, _ in self.after:
+            replaced = hook(self.module, tuple(whole), self.grad_output)
             if replaced is not None:
-                grad_input = replaced if isinstance(replaced, tuple) else (replaced,)
-        return grad_input
+                whole = _replacement(replaced, self.count, "Backward hook", "grad_input")
+        return tuple(whole[i] for i in self.places)
+
+
+def _replacement(replaced: Any, count: int, kind: str, name: str) -> list[Any]:
+    """The gradients that a hook has returned in the place of `count` others."""
+    if len(replaced) != count:
+        raise RuntimeError(
+            f"{kind} returned an invalid number of {name}, got {len(replaced)}, but expected "
+            f"{count}{at_user_line()}"
+        )
+    return list(replaced)
+
+
+Stand = Callable[[], Tensor] | None
+
+
+def _missing(values: Sequence[Any]) -> list[Stand]:
+    """What makes the gradients of arguments or results that get none: zeros for a tensor that
+    requires no gradient, and None for what is no tensor."""
+    return [
+        functools.partial(zeros, v.shape, dtype=v.dtype, device=v.device)
+        if isinstance(v, Tensor) and not v.requires_grad
+        else None
+        for v in values
+    ]
 
 
 class _Inputs(Function):

@@ -13,6 +13,7 @@ from .._tensor import Tensor
 from ..autograd.hooks import RemovableHandle
 from ..devices import device as Device
 from ..recording import threads
+from . import conversion
 from .entries import Entries
 from .hooks import BACKWARD, BACKWARD_PRE, FORWARD, FORWARD_PRE, NAMES, Hooks, registered
 from .parameter import Buffer, Parameter
@@ -368,10 +369,13 @@ class Module(State):
                 for name, value in module._buffers.items():
                     if value is not None:
                         module._buffers[name] = fn(value)
-                for value in module._parameters.values():
-                    if value is None or id(value) in seen:
+                for name, value in module._parameters.items():
+                    if value is None or (id(value) in seen and not conversion.overwrites):
                         continue
                     seen.add(id(value))
+                    if conversion.overwrites:
+                        module._parameters[name] = conversion.converted(value, fn)
+                        continue
                     moved.append((value, fn(value)))
                     if value._grad is not None:
                         value._grad = fn(value._grad)

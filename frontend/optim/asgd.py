@@ -65,16 +65,20 @@ class ASGD(Optimizer):
         groups = {id(p): group for group in self.param_groups for p in group["params"]}
         for p, state in self.state.items():
             if isinstance(state, Counted):
-                left = map(tensor, _left_by(groups[id(p)], state.count))
+                left = map(tensor, state.left or _left_by(groups[id(p)], state.count))
                 state = {**state.packed(), **dict(zip(self._derived, left, strict=True))}
             yield p, state
 
     def _update(
         self, group: dict[str, Any], params: list[Any], states: list[dict[str, Any]]
     ) -> None:
-
+        # A rate that changes takes effect one step later, in PyTorch too.
         def numbers(step: int) -> tuple[float, ...]:
-            eta, mu = _left_by(group, step - 1)
+            first: Any = states[0]
+            eta, mu = first.left or _left_by(group, step - 1)
+            left = _left_by(group, step)
+            for s in states:
+                s.left = left  # type: ignore[attr-defined]
             return eta, mu, 1 - group["lambd"] * eta
 
         attrs = (float(group["weight_decay"]), bool(group["maximize"]))

@@ -19,6 +19,7 @@ class Counted(dict[str, Any]):
     """
 
     count = 0
+    left: tuple[float, ...] | None = None  # numbers that a step leaves to the next one
     _seen: np.ndarray | None = None  # the memory of the tensor, once there is one
     anybody_looked = False  # whether any state has a tensor
 

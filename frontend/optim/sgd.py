@@ -13,6 +13,7 @@ from ..recording import revalued
 from .functions import as_function
 from .optimizer import (
     Optimizer,
+    _begun,
     check,
     columns_of,
     number,
@@ -79,7 +80,7 @@ class SGD(Optimizer):
         if not momentum:
             stepped(_sgd, (*attrs, False), lr, params, grads, written=1)
             return
-        fresh = [(p, s) for p, s in zip(params, states) if s.get("momentum_buffer") is None]
+        fresh = [(p, s) for p, s in zip(params, states) if self._is_fresh(s)]
         for p, s in fresh:
             s["momentum_buffer"] = zeros_for(p)
         if not fresh or not dampening:
@@ -95,6 +96,11 @@ class SGD(Optimizer):
                 ps = [p for p, _ in some]
                 buffers = [s["momentum_buffer"] for _, s in some]
                 stepped(_sgd, (*attrs, first), lr, ps, buffers, [p._grad for p in ps], written=2)
+
+    def _is_fresh(self, state: dict[str, Any]) -> bool:
+        """Whether a parameter has had no step yet. One that a group has twice begins twice."""
+        held = state.get("momentum_buffer")
+        return held is None or (self._repeats and any(held is b for b in _begun))
 
     def _update_rows(self, group: dict[str, Any], p: Any, g: Any) -> None:
         """Momentum is a sparse tensor too, which only decays where it has been."""

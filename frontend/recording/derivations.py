@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,13 +85,44 @@ def derive_all(
     targets: Any = (),
     hooks: Any = None,
     stops: tuple[Node, ...] = (),
+    is_wanted: Callable[[Node], bool] | None = None,
 ) -> Derivation:
+    """The gradients of several nodes with respect to every variable, to `targets` and to `stops`.
+
+    hooks: as in `pullback`. is_wanted: whether the cotangent of a node is asked for; the walk
+    leaves out the nodes that lead to none of these.
+    """
     through = autodiff.differentiable(seeds, stops)
+    if is_wanted is not None:
+        through = _leading(through, is_wanted)
+    if hooks:
+        through = _leaves_before_readers(through)
     wanted = [*[n for n in through if n.op is ops.variable], *targets, *stops]
     grads = pullback(
         seeds, wanted, stops=stops, create_graph=create_graph, hooks=hooks, through=through
     )
     return Derivation(dict(seeds), grads, stops)
+
+
+def _leading(through: list[Node], is_wanted: Callable[[Node], bool]) -> list[Node]:
+    """Those of a walk, operands first, that are wanted or lead to one that is."""
+    found: dict[Node, None] = {}
+    for node in through:
+        if is_wanted(node) or any(o in found for o in node.operands):
+            found[node] = None
+    return list(found)
+
+
+def _leaves_before_readers(through: list[Node]) -> list[Node]:
+    """The nodes of a walk with each variable right before the first node that reads it: a walk
+    backwards then knows its cotangent as early as it can."""
+    leaves = {n for n in through if n.op is ops.variable}
+    found: dict[Node, None] = {}
+    for node in through:
+        if node not in leaves:
+            found.update((o, None) for o in node.operands if o in leaves)
+            found[node] = None
+    return [*found, *(n for n in through if n not in found)]
 
 
 def values_read(

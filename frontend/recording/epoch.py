@@ -79,13 +79,21 @@ class State:
     _shared: SharedMemory | None = None
 
 
+class OwnReference(weakref.ref[Any]):
+    """A weak reference that no user has made, so that a tensor without others may be swapped."""
+
+    __slots__ = ()
+
+
 class Storage(State):
     """Memory that several tensors share. `_views` are the tensors with a node in this epoch.
 
+    _first: the tensor that had the memory to itself, weakly.
     _writes: counts in-place writes, except those through `.data`.
     """
 
     _views: list[Handle]
+    _first: OwnReference | None = None
     _writes = 0
     _leaf_owner: Handle | None = None  # the tensor that collects gradients, if it is a leaf
 
@@ -584,6 +592,7 @@ def _adopt(storage: Storage, t: Any) -> None:
         storage._requires_grad = t._requires_grad
         if t._requires_grad:
             storage._leaf_owner = t
+        storage._first = OwnReference(t)
         t._storage = storage
     t._buffer = t._history = t._shared = None
     if t._node is not None:

@@ -11,6 +11,7 @@ from ..nn.global_hooks import (
     register_module_full_backward_hook,
     register_module_full_backward_pre_hook,
 )
+from ..nn.hooks import OF_OUTPUTS
 
 __all__ = ["ModuleTracker"]
 
@@ -60,6 +61,7 @@ class ModuleTracker:
             self._backward -= 1
             self.parents.discard(self._name(module))
 
+        OF_OUTPUTS.add(end_backward)
         self._handles = [
             *self._watch_forward(),
             register_module_full_backward_pre_hook(begin_backward),

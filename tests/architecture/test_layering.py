@@ -253,7 +253,7 @@ ROOMS = {
         _tensor _tensor_str aot library mps mtia naming profiler storage xpu
         distributed
         _custom_ops amp compound nn overrides
-        nested sparse
+        __future__ nested sparse
         _C compiler cpu fft masked optim publish serialization special tuning
         __init__ _dynamo cuda hub operators short_time
         dispatching ops streams

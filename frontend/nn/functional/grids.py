@@ -41,9 +41,13 @@ def _default_corners(name: str, align_corners: bool | None) -> bool:
 def _centres(size: int, aligned: bool, like: Node) -> Node:
     """The positions of `size` elements in [-1, 1]: their centres, or from corner to corner."""
     place = to(ops.iota(size), accumulator(like.dtype))
-    if aligned:
-        return place * (2 / (size - 1)) - 1 if size > 1 else place * 0.0
-    return (place * 2 + 1) / size - 1
+    if size == 1:
+        return place * 0.0
+    # Counted from the nearer end, as in `linspace`: positions that lie on elements stay on them.
+    step = 2 / (size - 1)
+    low, high = place * step - 1, 1 - (size - 1 - place) * step
+    ends = ops.where(place < size // 2, low, high)
+    return ends if aligned else ends * (size - 1) / size
 
 
 @builder("affine_grid_generator", casts={"cpu": LOWER, "cuda": FLOAT32})

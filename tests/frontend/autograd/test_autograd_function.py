@@ -300,3 +300,25 @@ def test_hooks_of_the_outputs() -> None:
 
     torch = pytest.importorskip("torch")
     agree(program(tw), program(torch))
+
+
+def test_a_gradient_of_an_argument_that_needs_none_is_not_looked_at(torch):
+    """As of the times of an equation, whose gradient may have any shape."""
+    seen = []
+    for m in (tw, torch):
+
+        class Scaled(m.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, t):
+                ctx.save_for_backward(t)
+                return x * t.sum()
+
+            @staticmethod
+            def backward(ctx, g):
+                (t,) = ctx.saved_tensors
+                return g * t.sum(), g.new_zeros(7, 5, 1)
+
+        x = m.ones(3, requires_grad=True)
+        Scaled.apply(x, m.ones(4, 1)).sum().backward()
+        seen.append(x.grad.tolist())
+    assert seen[0] == seen[1] == [4, 4, 4]

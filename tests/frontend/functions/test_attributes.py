@@ -100,7 +100,7 @@ def test_a_hook_that_is_put_among_the_others_is_called(as_attribute: bool) -> No
     seen = []
     layer._backward_hooks[9] = lambda module, grads, outputs: seen.append(outputs[0].tolist())
     layer._forward_hooks.clear()
-    layer(tw.ones(2)).sum().backward()
+    layer(tw.ones(2, requires_grad=True)).sum().backward()
     assert seen == [[1, 1, 1]]
 
 

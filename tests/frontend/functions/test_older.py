@@ -44,7 +44,19 @@ def doubled_base(m: Any, x: Any) -> Any:
     return whole
 
 
+def bases(m: Any, x: Any) -> Any:
+    """Whether `_base` is the tensor itself, and what it is when that has gone."""
+    whole, leaf = x * 1, m.nn.Parameter(m.ones(4))
+    row = whole[0]
+    row += 1
+    seen = [row._base is whole, whole.T[1:]._base is whole, leaf[:2]._base is leaf]
+    part = whole[1:].detach()
+    seen += [part._base, part[0]._base.tolist(), whole.chunk(2)[0]._base is whole]
+    return [*seen, leaf.data[1:]._base.requires_grad]
+
+
 OLDER: list[Call] = [
+    bases,
     lambda m, x: x.resize(25, 4),
     lambda m, x: x.resize_as(m.zeros(25, 4)),
     lambda m, x: x.resize(3),

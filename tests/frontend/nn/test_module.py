@@ -283,3 +283,25 @@ def test_containers():
     assert table["a"].requires_grad and list(table.keys()) == ["a"]
     with pytest.raises(IndexError):
         layers[9]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_conversions_may_make_new_parameters(torch, overwrite):
+    seen = []
+    for m in (tw, torch):
+        future = m.__future__
+        future.set_overwrite_module_params_on_conversion(overwrite)
+        try:
+            layer = m.nn.Linear(2, 1)
+            layer(m.ones(1, 2)).sum().backward()
+            before = layer.weight
+            layer.double()
+            seen.append((
+                layer.weight is before, layer.weight.dtype is m.float64, layer.weight.is_leaf,
+                layer.weight.grad.tolist(), layer.weight.grad.dtype is m.float64,
+                future.get_overwrite_module_params_on_conversion(),
+                future.get_swap_module_params_on_conversion(),
+            ))  # fmt: skip
+        finally:
+            future.set_overwrite_module_params_on_conversion(False)
+    assert seen[0] == seen[1]

@@ -263,6 +263,24 @@ def test_a_failed_step_writes_no_parameter_that_numpy_sees():
     np.testing.assert_allclose(arrays[1], [0.8, 0.8])
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"nesterov": True}, {"dampening": 0.5}, {"weight_decay": 0.1}], ids=str
+)
+def test_momentum_of_a_parameter_that_a_group_names_twice(torch, options):
+    """Both updates of the first step begin with the gradient itself."""
+    seen = []
+    for m in (tw, torch):
+        w = m.ones(2, requires_grad=True)
+        with pytest.warns(UserWarning, match="duplicate"):
+            optimizer = m.optim.SGD([w, w], lr=0.1, momentum=0.9, foreach=False, **options)
+        for _ in range(3):
+            optimizer.zero_grad()
+            (w**2).sum().backward()
+            optimizer.step()
+            seen.append(w[0].item())
+    assert seen[:3] == pytest.approx(seen[3:], rel=1e-6)
+
+
 def test_a_group_that_names_a_parameter_twice_and_numpy_sees_it(torch):
     results = []
     for lib in (tw, torch):
@@ -555,3 +573,20 @@ def test_options_that_a_loaded_state_lacks_are_gone(torch):
         return sorted(group), group["lr"], group["param_names"], group["nesterov"]
 
     assert run(tw) == run(torch)
+
+
+def test_a_rate_of_asgd_that_changes_takes_effect_one_step_later(torch):
+    """As AWD-LSTM has it, which scales the rate by each batch's length."""
+    seen = []
+    for m in (tw, torch):
+        w = m.ones(3, requires_grad=True)
+        optimizer = m.optim.ASGD([w], lr=0.1, lambd=0.01, t0=2, foreach=False)
+        for rate in (0.3, 0.05, 0.2, 0.1, 0.4):
+            optimizer.param_groups[0]["lr"] = rate
+            optimizer.zero_grad()
+            (w**2).sum().backward()
+            optimizer.step()
+            seen.append(w[0].item())
+        state = optimizer.state_dict()["state"][0]
+        seen += [state["eta"].item(), state["mu"].item(), state["ax"][0].item()]
+    assert seen[:8] == pytest.approx(seen[8:], rel=1e-6)

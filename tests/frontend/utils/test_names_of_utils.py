@@ -49,6 +49,16 @@ def test_swapped_tensors(torch: Any) -> None:
     assert run(tilewright) == run(torch)
 
 
+def test_a_tensor_that_had_views_is_swapped(torch: Any) -> None:
+    def run(T: Any) -> list[Any]:
+        a, b = T.arange(3.0), T.ones(2, 2)
+        total = (a.view(3, 1) + 1).sum().item()
+        T.utils.swap_tensors(a, b)
+        return [total, a.tolist(), b.tolist(), a[0]._base is a, b[:1]._base is b]
+
+    assert run(tilewright) == run(torch)
+
+
 def test_modules_are_tracked(torch: Any) -> None:
     def run(T: Any) -> list[Any]:
         importlib.import_module(f"{T.__name__}.utils.module_tracker")
