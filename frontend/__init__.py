@@ -219,6 +219,11 @@ _LAZY = {
             "fake_quantize_per_channel_affine",
             "fake_quantize_per_tensor_affine",
             "fused_moving_avg_obs_fake_quant",
+        ],
+        "functions.fake_quantized",
+    ),
+    **dict.fromkeys(
+        [
             "int_repr",
             "q_per_channel_axis",
             "q_per_channel_scales",

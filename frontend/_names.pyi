@@ -301,6 +301,15 @@ from .functions.elementwise import tan as tan
 from .functions.elementwise import tanh as tanh
 from .functions.elementwise import trunc as _is_fix
 from .functions.elementwise import trunc as trunc
+from .functions.fake_quantized import (
+    fake_quantize_per_channel_affine as fake_quantize_per_channel_affine,
+)
+from .functions.fake_quantized import (
+    fake_quantize_per_tensor_affine as fake_quantize_per_tensor_affine,
+)
+from .functions.fake_quantized import (
+    fused_moving_avg_obs_fake_quant as fused_moving_avg_obs_fake_quant,
+)
 from .functions.gathering import gather as gather
 from .functions.gathering import index_select as index_select
 from .functions.gathering import repeat_interleave as repeat_interleave
@@ -391,11 +400,6 @@ from .functions.products import vdot as vdot
 from .functions.promotion import can_cast as can_cast
 from .functions.promotion import promote_types as promote_types
 from .functions.quantized import dequantize as dequantize
-from .functions.quantized import (
-    fake_quantize_per_channel_affine as fake_quantize_per_channel_affine,
-)
-from .functions.quantized import fake_quantize_per_tensor_affine as fake_quantize_per_tensor_affine
-from .functions.quantized import fused_moving_avg_obs_fake_quant as fused_moving_avg_obs_fake_quant
 from .functions.quantized import int_repr as int_repr
 from .functions.quantized import per_channel_affine as per_channel_affine
 from .functions.quantized import (

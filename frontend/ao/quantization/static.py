@@ -31,6 +31,16 @@ DEFAULT_STATIC_QUANT_MODULE_MAPPINGS: dict[Any, Any] = {
     DeQuantStub: DeQuantize,
     nn.Linear: quantized.Linear,
     nn.ReLU6: quantized.ReLU6,
+    **{
+        getattr(nn, name): getattr(quantized, name)
+        for name in (
+            "BatchNorm2d BatchNorm3d Dropout ELU Embedding EmbeddingBag GroupNorm Hardswish "
+            "InstanceNorm1d InstanceNorm2d InstanceNorm3d LayerNorm LeakyReLU PReLU"
+        ).split()
+    },
+    intrinsic.BNReLU2d: intrinsic_quantized.BNReLU2d,
+    intrinsic.BNReLU3d: intrinsic_quantized.BNReLU3d,
+    intrinsic_qat.LinearBn1d: quantized.Linear,
     **_by_size(nn, quantized, "Conv"),
     **_by_size(nn, quantized, "ConvTranspose"),
     quantized.FloatFunctional: quantized.QFunctional,
@@ -48,6 +58,7 @@ DEFAULT_QAT_MODULE_MAPPINGS: dict[Any, Any] = {
     nn.Linear: qat.Linear,
     **_by_size(nn, qat, "Conv"),
     intrinsic.LinearReLU: intrinsic_qat.LinearReLU,
+    intrinsic.LinearBn1d: intrinsic_qat.LinearBn1d,
     **_by_size(intrinsic, intrinsic_qat, "ConvReLU"),
     **_by_size(intrinsic, intrinsic_qat, "ConvBn"),
     **_by_size(intrinsic, intrinsic_qat, "ConvBnReLU"),
@@ -155,13 +166,39 @@ def prepare_qat(
     return prepare(model, inplace=True, observer_non_leaf_module_list=set(mapping.values()))
 
 
+def get_static_quant_module_class(
+    float_module_class: Any,
+    additional_static_quant_mapping: Mapping[Any, Any] | None = None,
+    is_reference: bool = False,
+) -> Any:
+    """The quantized class for a class of layers."""
+    known = {**DEFAULT_STATIC_QUANT_MODULE_MAPPINGS, **(additional_static_quant_mapping or {})}
+    if float_module_class not in known:
+        raise AssertionError(
+            f"Floating point module class {float_module_class} does not have a corresponding "
+            "quantized module class"
+        )
+    return known[float_module_class]
+
+
+def swap_module(
+    mod: Any,
+    mapping: Mapping[Any, Any],
+    custom_module_class_mapping: Any = None,
+    use_precomputed_fake_quant: bool = False,
+) -> Any:
+    """The quantized module for a module that has a qconfig, if `mapping` has its type."""
+    made = mapping.get(type(mod)) if getattr(mod, "qconfig", None) else None
+    return mod if made is None else _carried(mod, made.from_float(mod))
+
+
 def _swap(model: Any, mapping: Mapping[Any, Any]) -> None:
     for name, child in list(model.named_children()):
-        made = mapping.get(type(child)) if getattr(child, "qconfig", None) else None
-        if made is None:
+        made = swap_module(child, mapping)
+        if made is child:
             _swap(child, mapping)
         else:
-            setattr(model, name, _carried(child, made.from_float(child)))
+            setattr(model, name, made)
 
 
 def _carried(child: Any, made: Any) -> Any:

@@ -19,9 +19,39 @@ from .layers import (
     ReLU6,
 )
 from .operations import QFunctional
+from .pointwise import (
+    ELU,
+    BatchNorm2d,
+    BatchNorm3d,
+    Dropout,
+    GroupNorm,
+    Hardswish,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+    LayerNorm,
+    LeakyReLU,
+    PReLU,
+    Sigmoid,
+    Softmax,
+)
 from .tables import Embedding, EmbeddingBag
 
 __all__ = [
+    "ELU",
+    "BatchNorm2d",
+    "BatchNorm3d",
+    "Dropout",
+    "GroupNorm",
+    "Hardswish",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
+    "InstanceNorm3d",
+    "LayerNorm",
+    "LeakyReLU",
+    "PReLU",
+    "Sigmoid",
+    "Softmax",
     "Conv1d",
     "Conv2d",
     "Conv3d",

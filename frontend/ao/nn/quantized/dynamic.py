@@ -25,6 +25,7 @@ from ....recording import record
 from ...quantization.rounding import by_rows
 from . import layers, products
 from .products import product_of
+from .recurrent import GRU, LSTM, GRUCell, LSTMCell, RNNCell
 
 if TYPE_CHECKING:
     from tilewright.ir.dtype import DType
@@ -32,13 +33,18 @@ if TYPE_CHECKING:
     from ...._tensor import Tensor
 
 __all__ = [
+    "GRU",
+    "LSTM",
     "Conv1d",
     "Conv2d",
     "Conv3d",
     "ConvTranspose1d",
     "ConvTranspose2d",
     "ConvTranspose3d",
+    "GRUCell",
+    "LSTMCell",
     "Linear",
+    "RNNCell",
 ]
 
 
