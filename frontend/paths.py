@@ -334,9 +334,12 @@ PATHS: dict[str, dict[str, str]] = {
         "general_hamming hamming hann kaiser nuttall"
     },
     "utils.benchmark.utils": {},
-    "utils.benchmark.utils.common": {"utils.benchmark": "Measurement TaskSpec"},
-    "utils.benchmark.utils.compare": {"utils.benchmark": "Compare"},
-    "utils.benchmark.utils.timer": {"utils.benchmark": "Timer timer"},
+    "utils.benchmark.utils.common": {
+        "utils.benchmark": "Measurement TaskSpec ordered_unique select_unit set_torch_threads "
+        "trim_sigfig unit_to_english"
+    },
+    "utils.benchmark.utils.compare": {"utils.benchmark": "Colorize Compare"},
+    "utils.benchmark.utils.timer": {"utils.benchmark": "Language Timer timer"},
     "utils._contextlib": {
         "autograd.modes": "_DecoratorContextManager _NoParamDecoratorContextManager"
     },

@@ -282,7 +282,7 @@ class Graph:
 
     def on_generate_code(
         self, make_transformer: Callable[[TransformCode | None], TransformCode]
-    ) -> AbstractContextManager[None]:
+    ) -> AbstractContextManager[Any]:
         """Change the lines of `forward` from now on, or until a `with` block of the result ends.
 
         make_transformer: given the function that changes them so far, or None, gives the one that

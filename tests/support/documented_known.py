@@ -60,9 +60,6 @@ _DIFFERENCES = {
     "The name of a gradient: a sparse product is a sum of rows here.": """
         torch.sparse.mm 11 13
     """,
-    "Kernels keep the smallest numbers.": """
-        torch.set_flush_denormal 0
-    """,
     "Signatures have types, and further arguments.": """
         torch.overrides.get_testing_overrides 2
     """,

@@ -13,10 +13,9 @@ from ....functions.creation import empty, zeros
 from ....functions.joining import stack
 from ....functions.quantized import qint8
 from ....nn import init
+from .dynamic_linear import Linear
 
 __all__ = ["GRU", "LSTM", "GRUCell", "LSTMCell", "RNNCell"]
-
-Linear = Any  # dynamic.Linear, whose module imports this one
 
 
 def _lstm(x: Any, h: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -43,8 +42,6 @@ _STEPS: dict[str, tuple[int, int, Callable[..., tuple[Any, ...]]]] = {
 
 def _product(inputs: int, outputs: int, bias: bool, dtype: Any, width: int) -> Linear:
     """A product whose weight and bias are uniform within 1 / sqrt(width) of zero."""
-    from .dynamic import Linear
-
     bound = 1 / math.sqrt(width) if width else 0
     made = Linear(inputs, outputs, bias, dtype)
     weight, rest = (
