@@ -214,7 +214,7 @@ PATHS: dict[str, dict[str, str]] = {
         "ao.nn.quantized": "BatchNorm2d BatchNorm3d Conv1d Conv2d Conv3d ConvTranspose1d "
         "ConvTranspose2d ConvTranspose3d DeQuantize Dropout ELU Embedding "
         "EmbeddingBag FXFloatFunctional FloatFunctional GroupNorm "
-        "Hardswish InstanceNorm1d InstanceNorm2d InstanceNorm3d LayerNorm "
+        "Hardswish InstanceNorm1d InstanceNorm2d InstanceNorm3d LSTM LayerNorm "
         "LeakyReLU Linear PReLU QFunctional Quantize ReLU6 Sigmoid "
         "Softmax",
     },
@@ -299,6 +299,7 @@ PATHS: dict[str, dict[str, str]] = {
     "quantization.quantize_fx": {
         "ao.quantization.quantize_fx": "convert_fx fuse_fx prepare_fx prepare_qat_fx",
     },
+    "nn.quantizable": {"ao.nn.quantizable": "LSTM LSTMCell"},
     "nn.qat": {
         "ao.nn.qat": "Conv1d Conv2d Conv3d Embedding EmbeddingBag Linear",
     },

@@ -290,3 +290,87 @@ def test_scales_that_do_not_change(torch: Any) -> None:
     assert results[0][2:] == results[1][2:]
     np.testing.assert_allclose(results[0][1], results[1][1])
     np.testing.assert_array_equal(results[0][0], results[1][0])
+
+
+def recurrent_net(m: Any, **options: Any) -> Any:
+    nn, q = m.nn, part(m, "ao.quantization")
+
+    class Net(nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.quant, self.dequant = q.QuantStub(), q.DeQuantStub()
+            self.rnn, self.fc = nn.LSTM(3, 4, 2, **options), nn.Linear(8, 2)
+
+        def forward(self, x: Any) -> Any:
+            y, _ = self.rnn(self.quant(x))
+            return self.dequant(self.fc(y))
+
+    net = Net()
+    for seed, p in enumerate(net.parameters()):
+        p.data.copy_(drawn(m, seed, *p.shape) * 0.3)
+    return net
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["static", "qat"])
+def test_an_observed_lstm(torch: Any, training: bool) -> None:
+    results = []
+    for m in (tw, torch):
+        q = part(m, "ao.quantization")
+        net = recurrent_net(m, bidirectional=True, batch_first=True).train(training)
+        if training:
+            net.qconfig = q.get_default_qat_qconfig("fbgemm")
+            net = q.prepare_qat(net)
+        else:
+            net.qconfig = q.QConfig(
+                q.MinMaxObserver.with_args(reduce_range=True), q.default_weight_observer
+            )
+            net = q.prepare(net)
+        seen = net(drawn(m, 50, 2, 5, 3))
+        grads = []
+        if training:
+            seen.square().sum().backward()
+            grads = [p.grad.numpy() for p in net.parameters()]
+        made = q.convert(net.eval())
+        found = made(drawn(m, 50, 2, 5, 3))
+        kinds = [(n, type(each).__name__) for n, each in made.named_modules() if "_packed" not in n]
+        scales = [float(v) for k, v in made.state_dict().items() if k.endswith(".scale")]
+        results.append((seen.detach().numpy(), found.detach().numpy(), kinds, scales, grads))
+    ours, theirs = results
+    assert ours[2] == theirs[2]
+    # In training a number may be rounded to the next step, as sums differ in their last bits, and
+    # the averages of what is observed follow.
+    step = max(ours[3])
+    np.testing.assert_allclose(ours[0], theirs[0], atol=step * 1.01 if training else 1e-5)
+    np.testing.assert_allclose(ours[3], theirs[3], rtol=2e-3 if training else 1e-4, atol=1e-6)
+    assert np.abs(ours[1] - theirs[1]).max() <= step * 1.01
+    for mine, yours in zip(ours[4], theirs[4], strict=True):
+        np.testing.assert_allclose(mine, yours, atol=0.02 * max(1.0, np.abs(yours).max()))
+
+
+def test_a_quantizable_lstm_of_floats(torch: Any) -> None:
+    texts = []
+    for m in (tw, torch):
+        kinds = part(m, "ao.nn.quantizable")
+        assert part(m, "nn.quantizable").LSTM is kinds.LSTM
+        cell = m.nn.LSTMCell(3, 4)
+        cell.qconfig = part(m, "ao.quantization").default_qconfig
+        made = kinds.LSTMCell.from_float(cell)
+        x, states = drawn(m, 0, 2, 3), (drawn(m, 1, 2, 4), drawn(m, 2, 2, 4))
+        for given in (states, None):
+            for a, b in zip(made(x, given), cell(x, given), strict=True):
+                np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), atol=1e-6)
+        texts.append([repr(kinds.LSTM(3, 4, 2, bias=False)), repr(made)])
+        with pytest.raises(AssertionError, match="must have qconfig"):
+            kinds.LSTM.from_float(m.nn.LSTM(3, 4))
+        with pytest.raises(NotImplementedError, match="non-observed LSTM"):
+            part(m, "ao.nn.quantized").LSTM.from_float(m.nn.LSTM(3, 4))
+        with pytest.raises(ValueError, match="dropout should be"):
+            kinds.LSTM(3, 4, dropout=2.0)
+    assert texts[0] == texts[1]
+    plain = tw.nn.LSTM(3, 4, 2, bidirectional=True).eval()
+    plain.qconfig = tw.ao.quantization.default_qconfig
+    observed = tw.ao.nn.quantizable.LSTM.from_float(plain)
+    x, states = drawn(tw, 0, 5, 2, 3), (drawn(tw, 1, 4, 2, 4), drawn(tw, 2, 4, 2, 4))
+    (y, (h, c)), (z, (k, d)) = observed(x, states), plain(x, states)
+    for a, b in ((y, z), (h, k), (c, d)):
+        np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), atol=1e-6)

@@ -44,7 +44,6 @@ _DIFFERENCES = {
     """,
     "Observed and quantized recurrent layers are not there.": """
         torch.ao.nn.quantizable.LSTM 0
-        torch.ao.nn.quantizable.LSTMCell 0
         torch.ao.nn.quantized.LSTM 0
     """,
     "PyTorch accepts sizes for two dimensions in a layer of one.": """

@@ -11,11 +11,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ... import nn
-from ..nn import intrinsic, qat, quantized
+from ..nn import intrinsic, qat, quantizable, quantized
 from ..nn.intrinsic import qat as intrinsic_qat
 from ..nn.intrinsic import quantized as intrinsic_quantized
+from ..nn.quantized import observed as from_observed
 from ..nn.quantized.layers import DeQuantize, Quantize
-from .fake_quantize import FakeQuantizeBase
+from .fake_quantize import (
+    FakeQuantizeBase,
+    default_fixed_qparams_range_0to1_fake_quant,
+    default_fixed_qparams_range_neg1to1_fake_quant,
+)
 from .observers import ObserverBase
 from .stubs import DeQuantStub, QuantStub
 
@@ -54,6 +59,10 @@ DEFAULT_STATIC_QUANT_MODULE_MAPPINGS: dict[Any, Any] = {
     **_by_size(intrinsic_qat, intrinsic_quantized, "ConvBnReLU", "ConvReLU"),
 }
 """Layers -> the quantized ones."""
+OBSERVED_MODULES: dict[Any, Any] = {nn.LSTM: quantizable.LSTM}
+"""Layers -> those that observe the results of their parts."""
+QUANTIZED_MODULES: dict[Any, Any] = {quantizable.LSTM: from_observed.LSTM}
+"""Layers that observe their parts -> the quantized ones."""
 DEFAULT_QAT_MODULE_MAPPINGS: dict[Any, Any] = {
     nn.Linear: qat.Linear,
     **_by_size(nn, qat, "Conv"),
@@ -70,6 +79,14 @@ _OBSERVED = {
     *DEFAULT_QAT_MODULE_MAPPINGS.values(),
 } - {DeQuantStub, nn.ReLU6}
 """Layers whose results are observed."""
+
+_WITH_KNOWN_RANGE = {
+    nn.Hardsigmoid: default_fixed_qparams_range_0to1_fake_quant,
+    nn.Sigmoid: default_fixed_qparams_range_0to1_fake_quant,
+    nn.Softmax: default_fixed_qparams_range_0to1_fake_quant,
+    nn.Tanh: default_fixed_qparams_range_neg1to1_fake_quant,
+}
+"""Layers whose results are rounded in training to the steps of their range."""
 
 Observer = ObserverBase | FakeQuantizeBase
 
@@ -103,14 +120,14 @@ def _device(module: nn.Module) -> Any:
     return next((p.device for p in (*module.parameters(), *module.buffers())), None)
 
 
-def _observe(module: Any) -> None:
-    """Let an observer see the results of a module."""
+def _observe(module: Any, make: Any = None) -> None:
+    """Let an observer see the results of a module. make: makes it in the qconfig's place."""
     if not module.qconfig or (
         hasattr(module, "activation_post_process")
         and not isinstance(module, quantized.FloatFunctional)
     ):
         return
-    observer = module.qconfig.activation()
+    observer = (make or module.qconfig.activation)()
     device = _device(module)
     module.activation_post_process = observer if device is None else observer.to(device)
     if isinstance(module, quantized.FloatFunctional):
@@ -123,11 +140,17 @@ def _observe(module: Any) -> None:
 
 
 def _add_observers(module: nn.Module, observed: Any) -> None:
-    for child in module.children():
+    for name, child in list(module.named_children()):
+        made = OBSERVED_MODULES.get(type(child)) if getattr(child, "qconfig", None) else None
+        if made is not None:
+            setattr(module, name, made.from_float(child))
+            continue
         if isinstance(child, (ObserverBase, FakeQuantizeBase, nn.Dropout)):
             continue
         if isinstance(child, quantized.FloatFunctional) or type(child) in observed:
             _observe(child)
+        elif child.training and type(child) in _WITH_KNOWN_RANGE:
+            _observe(child, _WITH_KNOWN_RANGE[type(child)])
         else:
             _add_observers(child, observed)
 
@@ -188,6 +211,8 @@ def swap_module(
     use_precomputed_fake_quant: bool = False,
 ) -> Any:
     """The quantized module for a module that has a qconfig, if `mapping` has its type."""
+    if type(mod) in QUANTIZED_MODULES and getattr(mod, "qconfig", None):
+        return _carried(mod, QUANTIZED_MODULES[type(mod)].from_observed(mod))
     made = mapping.get(type(mod)) if getattr(mod, "qconfig", None) else None
     return mod if made is None else _carried(mod, made.from_float(mod))
 
@@ -231,6 +256,8 @@ def convert(
     if remove_qconfig:
         for each in module.modules():
             each.__dict__.pop("qconfig", None)
+            if (handle := each.__dict__.pop("_observed", None)) is not None:
+                handle.remove()
             each._modules.pop("activation_post_process", None) if not isinstance(
                 each, (quantized.FloatFunctional, quantized.QFunctional)
             ) else None

@@ -18,6 +18,7 @@ from .layers import (
     Quantize,
     ReLU6,
 )
+from .observed import LSTM
 from .operations import QFunctional
 from .pointwise import (
     ELU,
@@ -38,6 +39,7 @@ from .pointwise import (
 from .tables import Embedding, EmbeddingBag
 
 __all__ = [
+    "LSTM",
     "ELU",
     "BatchNorm2d",
     "BatchNorm3d",
