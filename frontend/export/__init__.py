@@ -16,6 +16,7 @@ from .._dynamo.exc import UserError, UserErrorType
 from ..jit import archive, loading
 from ..nn import Module
 from ..utils._pytree import register_dataclass as _register
+from .decomp_utils import CustomDecompTable
 from .dynamic_shapes import AdditionalInputs, Constraint, Dim, ShapesCollection, dims
 from .exported_program import (
     ExportedProgram,
@@ -31,6 +32,7 @@ from .unflatten import FlatArgsAdapter, UnflattenedModule, unflatten
 __all__ = [
     "AdditionalInputs",
     "Constraint",
+    "CustomDecompTable",
     "Dim",
     "ExportBackwardSignature",
     "ExportGraphSignature",

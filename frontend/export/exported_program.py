@@ -24,6 +24,7 @@ from ..recording import Handle
 from ..utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 from .aligning import align
 from .calls import Call
+from .decomp_utils import CustomDecompTable
 from .dynamic_shapes import UNBOUNDED
 from .graph_signature import (
     ConstantArgument,
@@ -58,6 +59,12 @@ class ModuleCallSignature:
     in_spec: TreeSpec
     out_spec: TreeSpec
     forward_arg_names: list[str] | None = None
+
+    def replace_all_uses_with(self, original_node: Node, new_node: Node) -> None:
+        """Name another node wherever a node is an input or output."""
+        for each in (*self.inputs, *self.outputs):
+            if each.name == original_node.name:
+                each.name = new_node.name
 
 
 @dataclass
@@ -502,6 +509,6 @@ def _argument(value: Any) -> Any:
     return (SymIntArgument if number else TensorArgument)(value.name)
 
 
-def default_decompositions() -> dict[Any, Callable[..., Any]]:
+def default_decompositions() -> CustomDecompTable:
     """An empty table: composites are decomposed when a plan is compiled."""
-    return {}
+    return CustomDecompTable()

@@ -180,3 +180,14 @@ def test_functions_of_the_compiler(torch: Any) -> None:
         facts += [c.set_enable_guard_collectives(True), c.set_enable_guard_collectives(False)]
         results.append(facts)
     assert results[0] == results[1]
+
+
+def test_states_of_a_scaler(torch: Any) -> None:
+    states = [[(s.name, s.value) for s in part(m, "amp.grad_scaler").OptState] for m in (tw, torch)]
+    assert states[0] == states[1] and tw.version.rocm is None
+
+
+def test_options_of_kernels(torch: Any) -> None:
+    kinds = [part(m, "nn.attention.flex_attention").FlexKernelOptions for m in (tw, torch)]
+    assert set(kinds[0].__annotations__) == set(kinds[1].__annotations__)
+    assert kinds[0](BLOCK_M=64) == kinds[1](BLOCK_M=64)

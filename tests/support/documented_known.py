@@ -42,10 +42,6 @@ _DIFFERENCES = {
     "Strided nested tensors with several ragged dimensions.": """
         torch.nested.to_padded_tensor 0
     """,
-    "Observed and quantized recurrent layers are not there.": """
-        torch.ao.nn.quantizable.LSTM 0
-        torch.ao.nn.quantized.LSTM 0
-    """,
     "PyTorch accepts sizes for two dimensions in a layer of one.": """
         torch.ao.nn.quantized.ConvTranspose1d 3 14
     """,

@@ -163,3 +163,57 @@ def _leaking() -> Any:
             return self.inner(x) + self.inner.seen
 
     return tw.export.export(Net(), (tw.ones(2),), preserve_module_call_signature=("inner",))
+
+
+def test_archives_go_both_ways(torch: Any, tmp_path: Any) -> None:
+    (tmp_path / "files" / "inner").mkdir(parents=True)
+    (tmp_path / "files" / "inner" / "a.txt").write_text("inside")
+    own, theirs = (
+        importlib.import_module(f"{m}.export.pt2_archive") for m in ("tilewright", "torch")
+    )
+    for writer, reader in ((own, theirs), (theirs, own), (own, own)):
+        path = tmp_path / "model.pt2"
+        with writer.PT2ArchiveWriter(str(path)) as file:
+            file.write_string("x/y", "hello")
+            file.write_bytes("b", b"123")
+            file.write_file("one", str(tmp_path / "files" / "inner" / "a.txt"))
+            file.write_folder("all", str(tmp_path / "files"))
+            assert file.has_record("x/y") and not file.has_record("z")
+            assert (file.count_prefix("x"), file.count_prefix("no")) == (1, 0)
+            with pytest.raises(AssertionError, match="Expected bytes"):
+                file.write_bytes("c", "text")
+        with reader.PT2ArchiveReader(str(path)) as file:
+            names = ["x/y", "b", "one", "all/inner/a.txt", "archive_format", "archive_version"]
+            assert file.get_file_names()[:6] == names
+            assert (file.read_string("x/y"), file.read_bytes("b")) == ("hello", b"123")
+            assert file.read_string("all/inner/a.txt") == "inside" and file.archive_version() == 0
+            with pytest.raises(RuntimeError, match="failed locating file"):
+                file.read_bytes("none")
+        assert reader.is_pt2_package(str(path))
+    buffer = io.BytesIO()
+    with own.PT2ArchiveWriter(buffer) as file:
+        file.write_string("a", "b")
+    assert own.is_pt2_package(buffer.getvalue())
+    torch.save({}, tmp_path / "other.pt")
+    assert not own.is_pt2_package(str(tmp_path / "other.pt"))
+    names = [n for n in dir(theirs.constants) if n.isupper()]
+    for name in names:
+        assert getattr(own.constants, name) == getattr(theirs.constants, name), name
+
+
+def test_tables_and_signatures(torch: Any) -> None:
+    for m in (tw, torch):
+        table = m.export.CustomDecompTable()
+        key = m.relu if m is tw else m.ops.aten.relu.default
+        table[key] = abs
+        assert table.copy()[key] is abs and type(table.copy()) is type(table)
+        assert type(table.materialize()) is dict and table.pop(key) is abs
+        argument = m.export.graph_signature.TensorArgument
+        x, other = (m.fx.Graph().placeholder(name) for name in ("x", "other"))
+        spec = m.utils._pytree.tree_flatten(0)[1]
+        signature = m.export.ModuleCallSignature(
+            [argument(name="x"), argument(name="y")], [argument(name="x")], spec, spec
+        )
+        signature.replace_all_uses_with(x, other)
+        assert [each.name for each in signature.inputs] == ["other", "y"]
+        assert [each.name for each in signature.outputs] == ["other"]
