@@ -49,6 +49,9 @@ PATHS: dict[str, dict[str, str]] = {
     "cpu.amp": {"amp": "GradScaler autocast"},
     "cpu.amp.autocast_mode": {"amp": "autocast"},
     "cpu.amp.grad_scaler": {"amp": "GradScaler"},
+    "cuda.amp.autocast_mode": {"cuda.amp": "autocast custom_bwd custom_fwd"},
+    "cuda.amp.common": {"cuda.amp": "amp_definitely_not_available"},
+    "cuda.amp.grad_scaler": {"cuda.amp": "GradScaler"},
     "cuda.random": {
         "cuda": "get_rng_state get_rng_state_all initial_seed manual_seed manual_seed_all seed "
         "seed_all set_rng_state set_rng_state_all"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import pickle
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -191,3 +192,72 @@ def test_options_of_kernels(torch: Any) -> None:
     kinds = [part(m, "nn.attention.flex_attention").FlexKernelOptions for m in (tw, torch)]
     assert set(kinds[0].__annotations__) == set(kinds[1].__annotations__)
     assert kinds[0](BLOCK_M=64) == kinds[1](BLOCK_M=64)
+
+
+NO_GPU: dict[str, tuple[Any, ...]] = {
+    "backends.cuda.fp16_bf16_reduction_math_sdp_allowed": (),
+    "backends.cuda.is_ck_sdpa_available": (),
+    "backends.cuda.is_flash_attention_available": (),
+    "backends.cuda.preferred_blas_library": ("cublas",),
+    "backends.cuda.preferred_linalg_library": ("default",),
+    "backends.cuda.preferred_linalg_library magma": ("magma",),
+    "backends.cuda.preferred_linalg_library none": ("none",),
+    "backends.cuda.preferred_blas_library number": (3,),
+    "backends.cusparselt.get_max_alg_id": (),
+    "backends.cusparselt.version": (),
+    "backends.kleidiai.is_available": (),
+    "cuda.amp.amp_definitely_not_available": (),
+    "cuda.amp.common.amp_definitely_not_available": (),
+    "cuda.caching_allocator_enable": (),
+    "cuda.clock_rate": (),
+    "cuda.get_gencode_flags": (),
+    "cuda.list_gpu_processes": (),
+    "cuda.memory_usage": (),
+    "cuda.power_draw": (),
+    "cuda.temperature": (),
+    "cuda.utilization": (),
+}
+"""Calls, with what they are given."""
+
+
+@pytest.mark.skipif(tw.cuda.is_available(), reason="there is a GPU to ask")
+@pytest.mark.parametrize("name", NO_GPU)
+def test_questions_about_gpus_where_there_is_none(torch: Any, name: str) -> None:
+    home, last = name.split()[0].rsplit(".", 1)
+    found: list[Any] = []
+    for m in (tw, torch):
+        try:
+            found.append(getattr(part(m, home), last)(*NO_GPU[name]))
+        except Exception as error:
+            found.append(type(error).__name__)
+    if hasattr(found[0], "name"):
+        found = [(each.name, int(each)) for each in found]
+    assert found[0] == found[1]
+
+
+def test_what_a_monitor_tells_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = SimpleNamespace(gpu=7, memory=3)
+    process = SimpleNamespace(pid=42, usedGpuMemory=3 * 2**20)
+    monitor = SimpleNamespace(
+        nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByIndex=lambda number: number,
+        nvmlDeviceGetUtilizationRates=lambda handle: rates,
+        nvmlDeviceGetTemperature=lambda handle, sensor: 55 if sensor == 0 else -1,
+        nvmlDeviceGetPowerUsage=lambda handle: 90_000,
+        nvmlDeviceGetClockInfo=lambda handle, kind: 1410 if kind == 1 else -1,
+        nvmlDeviceGetComputeRunningProcesses=lambda handle: [process] if handle == 0 else [],
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", monitor)
+    monkeypatch.setattr(part(tw, "cuda.monitoring"), "number_of", lambda device: device)
+    c = tw.cuda
+    found = [
+        c.utilization(0),
+        c.memory_usage(0),
+        c.temperature(0),
+        c.power_draw(0),
+        c.clock_rate(0),
+    ]
+    assert found == [7, 3, 55, 90_000, 1410]
+    assert c.list_gpu_processes(0).splitlines()[1].split()[:4] == ["process", "42", "uses", "3.000"]
+    assert c.list_gpu_processes(1) == "GPU:1\nno processes are running"
+    assert c.cudaStatus.SUCCESS == 0 and issubclass(c.DeferredCudaCallError, Exception)
