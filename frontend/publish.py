@@ -94,7 +94,7 @@ MODULES = frozenset(
     "_C __config__ _custom_ops _dynamo _higher_order_ops _subclasses _tensor _tensor_str _utils "
     "accelerator amp aot autograd backends compiler cpu cuda distributed distributions export fft "
     "func functional futures fx hub inspection jit library linalg masked monitor mps mtia "
-    "multiprocessing nested nn numa onnx ops optim overrides profiler quasirandom random "
+    "multiprocessing nested nn onnx ops optim overrides profiler quasirandom random "
     "return_types serialization signal sparse special storage testing torch_version types utils "
     "version xpu ao".split()
 )
