@@ -219,6 +219,11 @@ _LAZY = {
             "fake_quantize_per_channel_affine",
             "fake_quantize_per_tensor_affine",
             "fused_moving_avg_obs_fake_quant",
+        ],
+        "functions.fake_quantized",
+    ),
+    **dict.fromkeys(
+        [
             "int_repr",
             "q_per_channel_axis",
             "q_per_channel_scales",
@@ -285,7 +290,7 @@ _LAZY = {
     **dict.fromkeys(
         "has_lapack has_mkl has_openmp has_spectral "
         "is_vulkan_available is_warn_always_enabled "
-        "set_flush_denormal set_warn_always init_num_threads DeviceObjType".split(),
+        "set_warn_always init_num_threads DeviceObjType".split(),
         "settings.build",
     ),
     "empty_permuted": "functions.older",
@@ -310,6 +315,17 @@ _LAZY = {
     **dict.fromkeys(
         ["_convert_indices_from_coo_to_csr", "_convert_indices_from_csr_to_coo"],
         "sparse.conversions",
+    ),
+    "set_flush_denormal": "settings.denormals",
+    **dict.fromkeys(
+        "bit bits16 bits1x8 bits2x4 bits4x2 bits8 int1 int2 int3 int4 int5 int6 int7 uint1 uint2 "
+        "uint3 uint4 uint5 uint6 uint7".split(),
+        "functions.few_bits",
+    ),
+    **dict.fromkeys(
+        "ccol_indices_copy col_indices_copy crow_indices_copy indices_copy row_indices_copy "
+        "values_copy".split(),
+        "sparse.parts",
     ),
     "PyTorchFileReader": "serialization.archive",
     "typename": "serialization.naming",

@@ -58,6 +58,7 @@ from . import mtia as mtia
 from . import multiprocessing as multiprocessing
 from . import nested as nested
 from . import nn as nn
+from . import numa as numa
 from . import onnx as onnx
 from . import ops as ops
 from . import optim as optim
@@ -301,6 +302,35 @@ from .functions.elementwise import tan as tan
 from .functions.elementwise import tanh as tanh
 from .functions.elementwise import trunc as _is_fix
 from .functions.elementwise import trunc as trunc
+from .functions.fake_quantized import (
+    fake_quantize_per_channel_affine as fake_quantize_per_channel_affine,
+)
+from .functions.fake_quantized import (
+    fake_quantize_per_tensor_affine as fake_quantize_per_tensor_affine,
+)
+from .functions.fake_quantized import (
+    fused_moving_avg_obs_fake_quant as fused_moving_avg_obs_fake_quant,
+)
+from .functions.few_bits import bit as bit
+from .functions.few_bits import bits1x8 as bits1x8
+from .functions.few_bits import bits2x4 as bits2x4
+from .functions.few_bits import bits4x2 as bits4x2
+from .functions.few_bits import bits8 as bits8
+from .functions.few_bits import bits16 as bits16
+from .functions.few_bits import int1 as int1
+from .functions.few_bits import int2 as int2
+from .functions.few_bits import int3 as int3
+from .functions.few_bits import int4 as int4
+from .functions.few_bits import int5 as int5
+from .functions.few_bits import int6 as int6
+from .functions.few_bits import int7 as int7
+from .functions.few_bits import uint1 as uint1
+from .functions.few_bits import uint2 as uint2
+from .functions.few_bits import uint3 as uint3
+from .functions.few_bits import uint4 as uint4
+from .functions.few_bits import uint5 as uint5
+from .functions.few_bits import uint6 as uint6
+from .functions.few_bits import uint7 as uint7
 from .functions.gathering import gather as gather
 from .functions.gathering import index_select as index_select
 from .functions.gathering import repeat_interleave as repeat_interleave
@@ -391,11 +421,6 @@ from .functions.products import vdot as vdot
 from .functions.promotion import can_cast as can_cast
 from .functions.promotion import promote_types as promote_types
 from .functions.quantized import dequantize as dequantize
-from .functions.quantized import (
-    fake_quantize_per_channel_affine as fake_quantize_per_channel_affine,
-)
-from .functions.quantized import fake_quantize_per_tensor_affine as fake_quantize_per_tensor_affine
-from .functions.quantized import fused_moving_avg_obs_fake_quant as fused_moving_avg_obs_fake_quant
 from .functions.quantized import int_repr as int_repr
 from .functions.quantized import per_channel_affine as per_channel_affine
 from .functions.quantized import (
@@ -696,8 +721,8 @@ from .settings.build import has_spectral as has_spectral
 from .settings.build import init_num_threads as init_num_threads
 from .settings.build import is_vulkan_available as is_vulkan_available
 from .settings.build import is_warn_always_enabled as is_warn_always_enabled
-from .settings.build import set_flush_denormal as set_flush_denormal
 from .settings.build import set_warn_always as set_warn_always
+from .settings.denormals import set_flush_denormal as set_flush_denormal
 from .settings.determinism import (
     are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled,
 )
@@ -732,6 +757,12 @@ from .sparse.creating import sparse_compressed_tensor as sparse_compressed_tenso
 from .sparse.creating import sparse_coo_tensor as sparse_coo_tensor
 from .sparse.creating import sparse_csc_tensor as sparse_csc_tensor
 from .sparse.creating import sparse_csr_tensor as sparse_csr_tensor
+from .sparse.parts import ccol_indices_copy as ccol_indices_copy
+from .sparse.parts import col_indices_copy as col_indices_copy
+from .sparse.parts import crow_indices_copy as crow_indices_copy
+from .sparse.parts import indices_copy as indices_copy
+from .sparse.parts import row_indices_copy as row_indices_copy
+from .sparse.parts import values_copy as values_copy
 from .sparse.products import dsmm as dsmm
 from .sparse.products import hspmm as hspmm
 from .sparse.products import saddmm as saddmm

@@ -27,13 +27,18 @@ error that says why. The first two calls of a signature are watched.
 from __future__ import annotations
 
 import functools
+import importlib
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar, overload
 
+import numpy as np
+
 from tilewright.runtime import tiers
 
 from .replay.compiled import Compiled, disable, reset
+from .settings import compiling as config
 
 __all__ = [
     "allow_in_graph",
@@ -42,6 +47,16 @@ __all__ = [
     "cudagraph_mark_step_begin",
     "disable",
     "get_default_backend",
+    "keep_tensor_guards_unsafe",
+    "load_cache_artifacts",
+    "nested_compile_region",
+    "save_cache_artifacts",
+    "set_enable_guard_collectives",
+    "skip_all_guards_unsafe",
+    "skip_guard_on_all_nn_modules_unsafe",
+    "skip_guard_on_globals_unsafe",
+    "skip_guard_on_inbuilt_nn_modules_unsafe",
+    "wrap_numpy",
     "is_compiling",
     "is_dynamo_compiling",
     "is_exporting",
@@ -51,6 +66,9 @@ __all__ = [
     "set_stance",
     "substitute_in_graph",
 ]
+
+for _path in ("compiler", "_dynamo"):  # the same switches by both names
+    sys.modules[f"{__package__}.{_path}.config"] = config
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -183,3 +201,79 @@ def list_backends(exclude_tags: Any = ()) -> list[str]:
 def set_stance(stance: str = "default", **options: Any) -> Iterator[None]:
     """There is one way to call a compiled function."""
     yield
+
+
+def nested_compile_region(fn: Any = None, **options: Any) -> Any:
+    """The function itself, or a decorator that gives it: calls of equal parts share kernels
+    anyway."""
+    return (lambda f: f) if fn is None else fn
+
+
+def wrap_numpy(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of tensors from one of NumPy's arrays."""
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        from .functions.creation import as_tensor
+        from .recording import Handle
+
+        tree_map = importlib.import_module(".utils._pytree", __package__).tree_map
+        given = tree_map(lambda x: x.numpy() if isinstance(x, Handle) else x, (args, kwargs))
+        found = fn(*given[0], **given[1])
+        return tree_map(lambda x: as_tensor(x) if isinstance(x, np.ndarray) else x, found)
+
+    return call
+
+
+def save_cache_artifacts() -> None:
+    """None: kernels are kept on disk by themselves, and there is nothing else to carry along."""
+
+
+def load_cache_artifacts(serialized_artifacts: bytes) -> None:
+    """None: there are no artifacts that another process could have saved."""
+
+
+_guards_together = False
+
+
+def set_enable_guard_collectives(enabled: bool) -> bool:
+    """Returns what was set before. Each process decides by itself what it replays."""
+    global _guards_together
+    before, _guards_together = _guards_together, enabled
+    return before
+
+
+# What PyTorch's `guard_filter_fn` may be: for each guard whether it is kept. Here all are kept.
+
+
+def skip_all_guards_unsafe(guard_entries: Any) -> list[bool]:
+    """For no guard."""
+    return [False for _ in guard_entries]
+
+
+def skip_guard_on_globals_unsafe(guard_entries: Any) -> list[bool]:
+    """For those that aren't about globals."""
+    return [not entry.is_global for entry in guard_entries]
+
+
+def skip_guard_on_inbuilt_nn_modules_unsafe(guard_entries: Any) -> list[bool]:
+    """For those that aren't about torch's own modules."""
+    return [
+        not entry.orig_guard.source.is_unspecialized_builtin_nn_module() for entry in guard_entries
+    ]
+
+
+def skip_guard_on_all_nn_modules_unsafe(guard_entries: Any) -> list[bool]:
+    """For those that aren't about modules."""
+    return [not entry.orig_guard.source.is_unspecialized_nn_module() for entry in guard_entries]
+
+
+def keep_tensor_guards_unsafe(guard_entries: Any, keep_parameters: bool = False) -> list[bool]:
+    """For those of tensors; of parameters, if `keep_parameters`."""
+    from .nn import Parameter
+
+    return [
+        entry.guard_type == "TENSOR_MATCH"
+        and (keep_parameters or not isinstance(entry.value, Parameter))
+        for entry in guard_entries
+    ]

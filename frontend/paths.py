@@ -49,6 +49,9 @@ PATHS: dict[str, dict[str, str]] = {
     "cpu.amp": {"amp": "GradScaler autocast"},
     "cpu.amp.autocast_mode": {"amp": "autocast"},
     "cpu.amp.grad_scaler": {"amp": "GradScaler"},
+    "cuda.amp.autocast_mode": {"cuda.amp": "autocast custom_bwd custom_fwd"},
+    "cuda.amp.common": {"cuda.amp": "amp_definitely_not_available"},
+    "cuda.amp.grad_scaler": {"cuda.amp": "GradScaler"},
     "cuda.random": {
         "cuda": "get_rng_state get_rng_state_all initial_seed manual_seed manual_seed_all seed "
         "seed_all set_rng_state set_rng_state_all"
@@ -206,17 +209,21 @@ PATHS: dict[str, dict[str, str]] = {
         "ConvBnReLU3d ConvReLU1d ConvReLU2d ConvReLU3d LinearBn1d LinearReLU"
     },
     "nn.intrinsic.quantized": {
-        "ao.nn.intrinsic.quantized": "ConvReLU1d ConvReLU2d ConvReLU3d LinearReLU"
+        "ao.nn.intrinsic.quantized": "BNReLU2d BNReLU3d ConvReLU1d ConvReLU2d ConvReLU3d "
+        "LinearReLU",
     },
     "nn.intrinsic.quantized.dynamic": {"ao.nn.intrinsic.quantized.dynamic": "LinearReLU"},
     "nn.quantized": {
-        "ao.nn.quantized": "Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d "
-        "DeQuantize Embedding EmbeddingBag FXFloatFunctional FloatFunctional Linear QFunctional "
-        "Quantize ReLU6"
+        "ao.nn.quantized": "BatchNorm2d BatchNorm3d Conv1d Conv2d Conv3d ConvTranspose1d "
+        "ConvTranspose2d ConvTranspose3d DeQuantize Dropout ELU Embedding "
+        "EmbeddingBag FXFloatFunctional FloatFunctional GroupNorm "
+        "Hardswish InstanceNorm1d InstanceNorm2d InstanceNorm3d LSTM LayerNorm "
+        "LeakyReLU Linear PReLU QFunctional Quantize ReLU6 Sigmoid "
+        "Softmax",
     },
     "nn.quantized.dynamic": {
         "ao.nn.quantized.dynamic": "Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d "
-        "ConvTranspose3d Linear"
+        "ConvTranspose3d GRU GRUCell LSTM LSTMCell Linear RNNCell",
     },
     "nn.quantized.functional": {
         "ao.nn.quantized.functional": "adaptive_avg_pool2d adaptive_avg_pool3d avg_pool2d "
@@ -229,51 +236,101 @@ PATHS: dict[str, dict[str, str]] = {
         "tensorboard_trace_handler"
     },
     "ao.quantization.observer": {
-        "ao.quantization.observers": "MinMaxObserver MovingAverageMinMaxObserver "
-        "MovingAveragePerChannelMinMaxObserver NoopObserver ObserverBase "
-        "PerChannelMinMaxObserver PlaceholderObserver RecordingObserver",
+        "ao.quantization.observers": "FixedQParamsObserver MinMaxObserver "
+        "MovingAverageMinMaxObserver MovingAveragePerChannelMinMaxObserver NoopObserver "
+        "ObserverBase "
+        "PerChannelMinMaxObserver PlaceholderObserver RecordingObserver "
+        "ReuseInputObserver default_affine_fixed_qparams_observer "
+        "default_debug_observer default_dynamic_quant_observer "
+        "default_fixed_qparams_range_0to1_observer "
+        "default_fixed_qparams_range_neg1to1_observer "
+        "default_float_qparams_observer default_observer "
+        "default_per_channel_weight_observer default_placeholder_observer "
+        "default_reuse_input_observer "
+        "default_symmetric_fixed_qparams_observer default_weight_observer "
+        "get_observer_state_dict load_observer_state_dict "
+        "per_channel_weight_observer_range_neg_127_to_127 "
+        "weight_observer_range_neg_127_to_127",
         "ao.quantization.histograms": "HistogramObserver",
-        "ao.quantization.qconfig": "default_histogram_observer default_observer "
-        "default_per_channel_weight_observer default_weight_observer",
+        "ao.quantization.qconfig": "default_histogram_observer",
     },
     "quantization": {
         "ao.quantization": "DEFAULT_QAT_MODULE_MAPPINGS DEFAULT_STATIC_QUANT_MODULE_MAPPINGS "
         "DeQuantStub FakeQuantize FakeQuantizeBase "
-        "FusedMovingAvgObsFakeQuantize HistogramObserver MinMaxObserver "
-        "MovingAverageMinMaxObserver MovingAveragePerChannelMinMaxObserver "
-        "NoopObserver ObserverBase PerChannelMinMaxObserver PlaceholderObserver "
-        "QConfig QuantStub QuantWrapper RecordingObserver add_quant_dequant "
-        "convert default_dynamic_qconfig default_fake_quant "
-        "default_fused_act_fake_quant default_fused_per_channel_wt_fake_quant "
-        "default_fused_wt_fake_quant default_histogram_observer "
-        "default_observer default_per_channel_qconfig "
+        "FixedQParamsFakeQuantize FusedMovingAvgObsFakeQuantize "
+        "HistogramObserver MinMaxObserver MovingAverageMinMaxObserver "
+        "MovingAveragePerChannelMinMaxObserver NoopObserver ObserverBase "
+        "PerChannelMinMaxObserver PlaceholderObserver QConfig QuantStub "
+        "QuantWrapper RecordingObserver add_quant_dequant convert "
+        "default_activation_only_qconfig default_debug_observer "
+        "default_debug_qconfig default_dynamic_qconfig "
+        "default_dynamic_quant_observer default_fake_quant "
+        "default_fixed_qparams_range_0to1_fake_quant "
+        "default_fixed_qparams_range_neg1to1_fake_quant "
+        "default_float_qparams_observer default_fused_act_fake_quant "
+        "default_fused_per_channel_wt_fake_quant "
+        "default_fused_wt_fake_quant default_histogram_fake_quant "
+        "default_histogram_observer default_observer "
+        "default_per_channel_qconfig "
         "default_per_channel_weight_fake_quant "
-        "default_per_channel_weight_observer default_qat_qconfig "
-        "default_qconfig default_weight_fake_quant default_weight_observer "
-        "disable_fake_quant disable_observer enable_fake_quant enable_observer "
-        "float16_dynamic_qconfig fuse_modules get_default_qat_module_mappings "
-        "get_default_qat_qconfig get_default_qconfig "
-        "get_default_static_quant_module_mappings per_channel_dynamic_qconfig "
-        "prepare prepare_qat propagate_qconfig_ quantize quantize_dynamic "
-        "quantize_qat",
+        "default_per_channel_weight_observer default_placeholder_observer "
+        "default_qat_qconfig default_qat_qconfig_v2 default_qconfig "
+        "default_weight_fake_quant default_weight_observer "
+        "default_weight_only_qconfig disable_fake_quant disable_observer "
+        "enable_fake_quant enable_observer float16_dynamic_qconfig "
+        "float16_static_qconfig float_qparams_weight_only_qconfig "
+        "fuse_modules get_default_dynamic_quant_module_mappings "
+        "get_default_qat_module_mappings get_default_qat_qconfig "
+        "get_default_qconfig get_default_static_quant_module_mappings "
+        "get_observer_state_dict get_static_quant_module_class "
+        "load_observer_state_dict per_channel_dynamic_qconfig prepare "
+        "prepare_qat propagate_qconfig_ qconfig_equals quantize "
+        "quantize_dynamic quantize_qat swap_module",
     },
     "quantization.observer": {
         "ao.quantization.observers": "MinMaxObserver MovingAverageMinMaxObserver "
         "MovingAveragePerChannelMinMaxObserver NoopObserver ObserverBase "
-        "PerChannelMinMaxObserver PlaceholderObserver RecordingObserver",
+        "PerChannelMinMaxObserver PlaceholderObserver RecordingObserver "
+        "default_debug_observer default_dynamic_quant_observer "
+        "default_float_qparams_observer default_observer "
+        "default_per_channel_weight_observer default_placeholder_observer "
+        "default_weight_observer get_observer_state_dict "
+        "load_observer_state_dict",
         "ao.quantization.histograms": "HistogramObserver",
-        "ao.quantization.qconfig": "default_histogram_observer default_observer "
-        "default_per_channel_weight_observer default_weight_observer",
+        "ao.quantization.qconfig": "default_histogram_observer",
     },
     "quantization.quantize_fx": {
         "ao.quantization.quantize_fx": "convert_fx fuse_fx prepare_fx prepare_qat_fx",
     },
+    "nn.quantizable": {"ao.nn.quantizable": "LSTM LSTMCell"},
     "nn.qat": {
-        "ao.nn.qat": "Conv1d Conv2d Conv3d Linear",
+        "ao.nn.qat": "Conv1d Conv2d Conv3d Embedding EmbeddingBag Linear",
     },
     "nn.intrinsic.qat": {
-        "ao.nn.intrinsic.qat": "ConvBn1d ConvBn2d ConvBn3d ConvBnReLU1d ConvBnReLU2d ConvBnReLU3d "
-        "ConvReLU1d ConvReLU2d ConvReLU3d LinearReLU freeze_bn_stats update_bn_stats",
+        "ao.nn.intrinsic.qat": "ConvBn1d ConvBn2d ConvBn3d ConvBnReLU1d ConvBnReLU2d "
+        "ConvBnReLU3d ConvReLU1d ConvReLU2d ConvReLU3d LinearBn1d "
+        "LinearReLU freeze_bn_stats update_bn_stats",
+    },
+    "quantization.qconfig": {
+        "ao.quantization.qconfig": "QConfig default_activation_only_qconfig default_debug_qconfig "
+        "default_dynamic_qconfig default_per_channel_qconfig "
+        "default_qat_qconfig default_qat_qconfig_v2 default_qconfig "
+        "default_weight_only_qconfig float16_dynamic_qconfig "
+        "float16_static_qconfig float_qparams_weight_only_qconfig "
+        "get_default_qat_qconfig get_default_qconfig "
+        "per_channel_dynamic_qconfig qconfig_equals",
+    },
+    "quantization.fake_quantize": {
+        "ao.quantization.fake_quantize": "FakeQuantize FakeQuantizeBase FixedQParamsFakeQuantize "
+        "FusedMovingAvgObsFakeQuantize default_fake_quant "
+        "default_fixed_qparams_range_0to1_fake_quant "
+        "default_fixed_qparams_range_neg1to1_fake_quant "
+        "default_fused_act_fake_quant "
+        "default_fused_per_channel_wt_fake_quant "
+        "default_fused_wt_fake_quant default_histogram_fake_quant "
+        "default_per_channel_weight_fake_quant default_weight_fake_quant "
+        "disable_fake_quant disable_observer enable_fake_quant "
+        "enable_observer",
     },
     "nn._reduction": {"nn.functional.reductions": "get_enum legacy_get_enum legacy_get_string"},
     "signal.windows.windows": {
@@ -281,9 +338,12 @@ PATHS: dict[str, dict[str, str]] = {
         "general_hamming hamming hann kaiser nuttall"
     },
     "utils.benchmark.utils": {},
-    "utils.benchmark.utils.common": {"utils.benchmark": "Measurement TaskSpec"},
-    "utils.benchmark.utils.compare": {"utils.benchmark": "Compare"},
-    "utils.benchmark.utils.timer": {"utils.benchmark": "Timer timer"},
+    "utils.benchmark.utils.common": {
+        "utils.benchmark": "Measurement TaskSpec ordered_unique select_unit set_torch_threads "
+        "trim_sigfig unit_to_english"
+    },
+    "utils.benchmark.utils.compare": {"utils.benchmark": "Colorize Compare"},
+    "utils.benchmark.utils.timer": {"utils.benchmark": "Language Timer timer"},
     "utils._contextlib": {
         "autograd.modes": "_DecoratorContextManager _NoParamDecoratorContextManager"
     },

@@ -18,6 +18,7 @@ from .autograd import profiler as _blocks
 from .autograd.profiler import record_function
 
 __all__ = [
+    "DeviceType",
     "ProfilerAction",
     "ProfilerActivity",
     "kineto_available",
@@ -38,6 +39,15 @@ class ProfilerActivity(enum.Enum):
     CUDA = 3
     HPU = 4
     PrivateUse1 = 5
+
+
+DeviceType = enum.Enum(
+    "DeviceType",
+    "CPU CUDA MKLDNN OPENGL OPENCL IDEEP HIP FPGA MAIA XLA Vulkan Metal XPU MPS Meta HPU VE Lazy "
+    "IPU MTIA PrivateUse1",
+    start=0,
+)
+"""What devices are called in profiles, with PyTorch's numbers."""
 
 
 class ProfilerAction(enum.Enum):

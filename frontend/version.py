@@ -7,7 +7,7 @@ from typing import Any
 from .torch_version import __version__ as __version__
 
 tilewright = "0.1.0"
-hip = xpu = None
+hip = rocm = xpu = None
 git_version: str | None = None
 debug = False
 

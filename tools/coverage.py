@@ -45,8 +45,8 @@ REASONS = {
     ),
     r"(library\.(Library\.\w+|get_ctx|get_kernel|register_autocast|register_torch_dispatch"
     r"|register_vmap)|utils\.backend_registration\b.*)": "layers of PyTorch's dispatcher",
-    r"(bit|bits\w+|u?int[1-7]|float4\w*|float8_(e4m3fnuz|e5m2fnuz|e8m0fnu))": (
-        "dtypes that few or no operators of PyTorch take"
+    r"(float4\w*|float8_(e4m3fnuz|e5m2fnuz|e8m0fnu))": (
+        "dtypes that PyTorch on a CPU converts, and computes nothing with"
     ),
     r"(complex32|(.*\.)?chalf)": "complex numbers of two halves",
     r"(backends\.python_native|backends\.cusparselt|Event|Stream|accelerator\.Graph)\b.*": (
@@ -74,12 +74,12 @@ REASONS = {
         "quantization"
     ),
     r"(utils\.benchmark\b.*|sparse\.as_sparse_gradcheck)": "tools of PyTorch's developers",
-    r"(\w+_)?(indices|values)_copy": "copies of views that PyTorch generates for its dispatcher",
     r".*[sS]emi_?[sS]tructured\b.*|.*SparseSemiStructured.*": (
         "products with weights of which two in four are zero: there is no kernel for them"
     ),
     r"sparse\.solve": "systems with sparse matrices, for which PyTorch needs a library of CUDA",
     r"cuda\.sparse\.\w+Tensor": "older names of sparse types on GPUs",
+    r"nn\.functional\.scaled_grouped_mm": "products that PyTorch has on GPUs alone",
     r"nested\b.*": "nested tensors",
     r"(cuda|xpu|mtia|mps|backends\.(cuda|mps|miopen|xnnpack|xeon|cudnn|kleidiai))\b.*": (
         "libraries and counters of devices"
@@ -97,14 +97,7 @@ REASONS = {
     r"(testing|package|monitor|utils\.viz|utils\.bottleneck|utils\.benchmark)\b.*": (
         "tools of PyTorch's developers"
     ),
-    r"export\.pt2_archive\b.*": "files of PyTorch's exporter: programs have a format of their own",
-    r"export\.(unflatten\b.*|Unflattened\w+.*|FlatArgsAdapter.*|ModuleCallSignature\..*)": (
-        "trees of modules made of exported programs, whose graphs are flat here"
-    ),
     r"export\b.*": "passes of PyTorch's exporter: programs here call public functions",
-    r"fx\.(traceback|annotate|config|tensor_type)\b.*": (
-        "notes of PyTorch's compiler on the nodes of graphs, and types for its checker"
-    ),
     r"fx\b.*": "inside of torch.fx's tracer and writer of code",
 }
 OPEN = "not there yet"

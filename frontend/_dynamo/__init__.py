@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from ..compiler import disable, is_compiling, reset
 from ..nn.optimized import OptimizedModule
-from . import config as config
+from ..settings import compiling as config
 from . import eval_frame as eval_frame
 from . import exc as exc
 

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from ..optim.optimizer import Optimizer
 
 
-class _Stage(Enum):
+class OptState(Enum):
+    """How far a scaler is with an optimizer, between two updates."""
+
     READY = 0
     UNSCALED = 1
     STEPPED = 2
@@ -33,7 +35,7 @@ class _Step:
     infinite or NaN."""
 
     def __init__(self) -> None:
-        self.stage = _Stage.READY
+        self.stage = OptState.READY
         self.found_inf: Tensor | None = None
 
 
@@ -97,15 +99,15 @@ class GradScaler:
         if not self._enabled:
             return
         step = self._steps.setdefault(id(optimizer), _Step())
-        if step.stage is _Stage.UNSCALED:
+        if step.stage is OptState.UNSCALED:
             raise RuntimeError(
                 "unscale_() has already been called on this optimizer since the last update()."
                 + at_user_line()
             )
-        if step.stage is _Stage.STEPPED:
+        if step.stage is OptState.STEPPED:
             raise RuntimeError(f"unscale_() is being called after step().{at_user_line()}")
         step.found_inf = self._unscaled(optimizer)
-        step.stage = _Stage.UNSCALED
+        step.stage = OptState.UNSCALED
 
     @no_grad()
     def _unscaled(self, optimizer: Any) -> Tensor | None:
@@ -136,16 +138,16 @@ class GradScaler:
                 f"Closure use is not currently supported if GradScaler is enabled.{at_user_line()}"
             )
         step = self._steps.setdefault(id(optimizer), _Step())
-        if step.stage is _Stage.STEPPED:
+        if step.stage is OptState.STEPPED:
             raise RuntimeError(
                 f"step() has already been called since the last update().{at_user_line()}"
             )
-        if step.stage is _Stage.READY:
+        if step.stage is OptState.READY:
             self.unscale_(optimizer)
         if step.found_inf is None:
             raise AssertionError("No inf checks were recorded for this optimizer.")
         result = None if step.found_inf.item() else optimizer.step(**kwargs)
-        step.stage = _Stage.STEPPED
+        step.stage = OptState.STEPPED
         return result
 
     def update(self, new_scale: float | Tensor | None = None) -> None:

@@ -7,7 +7,9 @@ from . import cuda as cuda
 from . import cudnn as cudnn
 from . import mps as mps
 
-_LATER = frozenset("cpu cusparselt mha mkl mkldnn nnpack openmp opt_einsum quantized".split())
+_LATER = frozenset(
+    "cpu cusparselt kleidiai mha mkl mkldnn nnpack openmp opt_einsum quantized".split()
+)
 
 
 def __getattr__(name: str) -> _Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import importlib.util
 import warnings
 from collections.abc import Iterator
@@ -115,6 +116,14 @@ def sdp_kernel(
 class SDPAParams:
     """A call of scaled_dot_product_attention, for the questions which kernel may compute it."""
 
+    query: Any
+    key: Any
+    value: Any
+    attn_mask: Any
+    dropout: float
+    is_causal: bool
+    enable_gqa: bool
+
     def __init__(
         self,
         query: Any,
@@ -135,3 +144,55 @@ def can_use_flash_attention(params: SDPAParams, debug: bool = False) -> bool:
 
 
 can_use_efficient_attention = can_use_cudnn_attention = can_use_flash_attention
+
+
+def is_flash_attention_available() -> bool:
+    """Whether PyTorch's kernels of FlashAttention are there: attention has kernels of ours."""
+    return False
+
+
+is_ck_sdpa_available = is_flash_attention_available
+
+_reduced_sums = False
+
+
+def allow_fp16_bf16_reduction_math_sdp(enabled: bool) -> None:
+    """Allow attention to sum in half types. Its sums are in float32 anyway."""
+    global _reduced_sums
+    _reduced_sums = bool(enabled)
+
+
+def fp16_bf16_reduction_math_sdp_allowed() -> bool:
+    return _reduced_sums
+
+
+_LinalgBackend = enum.IntEnum("_LinalgBackend", "Default Cusolver Magma", start=0)
+_BlasBackend = enum.IntEnum("_BlasBackend", "Default Cublas Cublaslt Ck", start=0)
+
+
+def _preferred(backend: Any, known: Any, kept: Any) -> Any:
+    """What is preferred: one library, which may be named again."""
+    if backend is None or backend is kept:
+        return kept
+    if not isinstance(backend, (str, known)):
+        raise RuntimeError(f"Unknown input value type.{at_user_line()}")
+    names = {each.name.lower(): each for each in known}
+    chosen = names.get(backend) if isinstance(backend, str) else backend
+    if chosen is None:
+        raise RuntimeError(f"Unknown input value. Choose from: {', '.join(names)}.{at_user_line()}")
+    if chosen not in (kept, known.Default):
+        raise RuntimeError(
+            f"Cannot set preferred backend to {chosen.name}: kernels here aren't those of a library"
+            f"{at_user_line()}"
+        )
+    return kept
+
+
+def preferred_linalg_library(backend: Any = None) -> Any:
+    """The library of linear algebra: the default, as there is one way to compute it."""
+    return _preferred(backend, _LinalgBackend, _LinalgBackend.Default)  # type: ignore[attr-defined]
+
+
+def preferred_blas_library(backend: Any = None) -> Any:
+    """The library of products: called cuBLAS, as there is one way to compute them."""
+    return _preferred(backend, _BlasBackend, _BlasBackend.Cublas)  # type: ignore[attr-defined]

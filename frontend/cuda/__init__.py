@@ -42,6 +42,14 @@ from .memory import (
     reset_peak_memory_stats,
     set_per_process_memory_fraction,
 )
+from .monitoring import (
+    clock_rate,
+    list_gpu_processes,
+    memory_usage,
+    power_draw,
+    temperature,
+    utilization,
+)
 from .numbering import number_of
 from .streams import (
     Event,
@@ -61,13 +69,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CUDAGraph",
+    "DeferredCudaCallError",
     "Event",
     "ExternalStream",
     "OutOfMemoryError",
     "Stream",
     "StreamContext",
     "amp",
+    "caching_allocator_enable",
     "can_device_access_peer",
+    "clock_rate",
+    "cudaStatus",
     "current_device",
     "current_stream",
     "default_stream",
@@ -81,6 +93,7 @@ __all__ = [
     "get_device_capability",
     "get_device_name",
     "get_device_properties",
+    "get_gencode_flags",
     "get_per_process_memory_fraction",
     "get_rng_state",
     "get_rng_state_all",
@@ -88,6 +101,10 @@ __all__ = [
     "graph",
     "graph_pool_handle",
     "graphs",
+    "has_half",
+    "has_magma",
+    "host_memory_stats",
+    "host_memory_stats_as_nested_dict",
     "init",
     "initial_seed",
     "ipc_collect",
@@ -96,6 +113,7 @@ __all__ = [
     "is_current_stream_capturing",
     "is_initialized",
     "is_tf32_supported",
+    "list_gpu_processes",
     "make_graphed_callables",
     "manual_seed",
     "manual_seed_all",
@@ -110,7 +128,9 @@ __all__ = [
     "memory_stats",
     "memory_stats_as_nested_dict",
     "memory_summary",
+    "memory_usage",
     "nvtx",
+    "power_draw",
     "reset_accumulated_memory_stats",
     "reset_max_memory_allocated",
     "reset_max_memory_cached",
@@ -124,6 +144,8 @@ __all__ = [
     "set_stream",
     "stream",
     "synchronize",
+    "temperature",
+    "utilization",
 ]
 
 
@@ -283,12 +305,38 @@ def ipc_collect() -> None:
     """Do nothing: no memory is shared with other processes."""
 
 
-_ABSENT = {
-    **dict.fromkeys(
-        ("utilization", "memory_usage", "temperature", "power_draw", "clock_rate"),
-        "ask nvidia-smi",
-    ),
-}
+has_half, has_magma = True, False
+"""Whether float16 is there, and MAGMA's routines of linear algebra."""
+
+
+class DeferredCudaCallError(Exception):
+    """A call that waited for the first use of a GPU failed."""
+
+
+class cudaStatus:
+    """Codes of CUDA's runtime."""
+
+    SUCCESS = 0
+    ERROR_NOT_READY = 34
+
+
+def get_gencode_flags() -> str:
+    """The flags of PyTorch's compiler of kernels: none, as they are made where they run."""
+    return ""
+
+
+def host_memory_stats() -> dict[str, Any]:
+    """Counters of pinned memory: none are kept."""
+    return {}
+
+
+def host_memory_stats_as_nested_dict() -> dict[str, Any]:
+    """The same."""
+    return {}
+
+
+def caching_allocator_enable(value: bool = True) -> None:
+    """Do nothing: memory that was freed is always kept for the next use."""
 
 
 def __getattr__(name: str) -> Any:
@@ -301,7 +349,4 @@ def __getattr__(name: str) -> Any:
         return profiler if name == "profiler" else getattr(profiler, name)
     if name in typed.ON_CUDA:
         return typed.ON_CUDA[name]
-    raise AttributeError(
-        f"torch.cuda.{name} is not implemented{': ' + _ABSENT[name] if name in _ABSENT else ''}"
-        f"{at_user_line()}"
-    )
+    raise AttributeError(f"torch.cuda.{name} is not implemented{at_user_line()}")

@@ -8,6 +8,7 @@ from typing import Any
 from tilewright.ir import dtype as dtypes
 from tilewright.ir.dtype import DType
 from tilewright.ir.location import warn
+from tilewright.runtime import devices as runtime
 
 from .. import amp
 
@@ -55,3 +56,8 @@ custom_fwd, custom_bwd = (
     _renamed("custom_fwd", amp.custom_fwd),
     _renamed("custom_bwd", amp.custom_bwd),
 )
+
+
+def amp_definitely_not_available() -> bool:
+    """Whether there is no device for which `torch.cuda.amp` is."""
+    return runtime.cuda_count() == 0

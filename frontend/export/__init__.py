@@ -16,6 +16,7 @@ from .._dynamo.exc import UserError, UserErrorType
 from ..jit import archive, loading
 from ..nn import Module
 from ..utils._pytree import register_dataclass as _register
+from .decomp_utils import CustomDecompTable
 from .dynamic_shapes import AdditionalInputs, Constraint, Dim, ShapesCollection, dims
 from .exported_program import (
     ExportedProgram,
@@ -26,17 +27,21 @@ from .exported_program import (
 )
 from .graph_signature import ExportBackwardSignature, ExportGraphSignature
 from .recording import Example, generic
+from .unflatten import FlatArgsAdapter, UnflattenedModule, unflatten
 
 __all__ = [
     "AdditionalInputs",
     "Constraint",
+    "CustomDecompTable",
     "Dim",
     "ExportBackwardSignature",
     "ExportGraphSignature",
     "ExportedProgram",
+    "FlatArgsAdapter",
     "ModuleCallEntry",
     "ModuleCallSignature",
     "ShapesCollection",
+    "UnflattenedModule",
     "default_decompositions",
     "dims",
     "draft_export",
@@ -44,6 +49,7 @@ __all__ = [
     "load",
     "register_dataclass",
     "save",
+    "unflatten",
 ]
 
 
@@ -61,7 +67,8 @@ def export(
 
     dynamic_shapes: sizes that may differ, by argument: {"x": {0: Dim("batch")}}, or a tuple in the
     order of the arguments; nested as they are. An entry is a Dim, Dim.AUTO, Dim.DYNAMIC, an int or
-    None.
+    None. preserve_module_call_signature: the paths of modules that `unflatten` gives the arguments
+    and results that they have in the model.
 
     Raises GuardOnDataDependentSymNode where the program reads a value that depends on its inputs,
     and ConstraintViolationError if it isn't the same for all sizes (both in
@@ -76,7 +83,7 @@ def export(
             f"Expecting `args` to be a tuple of example positional inputs, got {type(args)}"
             f"{at_user_line()}",
         )
-    example = Example(mod, args, kwargs or {})
+    example = Example(mod, args, kwargs or {}, preserve_module_call_signature)
     if isinstance(dynamic_shapes, AdditionalInputs):
         dynamic_shapes = dynamic_shapes.dynamic_shapes(mod, args, kwargs)
     try:
@@ -93,10 +100,17 @@ def draft_export(
     kwargs: Mapping[str, Any] | None = None,
     *,
     dynamic_shapes: Any = None,
+    preserve_module_call_signature: tuple[str, ...] = (),
     **options: Any,
 ) -> ExportedProgram:
     """As `export`: there is one way to record a program."""
-    return export(mod, args, kwargs, dynamic_shapes=dynamic_shapes)
+    return export(
+        mod,
+        args,
+        kwargs,
+        dynamic_shapes=dynamic_shapes,
+        preserve_module_call_signature=preserve_module_call_signature,
+    )
 
 
 def save(

@@ -23,6 +23,8 @@ from ..nn import Module, Parameter
 from ..recording import Handle
 from ..utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 from .aligning import align
+from .calls import Call
+from .decomp_utils import CustomDecompTable
 from .dynamic_shapes import UNBOUNDED
 from .graph_signature import (
     ConstantArgument,
@@ -57,6 +59,12 @@ class ModuleCallSignature:
     in_spec: TreeSpec
     out_spec: TreeSpec
     forward_arg_names: list[str] | None = None
+
+    def replace_all_uses_with(self, original_node: Node, new_node: Node) -> None:
+        """Name another node wherever a node is an input or output."""
+        for each in (*self.inputs, *self.outputs):
+            if each.name == original_node.name:
+                each.name = new_node.name
 
 
 @dataclass
@@ -104,10 +112,14 @@ class Inputs:
                 "the arguments have another structure than those that the program was exported "
                 f"with: expected {self.spec}, got {spec}{at_user_line()}"
             )
+        self.check(leaves)
+        return leaves
+
+    def check(self, leaves: list[Any]) -> None:
+        """Raises an error for leaves of other sizes or types than the program is for."""
         sizes: dict[str, int] = {}
         for leaf, wanted in zip(leaves, self.expected, strict=True):
             self._check(leaf, wanted, sizes)
-        return leaves
 
     def _check(self, leaf: Any, wanted: Expected, sizes: dict[str, int]) -> None:
         name = wanted.name
@@ -181,12 +193,13 @@ class ExportedProgram:
         arguments: tuple[list[str], list[str]],
         example_inputs: tuple[Any, Any] | None = None,
         name: str = "GraphModule",
+        calls: tuple[ModuleCallEntry, ...] = (),
     ):
         self._graph_module = GraphModule(Module(), graph, "GraphModule")
         self.graph_signature = graph_signature
         self.state_dict, self.constants = state_dict, constants
         self._inputs, self._outputs, self._arguments = inputs, outputs, arguments
-        self.example_inputs, self._name = example_inputs, name
+        self.example_inputs, self._name, self._calls = example_inputs, name, calls
 
     # ---- parts -------------------------------------------------------------------------------
 
@@ -208,7 +221,8 @@ class ExportedProgram:
 
     @property
     def module_call_graph(self) -> list[ModuleCallEntry]:
-        """The call of the whole module; those inside aren't kept."""
+        """The call of the whole module, then the modules inside: with the signatures of those that
+        `preserve_module_call_signature` named."""
         signature = ModuleCallSignature(
             [s.arg for s in self.graph_signature.input_specs if s.kind is InputKind.USER_INPUT],
             [s.arg for s in self.graph_signature.output_specs],
@@ -216,7 +230,7 @@ class ExportedProgram:
             self._outputs.spec,
             [*self._arguments[0], *self._arguments[1]],
         )
-        return [ModuleCallEntry("", signature)]
+        return [ModuleCallEntry("", signature), *self._calls]
 
     @property
     def dialect(self) -> str:
@@ -283,7 +297,7 @@ class ExportedProgram:
             copies[node] = graph.node_copy(node, copies.__getitem__)
         graph.set_codegen(FlatCodeGen(*self._arguments))
         for target, value in {**self.state_dict, **values}.items():
-            _register(root, target, value, target not in buffers and target in self.state_dict)
+            register(root, target, value, target not in buffers and target in self.state_dict)
         made = GraphModule(root, graph, self._name)
         take_tensors(made, root)
         made._flatten, made._unflatten = self._inputs, self._outputs
@@ -345,7 +359,7 @@ class ExportedProgram:
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         parts = (self.graph_signature, self.state_dict, self.constants, self._inputs)
-        more = (self._outputs, self._arguments, self.example_inputs, self._name)
+        more = (self._outputs, self._arguments, self.example_inputs, self._name, self._calls)
         return _rebuilt, (rows_of(self.graph), *parts, *more)
 
     def __str__(self) -> str:
@@ -367,12 +381,19 @@ def _placeholders(graph: Graph) -> Iterator[Node]:
     return (n for n in graph.nodes if n.op == "placeholder")
 
 
-def _register(root: Module, target: str, value: Any, persistent: bool) -> None:
+def register(
+    root: Module,
+    target: str,
+    value: Any,
+    persistent: bool,
+    made: Callable[[], Module] = Module,
+) -> None:
+    """Give a module a parameter or buffer at a path, with new modules on the way."""
     *path, name = target.split(".")
     for part in path:
         inner = root._modules.get(part)
         if inner is None:
-            inner = Module()
+            inner = made()
             root.add_module(part, inner)
         root = inner
     if isinstance(value, Parameter):
@@ -437,7 +458,23 @@ def build(example: Example, recorded: Recorded, symbols: list[Symbol]) -> Export
         (example.positional, list(example.kwargs)),
         (example.args, example.kwargs),
         type(module).__name__,
+        _entries(module, recorded.calls),
     )
+
+
+def _entries(module: Module, calls: Mapping[str, Call]) -> tuple[ModuleCallEntry, ...]:
+    """The modules inside, with the signatures of the calls that were noted."""
+    made = {
+        path: ModuleCallSignature(
+            list(map(_argument, call.inputs)),
+            list(map(_argument, call.outputs)),
+            call.in_spec,
+            call.out_spec,
+        )
+        for path, call in calls.items()
+    }
+    names = (name for name, _ in module.named_modules(remove_duplicate=False) if name)
+    return tuple(ModuleCallEntry(name, made.get(name)) for name in names)
 
 
 def _attribute(root: Module, path: str) -> Any:
@@ -458,17 +495,20 @@ def _expected(number: int, name: str, leaf: Any, sized: Mapping[Any, Sized]) -> 
 
 
 def _output_specs(graph: Graph) -> list[OutputSpec]:
-    specs = []
-    for value in graph.output_node().args[0]:
-        if isinstance(value, Node):
-            number = isinstance(value.meta.get("value"), (int, float))
-            argument: Any = (SymIntArgument if number else TensorArgument)(value.name)
-        else:
-            argument = ConstantArgument("", value)
-        specs.append(OutputSpec(OutputKind.USER_OUTPUT, argument, None))
-    return specs
+    return [
+        OutputSpec(OutputKind.USER_OUTPUT, _argument(value), None)
+        for value in graph.output_node().args[0]
+    ]
 
 
-def default_decompositions() -> dict[Any, Callable[..., Any]]:
+def _argument(value: Any) -> Any:
+    """What tells of a node's value, or of a constant."""
+    if not isinstance(value, Node):
+        return ConstantArgument("", value)
+    number = isinstance(value.meta.get("value"), (int, float))
+    return (SymIntArgument if number else TensorArgument)(value.name)
+
+
+def default_decompositions() -> CustomDecompTable:
     """An empty table: composites are decomposed when a plan is compiled."""
-    return {}
+    return CustomDecompTable()

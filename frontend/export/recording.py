@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -28,6 +28,7 @@ from ..onnx.sizes import probes
 from ..recording import Handle
 from ..utils._pytree import TreeSpec, tree_flatten, tree_flatten_with_path, tree_unflatten
 from .aligning import GraphsDiffer, Place, align
+from .calls import Call, watched_calls
 from .dynamic_shapes import UNBOUNDED, Dim, DimHint, ShapesCollection, _Hint
 
 Axis = tuple[int, int | None]
@@ -55,11 +56,18 @@ class Example:
     """A module with the arguments of one call.
 
     leaves: tensors and numbers of the arguments, in order; names: of each in the graph. spec: the
-    containers around them.
+    containers around them. kept: the paths of modules inside whose calls are noted.
     """
 
-    def __init__(self, module: Module, args: Sequence[Any], kwargs: Mapping[str, Any]):
+    def __init__(
+        self,
+        module: Module,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        kept: Collection[str] = (),
+    ):
         self.module, self.args, self.kwargs = module, tuple(args), dict(kwargs)
+        self.kept = kept
         list(named_arguments(module, self.args, self.kwargs))  # an error if they don't fit
         bound = inspect.signature(module.forward).bind(*self.args, **self.kwargs)
         self.arguments = list(bound.arguments.items())
@@ -174,12 +182,13 @@ class Example:
                     node.meta["value"] = leaf
                     leaves[i] = traced(watch, leaf, partial(_itself, node))
             args, kwargs = tree_unflatten(leaves, self.spec)
-            result = watch.run(self.module, args, kwargs)
+            with watched_calls(watch, self.module, self.kept) as calls:
+                result = watch.run(self.module, args, kwargs)
             flat, spec = tree_flatten(result)
             with recording.grad_mode(True):
                 watch.graph.output(tuple(watch.create_arg(each) for each in flat))
         prune(watch.graph)
-        return Recorded(watch.graph, spec, inputs, root)
+        return Recorded(watch.graph, spec, inputs, root, calls.found)
 
 
 def _itself(node: Node) -> Node:
@@ -192,6 +201,7 @@ class Recorded:
     out_spec: TreeSpec
     inputs: list[Node]
     root: Module
+    calls: Mapping[str, Call]
 
 
 def _differs(leaf: Any, sizes: Mapping[Any, int]) -> bool:

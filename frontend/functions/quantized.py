@@ -343,19 +343,29 @@ def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: Quantize
 def quantize_per_channel(
     input: Tensor, scales: Tensor, zero_points: Tensor, axis: int, dtype: QuantizedDType
 ) -> QuantizedTensor:
-    """`input` (float32) with a scale and a zero point for each place along `axis`."""
+    """`input` (float32) with a scale and a zero point for each place along `axis`.
+
+    Zero points of floats aren't rounded: integers are round(x / scale + zero_point).
+    """
     if scales.numel() != zero_points.numel():
         raise RuntimeError(
             f"number of elements in scales and zero_points must match{at_user_line()}"
         )
-    _require_channels(input, scales, axis)
+    require_channels(input, scales, axis)
+    if zero_points.dtype.is_floating_point:
+        shape = [1] * input.dim()
+        shape[axis] = -1
+        each = [t.to(dtypes.float32).view(shape) for t in (scales, zero_points)]
+        codes = (input.detach() * each[0].reciprocal() + each[1]).round().clamp(*dtype.range)
+        scale, zero = (t.to(dtypes.float32) for t in (scales, zero_points))
+        return QuantizedTensor(codes.to(dtype.stored), scale, zero, dtype, axis % input.dim())
     codes = _round("quantize_per_channel", input, scales, zero_points, dtype, axis % input.dim())
     return QuantizedTensor(
         codes, scales.to(dtypes.float64), zero_points.to(dtypes.int64), dtype, axis % input.dim()
     )
 
 
-def _require_channels(input: Tensor, scales: Tensor, axis: int) -> None:
+def require_channels(input: Tensor, scales: Tensor, axis: int) -> None:
     if not -input.dim() <= axis < input.dim() or scales.numel() != input.shape[axis]:
         raise RuntimeError(
             f"expected a scale and a zero point for each of the channels along dimension {axis} of "
@@ -396,58 +406,6 @@ def dequantize(input: Tensor | QuantizedTensor) -> Tensor:
     return input.to(dtypes.float32)
 
 
-def _require_order(low: int, high: int) -> None:
-    if low > high:
-        raise RuntimeError(
-            f"`quant_min` should be less than or equal to `quant_max`, got {low} and {high}"
-            f"{at_user_line()}"
-        )
-
-
-def fake_quantize_per_tensor_affine(
-    input: Tensor,
-    scale: float | Tensor,
-    zero_point: int | Tensor,
-    quant_min: int,
-    quant_max: int,
-) -> Tensor:
-    """`input` rounded to the numbers for which integers from quant_min to quant_max stand. The
-    gradient goes straight through where no integer is cut off."""
-    _require_order(quant_min, quant_max)
-    if not isinstance(zero_point, Handle) and not quant_min <= zero_point <= quant_max:
-        raise RuntimeError(
-            f"`zero_point` must be between `quant_min` and `quant_max`, got {zero_point}"
-            f"{at_user_line()}"
-        )
-    scale, zero_point = (
-        n.reshape(()) if isinstance(n, Handle) else tensor(n, device=input.device)
-        for n in (scale, zero_point)
-    )
-    return _fake(input, scale, zero_point, None, quant_min, quant_max)
-
-
-def fake_quantize_per_channel_affine(
-    input: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int
-) -> Tensor:
-    """The same with a scale and a zero point for each place along `axis`."""
-    _require_order(quant_min, quant_max)
-    if scale.shape != zero_point.shape:
-        raise RuntimeError(
-            f"scale and zero-point need to have the same dimensions, got {tuple(scale.shape)} and "
-            f"{tuple(zero_point.shape)}{at_user_line()}"
-        )
-    _require_channels(input, scale, axis)
-    return _fake(input, scale, zero_point, axis % input.dim(), quant_min, quant_max)
-
-
-def _fake(
-    input: Tensor, scale: Tensor, zero_point: Tensor, axis: int | None, low: int, high: int
-) -> Tensor:
-    return record(
-        ops.fake_quantize, input, scale.detach(), zero_point.detach(), axis, int(low), int(high)
-    )
-
-
 def _of_quantized(name: str) -> Any:
     """A function that asks a quantized tensor for what its method `name` gives."""
 
@@ -463,66 +421,3 @@ int_repr, q_scale, q_zero_point = map(_of_quantized, ("int_repr", "q_scale", "q_
 q_per_channel_scales = _of_quantized("q_per_channel_scales")
 q_per_channel_zero_points = _of_quantized("q_per_channel_zero_points")
 q_per_channel_axis = _of_quantized("q_per_channel_axis")
-
-
-def fbgemm_parameters(
-    low: np.ndarray, high: np.ndarray, least: int, most: int, symmetric: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """(scales, zero points) with which integers from `least` to `most` cover the ranges from `low`
-    to `high` and 0, as FBGEMM chooses them: a symmetric scale uses the least integer as well."""
-    low, high = np.minimum(low.astype(np.float64), 0), np.maximum(high.astype(np.float64), 0)
-    balanced = symmetric & (low < 0) & (high > 0)
-    below, above = (most - least) // 2 + 1, (most - least) // 2
-    widest = np.maximum(-low / below, high / above)
-    scale = np.where(balanced, widest, (high - low) / (most - least))
-    scale = np.where(scale.astype(np.float32) == 0, 0.1, scale)
-    # Of both ends, the one whose zero point is the more exact.
-    of_low, of_high = least - low / scale, most - high / scale
-    closer = abs(least) - low / scale < abs(most) + high / scale
-    zero = np.clip(np.rint(np.where(closer, of_low, of_high)), least, most)
-    zero = np.where(balanced, (least + most + 1) // 2, zero)
-    return scale.astype(np.float32), zero.astype(np.int32)
-
-
-def fused_moving_avg_obs_fake_quant(
-    input: Tensor,
-    observer_on: Tensor,
-    fake_quant_on: Tensor,
-    running_min: Tensor,
-    running_max: Tensor,
-    scale: Tensor,
-    zero_point: Tensor,
-    averaging_const: float,
-    quant_min: int,
-    quant_max: int,
-    ch_axis: int,
-    per_row_fake_quant: bool = False,
-    symmetric_quant: bool = False,
-) -> Tensor:
-    """`input`, rounded to integers from quant_min to quant_max if `fake_quant_on`.
-
-    If `observer_on`, the averages of the least and largest numbers, the scale and the zero point
-    are written first: of each place along `ch_axis`, if `per_row_fake_quant`.
-    """
-    if observer_on.item():
-        x = input.detach()
-        if per_row_fake_quant:
-            rows = x.movedim(ch_axis, 0).flatten(1)
-            low, high = rows.amin(1), rows.amax(1)
-        else:
-            low, high = x.min(), x.max()
-        for running, now in ((running_min, low), (running_max, high)):
-            begun = running.numel() and not running.isinf().any()
-            found = running + averaging_const * (now - running) if begun else now
-            running.resize_(found.shape).copy_(found)
-        limits = [np.atleast_1d(t.numpy()) for t in (running_min, running_max)]
-        chosen = fbgemm_parameters(limits[0], limits[1], quant_min, quant_max, symmetric_quant)
-        for written, value in zip((scale, zero_point), chosen, strict=True):
-            written.resize_(value.shape).copy_(tensor(value))
-    if not fake_quant_on.item():
-        return input
-    if per_row_fake_quant:
-        return fake_quantize_per_channel_affine(
-            input, scale, zero_point, ch_axis, quant_min, quant_max
-        )
-    return fake_quantize_per_tensor_affine(input, scale, zero_point, quant_min, quant_max)

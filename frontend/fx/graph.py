@@ -7,11 +7,11 @@ import copy
 import keyword
 import re
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from .node import Node, Target, map_arg
-from .writing import CodeGen, PythonCode
+from .writing import CodeGen, PythonCode, TransformCode
 
 __all__ = ["CodeGen", "Graph", "PythonCode"]
 
@@ -149,6 +149,18 @@ class Graph:
     ) -> Node:
         return self.create_node("call_function", the_function, args, kwargs, name, type_expr)
 
+    def create_size_node(self, tensor_node: Node, dim: int) -> Node:
+        """A node for `tensor_node.size(dim)`."""
+        return self.call_method("size", (tensor_node, dim))
+
+    def create_stride_node(self, tensor_node: Node, dim: int) -> Node:
+        """A node for `tensor_node.stride(dim)`."""
+        return self.call_method("stride", (tensor_node, dim))
+
+    def create_storage_offset_node(self, tensor_node: Node) -> Node:
+        """A node for `tensor_node.storage_offset()`."""
+        return self.call_method("storage_offset", (tensor_node,))
+
     def output(self, result: Any, type_expr: Any = None) -> Node:
         return self.create_node("output", "output", (result,), type_expr=type_expr)
 
@@ -267,6 +279,29 @@ class Graph:
     def python_code(self, root_module: str, **options: Any) -> PythonCode:
         """The source of `forward`. root_module: the name of the module in it, 'self'."""
         return self._codegen.write(self, root_module)
+
+    def on_generate_code(
+        self, make_transformer: Callable[[TransformCode | None], TransformCode]
+    ) -> AbstractContextManager[Any]:
+        """Change the lines of `forward` from now on, or until a `with` block of the result ends.
+
+        make_transformer: given the function that changes them so far, or None, gives the one that
+        shall. Such a function takes and gives a list of lines.
+        """
+        codegen = self._codegen
+        before = codegen._body_transformer
+        codegen._body_transformer = make_transformer(before)
+        ending = ExitStack()
+        ending.callback(setattr, codegen, "_body_transformer", before)
+        return ending
+
+    def process_inputs(self, *args: Any) -> Any:
+        """The inputs of the graph for the arguments of `forward`."""
+        return self._codegen.process_inputs(*args)
+
+    def process_outputs(self, out: Any) -> Any:
+        """The result of `forward` for the output of the graph."""
+        return self._codegen.process_outputs(out)
 
     def print_tabular(self) -> None:
         """Print a table of the nodes."""

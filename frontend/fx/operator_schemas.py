@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import inspect
+import types
+import typing
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from tilewright.ir.location import at_user_line
+
 from ..nn import Module
 
-__all__ = ["ArgsKwargsPair", "get_signature_for_torch_op", "normalize_function", "normalize_module"]
+__all__ = [
+    "ArgsKwargsPair",
+    "check_for_mutable_operation",
+    "create_type_hint",
+    "get_signature_for_torch_op",
+    "normalize_function",
+    "normalize_module",
+    "type_matches",
+]
 
 
 class ArgsKwargsPair(NamedTuple):
@@ -78,3 +90,54 @@ def _normalized(
         value = bound.arguments[p.name]
         named.update(value if p.kind is p.VAR_KEYWORD else {p.name: value})
     return ArgsKwargsPair((), named)
+
+
+def check_for_mutable_operation(
+    target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """RuntimeError for a function that writes to an argument: its name ends with one underscore, or
+    `out` is given."""
+    name = getattr(target, "__name__", "")
+    if (name.endswith("_") and not name.endswith("__")) or kwargs.get("out") is not None:
+        raise RuntimeError(
+            f"Tried to trace mutable operation {name}. FX only supports functional code, so "
+            "operations that mutate operands in-place (e.g. via `out` arguments) are not supported"
+            f"{at_user_line()}"
+        )
+
+
+def create_type_hint(x: Any) -> Any:
+    """The type of a list or tuple of types: List[t] or Tuple[t, ...], where t is the one of them
+    that the others are subclasses of; Any if there is none. What else isn't a type stays."""
+    if not isinstance(x, (list, tuple)):
+        return x
+
+    def whole(kind: Any) -> Any:
+        return list[kind] if isinstance(x, list) else tuple[kind, ...]
+
+    if not x:
+        return whole(Any)
+    if not all(isinstance(each, type) for each in x):
+        return x
+    for base in x:
+        if all(issubclass(each, base) for each in x):
+            return whole(base)
+    return whole(Any)
+
+
+def type_matches(signature_type: Any, argument_type: Any) -> bool:
+    """Whether a value of a type may be given where a signature has another one."""
+    origin = typing.get_origin(signature_type)
+    if signature_type is argument_type:
+        return True
+    if origin in (typing.Union, types.UnionType):
+        return any(type_matches(each, argument_type) for each in typing.get_args(signature_type))
+    if origin is list:
+        (inner,) = typing.get_args(signature_type) or (Any,)
+        if typing.get_origin(argument_type) in (list, tuple):
+            parts = [a for a in typing.get_args(argument_type) if a is not ...]
+            return all(type_matches(inner, part) for part in parts)
+        return type_matches(inner, argument_type)  # one number for a list of them
+    if inspect.isclass(argument_type) and inspect.isclass(signature_type):
+        return issubclass(argument_type, signature_type)
+    return False

@@ -25,7 +25,7 @@ class Row(NamedTuple):
     meta: dict[str, Any]
 
 
-_KEPT = ("pure", "fact", "value", "stack_trace", "size")
+_KEPT = ("pure", "fact", "value", "stack_trace", "size", "nn_module_stack")
 
 
 def rows_of(graph: Graph) -> list[Row]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import enum
+import importlib
 import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +23,16 @@ from .node import Node, base_types, map_aggregate
 if TYPE_CHECKING:
     from .graph import Graph
 
-__all__ = ["Attribute", "GraphAppendingTracer", "Proxy", "TraceError", "TracerBase"]
+__all__ = [
+    "Attribute",
+    "GraphAppendingTracer",
+    "ParameterProxy",
+    "Proxy",
+    "Scope",
+    "ScopeContextManager",
+    "TraceError",
+    "TracerBase",
+]
 
 
 class TraceError(ValueError):
@@ -38,7 +48,7 @@ class TracerBase:
     graph: Graph
     module_stack: Mapping[str, Any] = {}
     record_stack_traces = False
-    trace_asserts = False
+    trace_asserts = check_mutable_operations = False
     proxy_buffer_attributes = False
     traced_func_name = "forward"
 
@@ -51,6 +61,9 @@ class TracerBase:
         name: str | None = None,
         type_expr: Any = None,
     ) -> Node:
+        if kind == "call_function" and self.check_mutable_operations:
+            operator_schemas = importlib.import_module(".operator_schemas", __package__)
+            operator_schemas.check_for_mutable_operation(target, args, kwargs)
         node = self.graph.create_node(kind, target, args, kwargs, name, type_expr)
         if traceback.has_preserved_node_meta():
             traceback.mark(node)
@@ -200,6 +213,61 @@ def recorded(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
     if getattr(function, "_fx_method", False):
         return tracer.create_proxy("call_method", function.__name__, args, kwargs)
     return tracer.create_proxy("call_function", function, args, kwargs)
+
+
+class ParameterProxy(Proxy):
+    """A parameter while a program is traced: its sizes are numbers, which may be compared."""
+
+    def __init__(self, tracer: TracerBase, node: Node, name: str, param: Any):
+        super().__init__(node, tracer)
+        if not isinstance(param, Handle):
+            raise AssertionError(f"expected a Parameter, got {type(param)}")
+        self.param, self.name = param, name
+
+    def __repr__(self) -> str:
+        return f"ParameterProxy({self.name})"
+
+    @property
+    def shape(self) -> Any:
+        return self.param.shape
+
+    @property
+    def ndim(self) -> int:
+        return int(self.param.ndim)
+
+    def size(self) -> Any:
+        return self.param.size()
+
+    def dim(self) -> int:
+        return int(self.param.dim())
+
+    def numel(self) -> int:
+        return int(self.param.numel())
+
+    nelement = numel
+
+
+class Scope:
+    """The path and the type of the module around a node."""
+
+    def __init__(self, module_path: str, module_type: Any):
+        self.module_path, self.module_type = module_path, module_type
+
+
+class ScopeContextManager:
+    """The block in which a scope is another one."""
+
+    def __init__(self, scope: Scope, current_scope: Scope):
+        self._before = Scope(scope.module_path, scope.module_type)
+        self._scope = scope
+        scope.module_path, scope.module_type = current_scope.module_path, current_scope.module_type
+
+    def __enter__(self) -> Scope:
+        return self._scope
+
+    def __exit__(self, *args: Any) -> None:
+        before = self._before
+        self._scope.module_path, self._scope.module_type = before.module_path, before.module_type
 
 
 class Attribute(Proxy):

@@ -7,22 +7,29 @@ Inside of `preserve_node_meta` each new node gets a copy of the current facts in
 from __future__ import annotations
 
 import copy
+import enum
 import functools
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..recording import threads
 from .node import Node
 
+if TYPE_CHECKING:
+    from .graph import Graph
+
 __all__ = [
+    "NodeSource",
+    "NodeSourceAction",
     "annotate",
     "annotate_fn",
     "current_meta",
     "format_stack",
     "get_current_meta",
     "get_current_replay_node",
+    "get_graph_provenance_json",
     "has_preserved_node_meta",
     "preserve_node_meta",
     "reset_grad_fn_seq_nr",
@@ -168,3 +175,106 @@ def stack_of_user() -> str:
     """The stack trace of a call that a tracer records, without our own frames."""
     frames = [f for f in traceback.extract_stack() if not f.filename.startswith(threads.PACKAGE)]
     return "".join(traceback.format_list(frames))
+
+
+class NodeSourceAction(enum.Enum):
+    """What a pass did with a node: it made the new one, or put it in the place of another."""
+
+    CREATE = "create"
+    REPLACE = "replace"
+
+
+class NodeSource:
+    """Where a node comes from: the node before a pass, the name of the pass, and what it did.
+
+    `meta["from_node"]` of a node is a list of them; `from_node` is that of the node before.
+    """
+
+    class NodeInfo:
+        """The name, the target and the graph of a node."""
+
+        def __init__(self, name: str, target: str, graph_id: int):
+            self.name, self.target, self.graph_id = name, target, graph_id
+
+    node_info: NodeInfo | None
+
+    def __init__(
+        self,
+        node: Node | None,
+        pass_name: str = "",
+        action: NodeSourceAction | list[NodeSourceAction] | None = None,
+    ):
+        self.pass_name = pass_name
+        self.action = [action] if isinstance(action, NodeSourceAction) else list(action or [])
+        self.from_node: list[NodeSource] = []
+        self.node_info = None
+        if node is not None:
+            self.node_info = NodeSource.NodeInfo(node.name, str(node.target), id(node.graph))
+            self.from_node = list(node.meta.get("from_node", ()))
+
+    @property
+    def name(self) -> str:
+        return self.node_info.name if self.node_info else ""
+
+    @property
+    def target(self) -> str:
+        return self.node_info.target if self.node_info else ""
+
+    @property
+    def graph_id(self) -> int:
+        return self.node_info.graph_id if self.node_info else -1
+
+    def _get_action_string(self) -> str:
+        return "+".join(each.value for each in self.action)
+
+    def print_readable(self, indent: int = 0) -> str:
+        """The source, and those before it below it."""
+        if indent > 9:
+            return ""
+        before = "".join(each.print_readable(indent + 1) for each in self.from_node)
+        return (
+            f"{' ' * (indent * 4)}(name={self.name}, pass_name={self.pass_name}, "
+            f"action={self._get_action_string()}, graph_id={self.graph_id})\n{before}"
+        )
+
+    def __repr__(self) -> str:
+        return self.print_readable()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The source as a dictionary that JSON can hold."""
+        return {
+            "name": self.name,
+            "target": self.target,
+            "graph_id": self.graph_id,
+            "pass_name": self.pass_name,
+            "action": self._get_action_string(),
+            "from_node": [each.to_dict() for each in self.from_node],
+        }
+
+    @classmethod
+    def _from_dict(cls, d: dict[str, Any] | None) -> NodeSource | None:
+        if d is None:
+            return None
+        known = {each.value: each for each in NodeSourceAction}
+        actions = [known[word] for word in d.get("action", "").split("+") if word in known]
+        made = cls(None, d.get("pass_name", ""), actions)
+        if d.get("name"):
+            place = d.get("target", ""), d.get("graph_id", -1)
+            made.node_info = cls.NodeInfo(d["name"], *place)
+        made.from_node = [each for one in d.get("from_node", ()) if (each := cls._from_dict(one))]
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NodeSource) and self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash(repr(self.to_dict()))
+
+
+def get_graph_provenance_json(graph: Graph) -> dict[str, Any]:
+    """The sources of the calls of functions in a graph that have some, by their names."""
+    return {
+        node.name: [source.to_dict() for source in node.meta["from_node"]]
+        for node in graph.nodes
+        if node.op == "call_function" and "from_node" in node.meta
+    }

@@ -43,8 +43,14 @@ class PythonCode:
     globals: dict[str, Any] = field(default_factory=dict)
 
 
+TransformCode = Callable[[list[str]], list[str]]
+"""Changes the lines of a function's body."""
+
+
 class CodeGen:
     """Writes graphs as Python. A subclass may change what surrounds the body."""
+
+    _body_transformer: TransformCode | None = None
 
     def __init__(self) -> None:
         self._function = "forward"
@@ -57,6 +63,10 @@ class CodeGen:
 
     def generate_output(self, output_args: Any, *, descs: Any = None) -> str:
         return f"return {self._written(output_args)}"
+
+    def additional_globals(self) -> list[tuple[str, Any]]:
+        """Names that the code uses, with their values."""
+        return []
 
     def process_inputs(self, *args: Any) -> Any:
         return args
@@ -84,6 +94,11 @@ class CodeGen:
                 lines.append(line + free if line else free[3:])
         if not lines:
             lines = ["pass"]
+        if self._body_transformer is not None:
+            changed = self._body_transformer([f"{line}\n" for line in lines])
+            lines = "".join(changed).splitlines()
+        for name, value in self.additional_globals():
+            self._globals[name] = value
         head = self.gen_fn_def(inputs, returned)
         body = "\n".join(f"    {line}" for line in lines)
         return PythonCode(f"\n\n\n{head}\n{body}\n    ", self._globals)

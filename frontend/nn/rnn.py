@@ -289,17 +289,23 @@ class RNNBase(Module):
             outputs = []
             for i in range(first, first + directions):
                 h, c = (*(s[i] for s in states or ()), None, None)[:2]
-                weights = (getattr(self, n) for n in self._names[i].values())
-                named = dict(zip(self._names[i], weights, strict=True))
-                y, *last = run_layer(
-                    x, valid, h, c, **named, cell=_CELLS[self.mode], reverse=i != first
-                )
+                y, *last = self._layer(i, x, valid, h, c, i != first)
                 outputs.append(y)
                 found.append(tuple(last))
             x = outputs[0] if directions == 1 else cat(outputs, 2)
             if self.dropout and first + directions < len(self._names):
                 x = F.dropout(x, self.dropout, self.training)
         return x, [stack(each) for each in zip(*found, strict=True)]
+
+    def _layer(
+        self, number: int, x: Any, valid: Any, h: Any, c: Any, reverse: bool
+    ) -> tuple[Any, ...]:
+        """One layer in one direction: its outputs, and the states after them."""
+        named = {kind: getattr(self, name) for kind, name in self._names[number].items()}
+        made: tuple[Any, ...] = run_layer(
+            x, valid, h, c, **named, cell=_CELLS[self.mode], reverse=reverse
+        )
+        return made
 
 
 def run_layer(

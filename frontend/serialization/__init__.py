@@ -28,6 +28,14 @@ from .options import (
     skip_data,
 )
 from .reading import load
+from .types import (
+    StorageType,
+    default_restore_location,
+    mkdtemp,
+    normalize_storage_type,
+    storage_to_tensor_type,
+    validate_hpu_device,
+)
 from .unpickling import (
     UnpicklingError,
     add_safe_globals,
@@ -46,10 +54,12 @@ __all__ = [
     "MAP_LOCATION",
     "LoadEndianness",
     "SourceChangeWarning",
+    "StorageType",
     "UnpicklingError",
     "add_safe_globals",
     "check_module_version_greater_or_equal",
     "clear_safe_globals",
+    "default_restore_location",
     "get_crc32_options",
     "get_default_load_endianness",
     "get_default_mmap_options",
@@ -57,6 +67,8 @@ __all__ = [
     "get_unsafe_globals_in_checkpoint",
     "load",
     "location_tag",
+    "mkdtemp",
+    "normalize_storage_type",
     "register_package",
     "safe_globals",
     "save",
@@ -64,5 +76,7 @@ __all__ = [
     "set_default_load_endianness",
     "set_default_mmap_options",
     "skip_data",
+    "storage_to_tensor_type",
     "validate_cuda_device",
+    "validate_hpu_device",
 ]

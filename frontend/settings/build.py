@@ -52,11 +52,5 @@ def is_warn_always_enabled() -> bool:
     return _warn_always
 
 
-def set_flush_denormal(mode: bool) -> bool:
-    """Whether tiny numbers are taken for 0 from now on: never, as kernels keep them. Returns
-    whether the mode could be set."""
-    return not mode
-
-
 def init_num_threads() -> None:
     """The workers are there when they are needed."""

@@ -8,11 +8,13 @@ Each execution of a statement is computed to its end, the value that nobody keep
 
 from __future__ import annotations
 
+import enum
 import textwrap
 import timeit as _timeit
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -21,7 +23,20 @@ from tilewright.ir.location import at_user_line
 from .. import paths, recording
 from ..settings.threads import get_num_threads, set_num_threads
 
-__all__ = ["Compare", "Measurement", "TaskSpec", "Timer", "timer"]
+__all__ = [
+    "Colorize",
+    "Compare",
+    "Language",
+    "Measurement",
+    "TaskSpec",
+    "Timer",
+    "ordered_unique",
+    "select_unit",
+    "set_torch_threads",
+    "timer",
+    "trim_sigfig",
+    "unit_to_english",
+]
 
 _UNITS = (("ns", "nanoseconds", 1e-9), ("us", "microseconds", 1e-6), ("ms", "milliseconds", 1e-3))
 
@@ -41,6 +56,54 @@ def _unit(seconds: float) -> tuple[str, str, float]:
     return found
 
 
+def select_unit(t: float) -> tuple[str, float]:
+    """The unit in which a time of `t` seconds is shown: (sign, seconds)."""
+    sign, _, scale = _unit(t)
+    return (sign, 1) if sign == "s" else (sign, scale)
+
+
+def unit_to_english(u: str) -> str:
+    """The name of a unit: of "us" microsecond."""
+    return {sign: name.removesuffix("s") for sign, name, _ in _UNITS}.get(u, "second")
+
+
+def trim_sigfig(x: float, n: int) -> float:
+    """`x` rounded to `n` digits."""
+    scale = 10.0 ** (np.floor(np.log10(abs(x))) + 1 - n)
+    return float(np.round(x / scale) * scale)
+
+
+def ordered_unique(elements: Iterable[Any]) -> list[Any]:
+    """Each element once, in their order."""
+    return list(dict.fromkeys(elements))
+
+
+@contextmanager
+def set_torch_threads(n: int) -> Iterator[None]:
+    """The block in which `n` threads compute."""
+    before = get_num_threads()
+    set_num_threads(n)
+    try:
+        yield
+    finally:
+        set_num_threads(before)
+
+
+class Language(enum.Enum):
+    """The language of a statement that is timed."""
+
+    PYTHON = 0
+    CPP = 1
+
+
+class Colorize(enum.Enum):
+    """Where tables have colors. These are text."""
+
+    NONE = "none"
+    COLUMNWISE = "columnwise"
+    ROWWISE = "rowwise"
+
+
 @dataclass(frozen=True)
 class TaskSpec:
     """What is timed, and the names that tables show."""
@@ -57,6 +120,11 @@ class TaskSpec:
     def setup_str(self) -> str:
         """The setup, unless it does nothing."""
         return "" if self.setup == "pass" or not self.setup else f"setup: {self.setup.strip()}"
+
+    def summarize(self) -> str:
+        """The title, with the statement and the setup if the title doesn't tell."""
+        parts = [self.title, self.description or "", self.setup_str()]
+        return "\n".join(part for part in parts if part)
 
     @property
     def title(self) -> str:
@@ -93,6 +161,15 @@ class Measurement:
         """The range of the middle half of the times."""
         low, high = np.percentile(self.times, (25, 75))
         return float(high - low)
+
+    @property
+    def significant_figures(self) -> int:
+        """How many digits the spread of the times leaves certain, from 1 to 4: by the width of the
+        90 % interval around the mean of their middle half, at least the clock's 25 ns."""
+        count = len(self.times)
+        middle = sorted(self.times)[count // 4 : -(-3 * count // 4)]
+        width = max(1.645 * float(np.std(middle)) / np.sqrt(len(middle)), 25e-9)
+        return int(np.clip(np.floor(np.log10(self.median / width)), 1, 4))
 
     @property
     def title(self) -> str:
@@ -178,12 +255,14 @@ class Timer:
         self._timer = _timeit.Timer(_complete(_dedented(stmt)), _dedented(setup), timer, names)
 
     def _seconds(self, number: int) -> float:
-        before = get_num_threads()
-        set_num_threads(self._spec.num_threads)
-        try:
+        with set_torch_threads(self._spec.num_threads):
             return self._timer.timeit(number)
-        finally:
-            set_num_threads(before)
+
+    def repeat(self, repeat: int = -1, number: int = -1) -> NoReturn:
+        raise NotImplementedError("See `Timer.blocked_autorange.`")
+
+    def autorange(self, callback: Any = None) -> NoReturn:
+        raise NotImplementedError("See `Timer.blocked_autorange.`")
 
     def timeit(self, number: int = 1_000_000) -> Measurement:
         """One run of `number` executions, after a warm-up."""

@@ -248,7 +248,7 @@ ROOMS = {
     "frontend": """
         devices layouts paths recording return_types torch_version
         overriding
-        foreign functions futures monitor multiprocessing settings types version
+        foreign functions futures monitor multiprocessing numa settings types version
         __config__ _utils autograd backends exchange inspection linalg random replay signal testing
         _tensor _tensor_str aot library mps mtia naming profiler storage xpu
         distributed

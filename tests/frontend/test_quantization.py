@@ -248,7 +248,7 @@ def test_observers(torch: Any) -> None:
             "0: expected groups of a multiple of 32 .* in_features=33",
         ),
         (lambda: q.quantize_(nn.Sequential(), 8), TypeError, "expected a config"),
-        (lambda: q.quantize_dynamic(nn.Module(), {nn.GRU}), NotImplementedError, "got GRU"),
+        (lambda: q.quantize_dynamic(nn.Module(), {nn.RNN}), NotImplementedError, "got RNN"),
         (lambda: q.quantize_dynamic(nn.Module(), dtype=tw.int8), ValueError, "expected dtype"),
         (lambda: tw._int_mm(tw.ones(2, 3), tw.ones(3, 2)), RuntimeError, "of int8"),
         (lambda: tw.quantize_per_tensor(tw.ones(2), 0.1, 300, tw.quint8), RuntimeError, "above"),
@@ -265,9 +265,3 @@ def test_observers(torch: Any) -> None:
 def test_errors(call: Any, error: type[Exception], match: str) -> None:
     with pytest.raises(error, match=match):
         call()
-
-
-def test_recurrent_layers_stay() -> None:
-    with pytest.warns(UserWarning, match="LSTM stay as they are"):
-        made = q.quantize_dynamic(nn.ModuleList([nn.LSTM(3, 4), nn.Linear(4, 2)]))
-    assert type(made[0]) is nn.LSTM and type(made[1]) is not nn.Linear

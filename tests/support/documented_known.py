@@ -42,11 +42,6 @@ _DIFFERENCES = {
     "Strided nested tensors with several ragged dimensions.": """
         torch.nested.to_padded_tensor 0
     """,
-    "Observed and quantized recurrent layers are not there.": """
-        torch.ao.nn.quantizable.LSTM 0
-        torch.ao.nn.quantizable.LSTMCell 0
-        torch.ao.nn.quantized.LSTM 0
-    """,
     "PyTorch accepts sizes for two dimensions in a layer of one.": """
         torch.ao.nn.quantized.ConvTranspose1d 3 14
     """,
@@ -59,9 +54,6 @@ _DIFFERENCES = {
     """,
     "The name of a gradient: a sparse product is a sum of rows here.": """
         torch.sparse.mm 11 13
-    """,
-    "Kernels keep the smallest numbers.": """
-        torch.set_flush_denormal 0
     """,
     "Signatures have types, and further arguments.": """
         torch.overrides.get_testing_overrides 2

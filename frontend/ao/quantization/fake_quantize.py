@@ -9,22 +9,31 @@ import numpy as np
 from tilewright.ir import dtype as dtypes
 
 from ...functions.creation import tensor
-from ...functions.quantized import (
+from ...functions.fake_quantized import (
     fake_quantize_per_channel_affine,
     fake_quantize_per_tensor_affine,
     fbgemm_parameters,
+)
+from ...functions.quantized import (
     per_channel_affine,
+    per_channel_affine_float_qparams,
     per_channel_symmetric,
     per_tensor_affine,
     per_tensor_symmetric,
     qint8,
     quint8,
 )
+from .histograms import HistogramObserver
 from .observers import (
+    _EPS,
     FakeQuantizeBase,
     MovingAverageMinMaxObserver,
     MovingAveragePerChannelMinMaxObserver,
+    default_fixed_qparams_range_0to1_observer,
+    default_fixed_qparams_range_neg1to1_observer,
 )
+
+_OF_CHANNELS = (per_channel_affine, per_channel_symmetric, per_channel_affine_float_qparams)
 
 
 class FakeQuantize(FakeQuantizeBase):
@@ -54,7 +63,7 @@ class FakeQuantize(FakeQuantizeBase):
         self.register_buffer("zero_point", tensor([0], dtype=dtypes.int32))
         self.dtype, self.qscheme = made.dtype, made.qscheme
         self.ch_axis = getattr(made, "ch_axis", -1)
-        self.is_per_channel = self.qscheme in (per_channel_affine, per_channel_symmetric)
+        self.is_per_channel = self.qscheme in _OF_CHANNELS
 
     def calculate_qparams(self, **options: Any) -> Any:
         return self.activation_post_process.calculate_qparams()
@@ -90,6 +99,27 @@ class FakeQuantize(FakeQuantizeBase):
             if found is not None and found.shape != getattr(self, name).shape:
                 setattr(self, name, found.clone())
         super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+class FixedQParamsFakeQuantize(FakeQuantize):
+    """Rounds tensors to a scale that doesn't change."""
+
+    def __init__(self, observer: Any):
+        super().__init__(observer)
+        self.scale, self.zero_point = self.activation_post_process.calculate_qparams()
+        if self.is_per_channel:
+            raise AssertionError("Only per tensor quantization is supported")
+
+    def calculate_qparams(self, **options: Any) -> Any:
+        return self.scale, self.zero_point
+
+    def extra_repr(self) -> str:
+        return (
+            f"fake_quant_enabled={self.fake_quant_enabled}, "
+            f"observer_enabled={self.observer_enabled}, scale={self.scale}, "
+            f"zero_point={self.zero_point}, dtype={self.dtype}, quant_min={self.quant_min}, "
+            f"quant_max={self.quant_max}, qscheme={self.qscheme}"
+        )
 
 
 class FusedMovingAvgObsFakeQuantize(FakeQuantize):
@@ -139,6 +169,33 @@ default_fused_act_fake_quant = FusedMovingAvgObsFakeQuantize.with_args(
 default_fused_wt_fake_quant = FusedMovingAvgObsFakeQuantize.with_args(**_WHOLE, **_SIGNED)
 default_fused_per_channel_wt_fake_quant = FusedMovingAvgObsFakeQuantize.with_args(
     **_ROWS, **_SIGNED
+)
+default_dynamic_fake_quant = FakeQuantize.with_args(
+    observer=MovingAverageMinMaxObserver, **_BYTES, is_dynamic=True, dtype=quint8,
+    averaging_constant=1,
+)  # fmt: skip
+default_histogram_fake_quant = FakeQuantize.with_args(
+    observer=HistogramObserver, **_BYTES, dtype=quint8, qscheme=per_tensor_affine,
+    reduce_range=True,
+)  # fmt: skip
+default_embedding_fake_quant = FakeQuantize.with_args(
+    observer=MovingAveragePerChannelMinMaxObserver, qscheme=per_channel_affine_float_qparams,
+    dtype=quint8, **_BYTES, ch_axis=0, averaging_constant=1,
+)  # fmt: skip
+default_fixed_qparams_range_0to1_fake_quant = FixedQParamsFakeQuantize.with_args(
+    observer=default_fixed_qparams_range_0to1_observer
+)
+default_fixed_qparams_range_neg1to1_fake_quant = FixedQParamsFakeQuantize.with_args(
+    observer=default_fixed_qparams_range_neg1to1_observer
+)
+default_affine_fixed_qparams_fake_quant = default_fixed_qparams_range_0to1_fake_quant
+default_symmetric_fixed_qparams_fake_quant = default_fixed_qparams_range_neg1to1_fake_quant
+_BALANCED = {"quant_min": -127, "quant_max": 127, "dtype": qint8, "eps": _EPS}
+fused_wt_fake_quant_range_neg_127_to_127 = FusedMovingAvgObsFakeQuantize.with_args(
+    **_WHOLE, **_BALANCED
+)
+fused_per_channel_wt_fake_quant_range_neg_127_to_127 = FusedMovingAvgObsFakeQuantize.with_args(
+    **_ROWS, **_BALANCED
 )
 
 

@@ -14,9 +14,11 @@ from ...functions.creation import full_like, tensor, zeros_like
 from ...functions.quantized import (
     QuantizedDType,
     per_channel_affine,
+    per_channel_affine_float_qparams,
     per_channel_symmetric,
     per_tensor_affine,
     per_tensor_symmetric,
+    qint8,
     qscheme,
     quint8,
 )
@@ -96,7 +98,12 @@ class FakeQuantizeBase(_Made, abc.ABC, nn.Module):
 
 
 def qparams(observer: Any, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-    """(scale, zero point) with which an observer's integers cover [low, high] and 0."""
+    """(scale, zero point) with which an observer's integers cover [low, high] and 0; without 0, if
+    zero points are floats."""
+    if observer.qscheme is per_channel_affine_float_qparams:
+        scale = (high - low) / float(observer.quant_max - observer.quant_min)
+        scale = scale.where(scale > float(observer.eps), full_like(scale, 1))
+        return scale, -low / scale
     low, high = low.clamp(max=0), high.clamp(min=0)
     least, most = observer.quant_min, observer.quant_max
     steps = most - least
@@ -253,8 +260,81 @@ class NoopObserver(ObserverBase):
         )
 
 
-class PlaceholderObserver(NoopObserver):
+class PlaceholderObserver(ObserverBase):
     """Holds a place for a scale that is found when values are there."""
+
+    def __init__(
+        self,
+        dtype: Any = dtypes.float32,
+        custom_op_name: str = "",
+        compute_dtype: Any = None,
+        quant_min: int | None = None,
+        quant_max: int | None = None,
+        qscheme: Any = None,
+        eps: float | None = None,
+        is_dynamic: bool = False,
+    ):
+        super().__init__(dtype, is_dynamic)
+        self.qscheme = per_tensor_affine if qscheme is None else qscheme
+        self.quant_min, self.quant_max = quant_min, quant_max
+        self.eps, self.custom_op = eps, custom_op_name
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+    def calculate_qparams(self, **options: Any) -> Any:
+        raise Exception(
+            f"calculate_qparams should not be called for PlaceholderObserver{at_user_line()}"
+        )
+
+    def extra_repr(self) -> str:
+        return f"dtype={self.dtype}, is_dynamic={self.is_dynamic}"
+
+
+class FixedQParamsObserver(ObserverBase):
+    """Gives the scale and the zero point that it was made with."""
+
+    scale: Tensor
+    zero_point: Tensor
+
+    def __init__(
+        self,
+        scale: float,
+        zero_point: int,
+        dtype: QuantizedDType = quint8,
+        qscheme: qscheme = per_tensor_affine,
+        quant_min: int = 0,
+        quant_max: int = 255,
+        is_dynamic: bool = False,
+        **options: Any,
+    ):
+        if is_dynamic:
+            raise NotImplementedError("FixedQParamsObserver doesn't support dynamic quantization")
+        super().__init__(dtype, is_dynamic)
+        self.quant_min, self.quant_max, self.qscheme = quant_min, quant_max, qscheme
+        self.register_buffer("scale", tensor([float(scale)]))
+        self.register_buffer("zero_point", tensor([int(zero_point)], dtype=dtypes.int32))
+
+    def forward(self, X: Tensor) -> Tensor:
+        return X
+
+    def calculate_qparams(self, **options: Any) -> tuple[Tensor, Tensor]:
+        return self.scale, self.zero_point
+
+
+class ReuseInputObserver(ObserverBase):
+    """Says that a result has the scale of the input."""
+
+    def __init__(self) -> None:
+        super().__init__(quint8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+    def calculate_qparams(self, **options: Any) -> Any:
+        raise Exception(
+            f"calculate_qparams should not be called for ReuseInputObserver{at_user_line()}"
+        )
 
 
 class RecordingObserver(NoopObserver):
@@ -270,3 +350,62 @@ class RecordingObserver(NoopObserver):
 
     def get_tensor_value(self) -> list[Tensor]:
         return self.tensor_val
+
+
+_EPS = 2.0**-12
+"""The least scale of weights for QNNPACK's kernels."""
+default_observer = MinMaxObserver.with_args(quant_min=0, quant_max=127)
+default_weight_observer = MinMaxObserver.with_args(dtype=qint8, qscheme=per_tensor_symmetric)
+default_per_channel_weight_observer = PerChannelMinMaxObserver.with_args(
+    dtype=qint8, qscheme=per_channel_symmetric
+)
+weight_observer_range_neg_127_to_127 = MinMaxObserver.with_args(
+    dtype=qint8, qscheme=per_tensor_symmetric, quant_min=-127, quant_max=127, eps=_EPS
+)
+per_channel_weight_observer_range_neg_127_to_127 = PerChannelMinMaxObserver.with_args(
+    dtype=qint8, qscheme=per_channel_symmetric, quant_min=-127, quant_max=127, eps=_EPS
+)
+default_dynamic_quant_observer = PlaceholderObserver.with_args(
+    dtype=quint8, quant_min=0, quant_max=255, is_dynamic=True
+)
+default_float_qparams_observer = PerChannelMinMaxObserver.with_args(
+    dtype=quint8, qscheme=per_channel_affine_float_qparams, ch_axis=0
+)
+default_placeholder_observer, default_debug_observer = PlaceholderObserver, RecordingObserver
+default_reuse_input_observer = ReuseInputObserver
+default_fixed_qparams_range_0to1_observer = FixedQParamsObserver.with_args(
+    scale=1 / 256, zero_point=0, dtype=quint8, quant_min=0, quant_max=255
+)
+default_fixed_qparams_range_neg1to1_observer = FixedQParamsObserver.with_args(
+    scale=2 / 256, zero_point=128, dtype=quint8, quant_min=0, quant_max=255
+)
+default_affine_fixed_qparams_observer = default_fixed_qparams_range_0to1_observer
+default_symmetric_fixed_qparams_observer = default_fixed_qparams_range_neg1to1_observer
+
+
+def _observers(mod: Any, prefix: str) -> Any:
+    """(the prefix of its entries, the observer) for each observer of a model."""
+    for name, each in mod.named_modules():
+        if isinstance(each, ObserverBase):
+            yield f"{prefix}{name}.", each
+
+
+def get_observer_state_dict(mod: Any) -> dict[str, Any]:
+    """The entries of a model's state dict that are what observers saw."""
+    found: dict[str, Any] = {}
+    for prefix, each in _observers(mod, ""):
+        found |= {prefix + name: value for name, value in each.state_dict().items()}
+    return found
+
+
+def load_observer_state_dict(mod: Any, obs_dict: Any) -> None:
+    """Give a model's observers what those of another one saw."""
+    missing: set[str] = set()
+    left = set(obs_dict)
+    for prefix, each in _observers(mod, ""):
+        own = {k[len(prefix) :]: v for k, v in obs_dict.items() if k.startswith(prefix)}
+        left -= {prefix + name for name in own}
+        missing |= {prefix + name for name in each.load_state_dict(own, strict=False).missing_keys}
+    for names, said in ((missing, "Missing keys for observer"), (left, "Unexpected keys")):
+        if names:
+            raise Exception(f"{said} {', '.join(sorted(names))} in state_dict")

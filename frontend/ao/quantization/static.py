@@ -11,11 +11,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ... import nn
-from ..nn import intrinsic, qat, quantized
+from ..nn import intrinsic, qat, quantizable, quantized
 from ..nn.intrinsic import qat as intrinsic_qat
 from ..nn.intrinsic import quantized as intrinsic_quantized
+from ..nn.quantized import observed as from_observed
 from ..nn.quantized.layers import DeQuantize, Quantize
-from .fake_quantize import FakeQuantizeBase
+from .fake_quantize import (
+    FakeQuantizeBase,
+    default_fixed_qparams_range_0to1_fake_quant,
+    default_fixed_qparams_range_neg1to1_fake_quant,
+)
 from .observers import ObserverBase
 from .stubs import DeQuantStub, QuantStub
 
@@ -31,6 +36,16 @@ DEFAULT_STATIC_QUANT_MODULE_MAPPINGS: dict[Any, Any] = {
     DeQuantStub: DeQuantize,
     nn.Linear: quantized.Linear,
     nn.ReLU6: quantized.ReLU6,
+    **{
+        getattr(nn, name): getattr(quantized, name)
+        for name in (
+            "BatchNorm2d BatchNorm3d Dropout ELU Embedding EmbeddingBag GroupNorm Hardswish "
+            "InstanceNorm1d InstanceNorm2d InstanceNorm3d LayerNorm LeakyReLU PReLU"
+        ).split()
+    },
+    intrinsic.BNReLU2d: intrinsic_quantized.BNReLU2d,
+    intrinsic.BNReLU3d: intrinsic_quantized.BNReLU3d,
+    intrinsic_qat.LinearBn1d: quantized.Linear,
     **_by_size(nn, quantized, "Conv"),
     **_by_size(nn, quantized, "ConvTranspose"),
     quantized.FloatFunctional: quantized.QFunctional,
@@ -44,10 +59,15 @@ DEFAULT_STATIC_QUANT_MODULE_MAPPINGS: dict[Any, Any] = {
     **_by_size(intrinsic_qat, intrinsic_quantized, "ConvBnReLU", "ConvReLU"),
 }
 """Layers -> the quantized ones."""
+OBSERVED_MODULES: dict[Any, Any] = {nn.LSTM: quantizable.LSTM}
+"""Layers -> those that observe the results of their parts."""
+QUANTIZED_MODULES: dict[Any, Any] = {quantizable.LSTM: from_observed.LSTM}
+"""Layers that observe their parts -> the quantized ones."""
 DEFAULT_QAT_MODULE_MAPPINGS: dict[Any, Any] = {
     nn.Linear: qat.Linear,
     **_by_size(nn, qat, "Conv"),
     intrinsic.LinearReLU: intrinsic_qat.LinearReLU,
+    intrinsic.LinearBn1d: intrinsic_qat.LinearBn1d,
     **_by_size(intrinsic, intrinsic_qat, "ConvReLU"),
     **_by_size(intrinsic, intrinsic_qat, "ConvBn"),
     **_by_size(intrinsic, intrinsic_qat, "ConvBnReLU"),
@@ -59,6 +79,14 @@ _OBSERVED = {
     *DEFAULT_QAT_MODULE_MAPPINGS.values(),
 } - {DeQuantStub, nn.ReLU6}
 """Layers whose results are observed."""
+
+_WITH_KNOWN_RANGE = {
+    nn.Hardsigmoid: default_fixed_qparams_range_0to1_fake_quant,
+    nn.Sigmoid: default_fixed_qparams_range_0to1_fake_quant,
+    nn.Softmax: default_fixed_qparams_range_0to1_fake_quant,
+    nn.Tanh: default_fixed_qparams_range_neg1to1_fake_quant,
+}
+"""Layers whose results are rounded in training to the steps of their range."""
 
 Observer = ObserverBase | FakeQuantizeBase
 
@@ -92,14 +120,14 @@ def _device(module: nn.Module) -> Any:
     return next((p.device for p in (*module.parameters(), *module.buffers())), None)
 
 
-def _observe(module: Any) -> None:
-    """Let an observer see the results of a module."""
+def _observe(module: Any, make: Any = None) -> None:
+    """Let an observer see the results of a module. make: makes it in the qconfig's place."""
     if not module.qconfig or (
         hasattr(module, "activation_post_process")
         and not isinstance(module, quantized.FloatFunctional)
     ):
         return
-    observer = module.qconfig.activation()
+    observer = (make or module.qconfig.activation)()
     device = _device(module)
     module.activation_post_process = observer if device is None else observer.to(device)
     if isinstance(module, quantized.FloatFunctional):
@@ -112,11 +140,17 @@ def _observe(module: Any) -> None:
 
 
 def _add_observers(module: nn.Module, observed: Any) -> None:
-    for child in module.children():
+    for name, child in list(module.named_children()):
+        made = OBSERVED_MODULES.get(type(child)) if getattr(child, "qconfig", None) else None
+        if made is not None:
+            setattr(module, name, made.from_float(child))
+            continue
         if isinstance(child, (ObserverBase, FakeQuantizeBase, nn.Dropout)):
             continue
         if isinstance(child, quantized.FloatFunctional) or type(child) in observed:
             _observe(child)
+        elif child.training and type(child) in _WITH_KNOWN_RANGE:
+            _observe(child, _WITH_KNOWN_RANGE[type(child)])
         else:
             _add_observers(child, observed)
 
@@ -155,13 +189,41 @@ def prepare_qat(
     return prepare(model, inplace=True, observer_non_leaf_module_list=set(mapping.values()))
 
 
+def get_static_quant_module_class(
+    float_module_class: Any,
+    additional_static_quant_mapping: Mapping[Any, Any] | None = None,
+    is_reference: bool = False,
+) -> Any:
+    """The quantized class for a class of layers."""
+    known = {**DEFAULT_STATIC_QUANT_MODULE_MAPPINGS, **(additional_static_quant_mapping or {})}
+    if float_module_class not in known:
+        raise AssertionError(
+            f"Floating point module class {float_module_class} does not have a corresponding "
+            "quantized module class"
+        )
+    return known[float_module_class]
+
+
+def swap_module(
+    mod: Any,
+    mapping: Mapping[Any, Any],
+    custom_module_class_mapping: Any = None,
+    use_precomputed_fake_quant: bool = False,
+) -> Any:
+    """The quantized module for a module that has a qconfig, if `mapping` has its type."""
+    if type(mod) in QUANTIZED_MODULES and getattr(mod, "qconfig", None):
+        return _carried(mod, QUANTIZED_MODULES[type(mod)].from_observed(mod))
+    made = mapping.get(type(mod)) if getattr(mod, "qconfig", None) else None
+    return mod if made is None else _carried(mod, made.from_float(mod))
+
+
 def _swap(model: Any, mapping: Mapping[Any, Any]) -> None:
     for name, child in list(model.named_children()):
-        made = mapping.get(type(child)) if getattr(child, "qconfig", None) else None
-        if made is None:
+        made = swap_module(child, mapping)
+        if made is child:
             _swap(child, mapping)
         else:
-            setattr(model, name, _carried(child, made.from_float(child)))
+            setattr(model, name, made)
 
 
 def _carried(child: Any, made: Any) -> Any:
@@ -194,6 +256,8 @@ def convert(
     if remove_qconfig:
         for each in module.modules():
             each.__dict__.pop("qconfig", None)
+            if (handle := each.__dict__.pop("_observed", None)) is not None:
+                handle.remove()
             each._modules.pop("activation_post_process", None) if not isinstance(
                 each, (quantized.FloatFunctional, quantized.QFunctional)
             ) else None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from .... import nn
-from ....nn.functional import linear
+from ....nn.functional import embedding, embedding_bag, linear
 
-__all__ = ["Conv1d", "Conv2d", "Conv3d", "Linear"]
+__all__ = ["Conv1d", "Conv2d", "Conv3d", "Embedding", "EmbeddingBag", "Linear"]
 
 
 class Rounding(nn.Module):
@@ -89,3 +89,32 @@ class Conv2d(_Conv, nn.Conv2d):
 
 class Conv3d(_Conv, nn.Conv3d):
     """A convolution of input[n, c, d, h, w], with the weight rounded."""
+
+
+class Embedding(Rounding, nn.Embedding):
+    """Rows of a rounded weight at indices."""
+
+    def __init__(self, *args: Any, qconfig: Any = None, **options: Any):
+        nn.Embedding.__init__(self, *args, **options)
+        self._begin(qconfig)
+
+    def forward(self, input: Any) -> Any:
+        return embedding(
+            input, self.weight_fake_quant(self.weight), self.padding_idx, self.max_norm,
+            self.norm_type, self.scale_grad_by_freq, self.sparse,
+        )  # fmt: skip
+
+
+class EmbeddingBag(Rounding, nn.EmbeddingBag):
+    """Sums or averages of rows of a rounded weight over bags of indices."""
+
+    def __init__(self, *args: Any, qconfig: Any = None, **options: Any):
+        nn.EmbeddingBag.__init__(self, *args, **options)
+        self._begin(qconfig)
+
+    def forward(self, input: Any, offsets: Any = None, per_sample_weights: Any = None) -> Any:
+        return embedding_bag(
+            input, self.weight_fake_quant(self.weight), offsets, self.max_norm, self.norm_type,
+            self.scale_grad_by_freq, self.mode, self.sparse, per_sample_weights,
+            self.include_last_offset, self.padding_idx,
+        )  # fmt: skip

@@ -18,10 +18,42 @@ from .layers import (
     Quantize,
     ReLU6,
 )
+from .observed import LSTM
 from .operations import QFunctional
+from .pointwise import (
+    ELU,
+    BatchNorm2d,
+    BatchNorm3d,
+    Dropout,
+    GroupNorm,
+    Hardswish,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+    LayerNorm,
+    LeakyReLU,
+    PReLU,
+    Sigmoid,
+    Softmax,
+)
 from .tables import Embedding, EmbeddingBag
 
 __all__ = [
+    "LSTM",
+    "ELU",
+    "BatchNorm2d",
+    "BatchNorm3d",
+    "Dropout",
+    "GroupNorm",
+    "Hardswish",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
+    "InstanceNorm3d",
+    "LayerNorm",
+    "LeakyReLU",
+    "PReLU",
+    "Sigmoid",
+    "Softmax",
     "Conv1d",
     "Conv2d",
     "Conv3d",

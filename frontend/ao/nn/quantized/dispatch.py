@@ -31,6 +31,11 @@ def cat(tensors: Sequence[QuantizedTensor], dim: int = 0) -> QuantizedTensor:
     return found
 
 
+def stack(tensors: Sequence[QuantizedTensor], dim: int = 0) -> QuantizedTensor:
+    """The numbers of the tensors along a new dimension, at the scale of the first."""
+    return cat([t.unsqueeze(dim) for t in tensors], dim)
+
+
 def dense_cat(tensors: Sequence[Any], dim: int) -> Any:
     from ....functions.joining import cat as joined
 
@@ -94,6 +99,7 @@ BY_NAME: dict[str, Callable[..., Any]] = {
     "mean": mean,
     "clamp": clamp,
     "cat": cat,
+    "stack": stack,
     "flatten": flatten,
     "dropout": dropout,
 }

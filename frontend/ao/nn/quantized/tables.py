@@ -8,8 +8,15 @@ from tilewright.ir.location import at_user_line
 
 from .... import nn
 from ....functions.creation import ones, zeros
-from ....functions.quantized import QuantizedDType, QuantizedTensor, quint8
+from ....functions.quantized import (
+    QuantizedDType,
+    QuantizedTensor,
+    per_channel_affine_float_qparams,
+    quantize_per_channel,
+    quint8,
+)
 from ....nn import functional as F
+from ...quantization.qconfig import float_qparams_weight_only_qconfig
 
 if TYPE_CHECKING:
     from ...._tensor import Tensor
@@ -56,6 +63,29 @@ class Embedding(nn.Module):
     def forward(self, indices: Tensor) -> Tensor:
         return F.embedding(indices, self._weight.dequantize())
 
+    @classmethod
+    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+        """The table for one of floats, whose qconfig is `float_qparams_weight_only_qconfig`."""
+        observer = getattr(mod, "weight_fake_quant", None)
+        if observer is None:
+            config = getattr(mod, "qconfig", None) or float_qparams_weight_only_qconfig
+            observer = config.weight()
+        if getattr(observer, "qscheme", None) is not per_channel_affine_float_qparams:
+            raise AssertionError(
+                "Embedding quantization is only supported with float_qparams_weight_only_qconfig."
+            )
+        weight = mod.weight.detach().float()
+        observer(weight)
+        scale, zero = observer.calculate_qparams()
+        rounded = quantize_per_channel(weight, scale, zero, 0, quint8)
+        sizes = mod.num_embeddings, mod.embedding_dim
+        return cls(*sizes, _weight=rounded, **cls._options(mod))
+
+    @classmethod
+    def _options(cls, mod: Any) -> dict[str, Any]:
+        """The options of a table of floats that this one has."""
+        return {}
+
     def _get_name(self) -> str:
         return "QuantizedEmbedding"
 
@@ -100,6 +130,10 @@ class EmbeddingBag(Embedding):
             per_sample_weights=per_sample_weights,
             include_last_offset=self.include_last_offset,
         )
+
+    @classmethod
+    def _options(cls, mod: Any) -> dict[str, Any]:
+        return {"mode": mod.mode, "include_last_offset": mod.include_last_offset}
 
     def _get_name(self) -> str:
         return "QuantizedEmbeddingBag"

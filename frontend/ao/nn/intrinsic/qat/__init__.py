@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..... import nn
-from .....nn.functional import relu
+from .....nn.functional import linear, relu
 from .....nn.utils.fusion import fuse_conv_bn_weights
 from ...qat import Conv1d, Conv2d, Conv3d, Linear, copied
 
@@ -19,6 +19,7 @@ __all__ = [
     "ConvReLU1d",
     "ConvReLU2d",
     "ConvReLU3d",
+    "LinearBn1d",
     "LinearReLU",
     "freeze_bn_stats",
     "update_bn_stats",
@@ -47,8 +48,8 @@ class ConvReLU3d(_WithReLU, Conv3d):
 
 
 class _Normed:
-    """A convolution and a batch norm. The weight is rounded as it will be once the norm's scale is
-    in it (Jacob et al., CVPR 2018): the result of the convolution is divided by that scale again,
+    """A product and a batch norm. The weight is rounded as it will be once the norm's scale is
+    in it (Jacob et al., CVPR 2018): the result of the product is divided by that scale again,
     and the norm takes it."""
 
     bn: Any
@@ -73,7 +74,7 @@ class _Normed:
         return self.bn(made)
 
     def folded(self) -> tuple[Any, Any]:
-        """The weight and the bias of the convolution with the norm in them."""
+        """The weight and the bias of the product with the norm in them."""
         bn = self.bn
         return fuse_conv_bn_weights(
             self.weight, self.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias
@@ -81,7 +82,7 @@ class _Normed:
 
     @classmethod
     def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
-        """The layer for a convolution and a batch norm in sequence, which have a qconfig."""
+        """The layer for a layer and a batch norm in sequence, which have a qconfig."""
         if not getattr(mod, "qconfig", None):
             raise AssertionError("Input float module must have a valid qconfig")
         layer = copied(cls, mod[0])
@@ -99,6 +100,12 @@ class _Normed:
         """Let the norm keep its statistics."""
         self.bn.training = False
         return self
+
+
+class LinearBn1d(_Normed, Linear):
+    """A linear layer and a batch norm."""
+
+    _conv_forward = staticmethod(linear)
 
 
 class ConvBn1d(_Normed, Conv1d):

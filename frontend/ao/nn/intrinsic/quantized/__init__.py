@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...quantized import layers
+from ..... import nn
+from .....nn.functional import relu
+from ...quantized import layers, pointwise
 from . import dynamic as dynamic
 
-__all__ = ["ConvReLU1d", "ConvReLU2d", "ConvReLU3d", "LinearReLU"]
+__all__ = ["BNReLU2d", "BNReLU3d", "ConvReLU1d", "ConvReLU2d", "ConvReLU3d", "LinearReLU"]
 
 
 class LinearReLU(layers.Linear):
@@ -49,3 +51,19 @@ class ConvReLU3d(layers.Conv3d):
 
     def _get_name(self) -> str:
         return "QuantizedConvReLU3d"
+
+
+class _WithReLU:
+    """What cuts off a norm's results before they are rounded. It stands between `BatchNorm`'s
+    rounding and the norm itself among the bases of a class."""
+
+    def forward(self, input: Any) -> Any:
+        return relu(super().forward(input))  # type: ignore[misc]
+
+
+class BNReLU2d(pointwise.BatchNorm, _WithReLU, nn.BatchNorm2d):
+    """max(a batch norm of input[n, c, h, w], 0), quantized."""
+
+
+class BNReLU3d(pointwise.BatchNorm, _WithReLU, nn.BatchNorm3d):
+    """max(a batch norm of input[n, c, d, h, w], 0), quantized."""

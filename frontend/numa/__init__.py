@@ -1,0 +1,1 @@
+"""torch.numa: where processes run on machines with several memories."""
