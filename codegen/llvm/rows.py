@@ -1,8 +1,10 @@
 """Rows added to rows of a table, one after the other: LLVM IR for any sizes.
 
     table[positions[i], j] += values[i, j]
+    table[positions[i], j] += values[sources[i], j] * factors[i]
 
-The order is that of the positions, so the sums are those of a loop. Positions are in range.
+The order is that of the positions, so the sums are those of a loop. Positions are in range. The
+second form is the product of a sparse matrix by a dense one.
 """
 
 from __future__ import annotations
@@ -16,15 +18,19 @@ BUFFERS = ("table", "values", "positions")
 NUMBERS = ("rows", "width")
 WORDS = (*BUFFERS, *NUMBERS)
 """The argument words. rows: the number of positions. width: the elements of a row."""
+SCALED = (*BUFFERS, "sources", "factors")
+"""The buffers of the second form."""
 
 _BYTES = 32  # of a vector
 
 
-def text(dtype: DType) -> str:
-    """The module with a function `kernel`."""
+def text(dtype: DType, scaled: bool = False) -> str:
+    """The module with a function `kernel`. scaled: whether it has the second form."""
     kind, itemsize = computed(dtype), dtype.itemsize
     code = Code("kernel", "ptr %words, i64 %chunk")
-    words = {name: _word(code, i) for i, name in enumerate(WORDS)}
+    buffers = SCALED if scaled else BUFFERS
+    names = (*buffers, *NUMBERS)
+    words = {name: _word(code, i, name in buffers) for i, name in enumerate(names)}
 
     def address(base: Ref, place: Ref, of: str = kind) -> Ref:
         return code.let(f"getelementptr {of}, {base.typed}, {place.typed}", "ptr")
@@ -32,7 +38,12 @@ def text(dtype: DType) -> str:
     rows = code.open_loop(_int(0), words["rows"])
     at = code.let(f"load i64, {address(words['positions'], rows.variable, 'i64').typed}", "i64")
     target = address(words["table"], code.binary("mul", at, words["width"]))
-    source = address(words["values"], code.binary("mul", rows.variable, words["width"]))
+    row = rows.variable
+    if scaled:
+        row = code.let(f"load i64, {address(words['sources'], row, 'i64').typed}", "i64")
+    source = address(words["values"], code.binary("mul", row, words["width"]))
+    if scaled:
+        factor = code.let(f"load {kind}, {address(words['factors'], rows.variable).typed}", kind)
     lanes = _BYTES // itemsize
     whole = code.binary("and", words["width"], _int(-lanes))
     for start, stop, step in ((_int(0), whole, lanes), (whole, words["width"], 1)):
@@ -43,6 +54,8 @@ def text(dtype: DType) -> str:
             code.let(f"load {full}, {each.typed}, align {itemsize}", kind, step)
             for each in (total, added)
         )
+        if scaled:
+            more = code.binary("fmul", more, factor)
         made = code.binary("fadd", before, more)
         code.add(f"store {made.typed}, {total.typed}, align {itemsize}")
         code.close_loop(columns)
@@ -50,8 +63,8 @@ def text(dtype: DType) -> str:
     return module_text([code])
 
 
-def _word(code: Code, place: int) -> Ref:
-    kind = "ptr" if WORDS[place] in BUFFERS else "i64"
+def _word(code: Code, place: int, is_buffer: bool) -> Ref:
+    kind = "ptr" if is_buffer else "i64"
     at = code.let(f"getelementptr i64, ptr %words, i64 {place}", "ptr")
     return code.let(f"load {kind}, {at.typed}, align 8", kind)
 

@@ -6,6 +6,7 @@ import contextvars
 import math
 import operator
 import threading
+from collections import Counter
 from collections.abc import Callable, Container, Sequence
 from sys import getrefcount
 from typing import Any
@@ -22,7 +23,17 @@ from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.passes.legalize import widen_long_sums
 from tilewright.ir.passes.writes import Write, write_of
 
-from . import chains, composites, convolutions, kernels, loops, recurrences, scans, sorting
+from . import (
+    chains,
+    composites,
+    convolutions,
+    kernels,
+    loops,
+    recurrences,
+    rows,
+    scans,
+    sorting,
+)
 from .forms import Form, form_of
 from .writes import Overwrite, reader
 
@@ -55,7 +66,7 @@ _MOST_HELD = 1 << 14
 """Bytes of a constant that a program computes once."""
 
 
-_LOOKED_AT = {ops.where, ops.argsort_op}
+_LOOKED_AT = {ops.where, ops.argsort_op, ops.scatter}
 """Ops whose steps depend on what stands around them."""
 
 
@@ -96,11 +107,14 @@ class Program:
         self._ops: list[Op] = []
         self._writes = self._is_large = self.is_settled = False
         self._sorts: list[Node] = []
+        self._scatters: list[rows.Scaled] = []
         self._add((*fallible, *roots))
         self.structure = hash(tuple(self._ops))
         self.results = [self._slots[n] for n in roots]
         if self._sorts:
             self._shorten_sorts()
+        if self._scatters and not self._writes:
+            self._scale_rows({self._slots[n] for n in fallible})
         if self._writes:
             self._drop_unread({self._slots[n] for n in fallible})
             self._views = {slot for node, slot in self._slots.items() if _is_view(node)}
@@ -111,7 +125,7 @@ class Program:
         if self._writes or self._bytes > _FREED_FROM:
             self._free()
         self._calls: list[_Call] | None = None  # made when it runs again
-        del self._slots, self._shared, self._ops, self._sorts
+        del self._slots, self._shared, self._ops, self._sorts, self._scatters
 
     def _add(self, roots: Sequence[Node]) -> None:
         """Add what `roots` need, operands first. A node that stands for another one (a marker, a
@@ -167,6 +181,8 @@ class Program:
                 return self._written(write)
         if op is ops.argsort_op:
             self._sorts.append(node)
+        if op is ops.scatter and (product := rows.scaled(node)) is not None:
+            self._scatters.append(product)
         operands = [self._slots[o] for o in node.operands]
         if op.kind is Kind.ATTENTION and _scores(node) > _MOST_SCORES:
             raise CannotRun("the scores of attention take too much memory")
@@ -253,6 +269,25 @@ class Program:
             if count * sorting.FEW <= node.shape[axis]:
                 place = places[slot]
                 self.steps[place] = (sorting.leading(node, count), *self.steps[place][1:])
+
+    def _scale_rows(self, kept: set[int]) -> None:
+        """Let scatters of rows by factors read the rows where they are, if nothing else reads the
+        products."""
+        slots = self._slots
+        kept = kept.union(self.results)
+        reads = Counter([slot for _, operands, _, _ in self.steps for slot in operands])
+        reads.update(kept)
+        for each in self._scatters:
+            slot, product, gather = (slots[n] for n in (each.scatter, each.product, each.gather))
+            if reads[product] > 1 or reads[gather] > 1:
+                continue
+            form = rows.scaled_form(each.scatter)
+            operands = tuple([slots[n] for n in each.operands])
+            self.steps = [
+                (form, operands, slot, ()) if step[2] == slot else step
+                for step in self.steps
+                if step[2] not in (product, gather)
+            ]
 
     def _join(self, fallible: Sequence[Node]) -> None:
         """Let elementwise steps over large tensors run together."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tilewright.codegen.llvm import rows
+from tilewright.ir import ops
 from tilewright.ir.dtype import DType, float32, float64
+from tilewright.ir.node import Node
+from tilewright.ir.numeric.positions import are_inside
 
 from . import maps
 
@@ -32,17 +35,75 @@ def add(table: Any, values: Any, at: Any) -> None:
         np.add(targets[i], row, targets[i])
 
 
+class Scaled(NamedTuple):
+    """A scatter whose values are rows of a table by factors, and the nodes of which it is made."""
+
+    scatter: Node
+    product: Node
+    gather: Node
+    factors: Node
+
+    @property
+    def operands(self) -> tuple[Node, ...]:
+        """base, table, sources, factors, positions."""
+        return (
+            self.scatter.operands[0],
+            *self.gather.operands,
+            self.factors,
+            self.scatter.operands[2],
+        )
+
+
+def scaled(node: Node) -> Scaled | None:
+    """A scatter as the product of a sparse matrix by a dense one; None if it is none."""
+    if node.attrs != (0, "add") or len(node.operands) != 3 or node.dtype not in (float32, float64):
+        return None
+    product = node.operands[1]
+    if product.op is not ops.mul or product.rank != 2 or 0 in product.shape:
+        return None
+    for gather, spread in (product.operands, product.operands[::-1]):
+        factors = spread
+        while factors.op is ops.expand_op:
+            factors = factors.operands[0]
+        is_column = tuple(factors.shape) == (product.shape[0], 1)
+        is_rows = gather.op is ops.gather and len(gather.operands) == 2 and gather.attrs == (0,)
+        fits = is_rows and gather.operands[0].rank == 2 and gather.operands[1].rank == 1
+        if fits and is_column and _native(node.dtype, True) is not None:
+            return Scaled(node, product, gather, factors)
+    return None
+
+
+def scaled_form(node: Node) -> Callable[..., Any]:
+    """The form of a scatter that is `scaled`, over its operands."""
+    native, np_dtype = _native(node.dtype, True), node.dtype.np
+    assert native is not None
+    run = native
+
+    def form(base: Any, table: Any, sources: Any, factors: Any, positions: Any) -> Any:
+        out = np.array(base, np_dtype, order="C")
+        if not are_inside(sources, len(table)) or not are_inside(positions, len(out)):
+            raise IndexError("a position is out of range")
+        given = (table, positions, sources, factors)
+        table, positions, sources, factors = (np.ascontiguousarray(a) for a in given)
+        run((out, table, positions, sources, factors), (len(positions), out.shape[1]))
+        return out
+
+    return form
+
+
 def all_code() -> Iterator[tuple[str, str]]:
     """(name, LLVM IR) of every piece of code, for the pack."""
     for dtype in (float32, float64):
-        yield _name(dtype), rows.text(dtype)
+        for is_scaled in (False, True):
+            yield _name(dtype, is_scaled), rows.text(dtype, is_scaled)
 
 
-def _name(dtype: DType) -> str:
-    return f"rows added {dtype.name}"
+def _name(dtype: DType, is_scaled: bool) -> str:
+    return f"rows {'scaled and ' if is_scaled else ''}added {dtype.name}"
 
 
 @functools.cache
-def _native(dtype: DType) -> Callable[..., Any] | None:
-    code = maps.linked(_name(dtype), lambda: rows.text(dtype))
-    return None if code is None else maps.function(code, rows.WORDS, len(rows.BUFFERS))
+def _native(dtype: DType, is_scaled: bool = False) -> Callable[..., Any] | None:
+    code = maps.linked(_name(dtype, is_scaled), lambda: rows.text(dtype, is_scaled))
+    buffers = rows.SCALED if is_scaled else rows.BUFFERS
+    return None if code is None else maps.function(code, (*buffers, *rows.NUMBERS), len(buffers))

@@ -1,0 +1,62 @@
+"""Sparse matrices times dense ones, op by op, beside SciPy: no product is written to memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir import ops
+from tilewright.ir.node import Node
+from tilewright.ir.shape import Size
+from tilewright.runtime.baseline import rows
+from tilewright.runtime.baseline.program import Program
+
+
+def _product(width: int, dtype: dtypes.DType) -> tuple[Node, list[Any], Any]:
+    """(node, arrays, what SciPy computes) for a sparse matrix [40, 30] by a dense one."""
+    rng = np.random.default_rng(0)
+    at, sources = rng.integers(0, 40, 200), rng.integers(0, 30, 200)
+    factors = rng.normal(size=(200, 1)).astype(dtype.np)
+    table = rng.normal(size=(30, width)).astype(dtype.np)
+    arrays = [np.zeros((40, width), dtype.np), table, sources, factors, at]
+    base, x, i, v, p = (
+        ops.leaf(n, Size(a.shape), dtypes.from_numpy(a.dtype)) for n, a in enumerate(arrays)
+    )
+    scaled = ops.mul(ops.gather(x, i, 0), v)
+    matrix = scipy.sparse.coo_matrix((factors[:, 0], (at, sources)), (40, 30))
+    return ops.scatter(base, scaled, p, 0, "add"), arrays, matrix @ table
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64], ids=lambda d: d.name)
+@pytest.mark.parametrize("width", [1, 7, 8, 64, 70])
+def test_beside_scipy(width: int, dtype: dtypes.DType) -> None:
+    node, arrays, expected = _product(width, dtype)
+    made = Program([node])
+    (found,) = made.run(arrays, ())
+    assert found.dtype == dtype.np
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    if rows._native(dtype, True) is not None:
+        assert len(made.steps) == 1
+        # The bits are those of the steps.
+        (apart, _) = Program([node, node.operands[1]]).run(arrays, ())
+        np.testing.assert_array_equal(found, apart)
+
+
+def test_products_that_are_read_stay() -> None:
+    node, arrays, expected = _product(16, dtypes.float32)
+    whole, products = Program([node, node.operands[1]]).run(arrays, ())
+    np.testing.assert_allclose(whole, expected, rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(products, arrays[1][arrays[2]] * arrays[3])
+
+
+@pytest.mark.parametrize("which", [2, 4])
+@pytest.mark.parametrize("bad", [-1, 50])
+def test_a_position_out_of_range(which: int, bad: int) -> None:
+    node, arrays, _ = _product(8, dtypes.float32)
+    arrays[which][7] = bad
+    with pytest.raises(IndexError):
+        Program([node]).run(arrays, ())
