@@ -176,6 +176,8 @@ from .functions.composed import rsub as rsub
 from .functions.composed import signbit as signbit
 from .functions.composed import sinc as sinc
 from .functions.composed import xlogy as xlogy
+from .functions.contractions import einsum as einsum
+from .functions.contractions import tensordot as tensordot
 from .functions.copies import as_strided_scatter as as_strided_scatter
 from .functions.copies import narrow_copy as narrow_copy
 from .functions.creation import arange as arange
@@ -200,6 +202,8 @@ from .functions.data_sized import nonzero as nonzero
 from .functions.data_sized import nonzero_static as nonzero_static
 from .functions.data_sized import unique as unique
 from .functions.data_sized import unique_consecutive as unique_consecutive
+from .functions.distances import cdist as cdist
+from .functions.distances import pdist as pdist
 from .functions.divisors import gcd as gcd
 from .functions.divisors import lcm as lcm
 from .functions.elementwise import abs as _is_absolute
@@ -401,11 +405,9 @@ from .functions.products import addmv as addmv
 from .functions.products import addr as addr
 from .functions.products import baddbmm as baddbmm
 from .functions.products import bmm as bmm
-from .functions.products import cdist as cdist
 from .functions.products import chain_matmul as chain_matmul
 from .functions.products import cross as cross
 from .functions.products import dot as dot
-from .functions.products import einsum as einsum
 from .functions.products import inner as inner
 from .functions.products import kron as kron
 from .functions.products import matmul as matmul
@@ -413,8 +415,6 @@ from .functions.products import mm as mm
 from .functions.products import mv as mv
 from .functions.products import outer as _is_ger
 from .functions.products import outer as outer
-from .functions.products import pdist as pdist
-from .functions.products import tensordot as tensordot
 from .functions.products import trace as trace
 from .functions.products import vander as vander
 from .functions.products import vdot as vdot

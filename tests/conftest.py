@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib.util
 import os
@@ -81,6 +82,11 @@ def pytest_collection() -> Iterator[Any]:
         return (yield)
     finally:
         gc.enable()
+        gc.freeze()  # the tests live to the end, so collections need not walk over them
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()  # libraries look for what was never freed when the process ends
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -162,6 +168,11 @@ def fused() -> Iterator[None]:
         del os.environ["TW_TIER"]
 
 
+@functools.cache
+def _is_of_kernels(path: Path) -> bool:
+    return not KERNELS.isdisjoint(path.parents)
+
+
 @pytest.fixture(autouse=True)
 def _tier(request: pytest.FixtureRequest) -> Iterator[None]:
     """Tests of kernels compile each graph when it is first met. The others take the tier that users
@@ -169,7 +180,7 @@ def _tier(request: pytest.FixtureRequest) -> Iterator[None]:
     from tilewright.runtime import tiers
 
     often = tiers.OFTEN
-    if KERNELS.intersection(request.path.parents):
+    if _is_of_kernels(request.path):
         request.getfixturevalue("fused")
     yield
     tiers.OFTEN = often

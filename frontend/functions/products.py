@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import math
-import re
-import string
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import bool_, float32, float64, int64
+from tilewright.ir.dtype import bool_
 from tilewright.ir.location import at_user_line, warn
 from tilewright.ir.node import Node
 from tilewright.ir.shape import broadcast
 
 from .. import recording
 from ..recording import Handle, lowered, record
-from ..recording.builders import FLOAT32, LOWER, LOWER_BEFORE, WIDEST, builder
+from ..recording.builders import LOWER, LOWER_BEFORE, WIDEST
 from . import shapes
 from .arguments import as_handle, into, need_tensor
 from .call import public
+from .contractions import tensordot
 from .promotion import to
-from .reduction import _norm, _sum
+from .reduction import _sum
 from .spellings import also_named, in_older_order
 
 if TYPE_CHECKING:
@@ -244,193 +243,6 @@ def addmv(
     return into(out, _added(_addmv, input, mat, vec, beta, alpha))
 
 
-def _einsum(*args: Any) -> Node:
-    *operands, equation = args
-    inputs, output = _parse_einsum(equation, operands)
-    term, current = inputs[0], operands[0]
-    current, term = _diagonals(current, term)
-    for i, (other, letters) in enumerate(zip(operands[1:], inputs[1:], strict=True), 2):
-        other, letters = _diagonals(other, letters)
-        later = set(output).union(*inputs[i:])
-        current, term = _contract(current, term, other, letters, later)
-    gone = [i for i, c in enumerate(term) if c not in output]
-    if gone and not current.dtype.is_differentiable:
-        current = ops.cast(current, int64)
-    current = ops.squeeze(ops.sum(current, gone), gone) if gone else current
-    term = "".join(c for c in term if c in output)
-    return ops.permute(current, [term.index(c) for c in output])
-
-
-def _diagonals(x: Node, term: str) -> tuple[Node, str]:
-    """Take the diagonals of one operand where its letters repeat."""
-    for c in dict.fromkeys(term):
-        while term.count(c) > 1:
-            a = term.index(c)
-            b = term.index(c, a + 1)
-            x = ops.diagonal(x, 0, a, b)
-            term = term[:a] + term[a + 1 : b] + term[b + 1 :] + c
-    return x, term
-
-
-def _letters(term: Any) -> str:
-    """The term of an equation for a list of numbers."""
-    for each in term:
-        if each is not ... and not 0 <= each < len(string.ascii_letters):
-            raise ValueError(
-                f"einsum(): subscript {each} is not within the valid range [0, 52){at_user_line()}"
-            )
-    return "".join("..." if each is ... else string.ascii_letters[each] for each in term)
-
-
-_TERM = re.compile(r"[a-zA-Z]*(\.\.\.[a-zA-Z]*)?")
-
-
-def _parse_einsum(equation: str, operands: Sequence[Node]) -> tuple[list[str], str]:
-    text = equation.replace(" ", "")
-    left, arrow, output = text.partition("->")
-    inputs = left.split(",")
-    for term in (*inputs, output):
-        if not _TERM.fullmatch(term):
-            raise RuntimeError(
-                f"einsum(): invalid subscripts {term!r} in {equation!r}: expected letters, and ... "
-                f"at most once{at_user_line()}"
-            )
-    for i, c in enumerate(output.replace("...", "")):
-        if c not in left or c in output.replace("...", "")[:i]:
-            raise RuntimeError(
-                f"einsum(): output subscript {c} "
-                + ("appears more than once" if c in left else "is in no term of an operand")
-                + f" of {equation!r}{at_user_line()}"
-            )
-    if len(inputs) != len(operands):
-        raise RuntimeError(
-            f"einsum(): {len(inputs)} terms in {equation!r} for {len(operands)} "
-            f"operands{at_user_line()}"
-        )
-    free = iter(c for c in string.ascii_letters if c not in text)
-    widest = max(
-        (
-            x.rank - len(t.replace("...", ""))
-            for t, x in zip(inputs, operands, strict=True)
-            if "..." in t
-        ),
-        default=0,
-    )
-    rest = "".join(next(free) for _ in range(widest))
-    terms = []
-    for t, x in zip(inputs, operands, strict=True):
-        own = x.rank - len(t.replace("...", ""))
-        t = t.replace("...", rest[len(rest) - own :] if own else "")
-        if len(t) != x.rank:
-            raise RuntimeError(
-                f"einsum(): the term {t!r} of {equation!r} doesn't fit a tensor of dimension "
-                f"{x.rank}{at_user_line()}"
-            )
-        extents = dict(zip(t, x.shape))
-        for c, size in zip(t, x.shape):
-            if t.count(c) > 1 and size != extents[c]:
-                raise RuntimeError(
-                    f"einsum(): subscript {c} is repeated in {t!r} but its sizes differ, "
-                    f"{extents[c]} and {size}{at_user_line()}"
-                )
-        terms.append(t)
-    if not arrow:
-        letters = "".join(terms)
-        output = rest + "".join(
-            sorted(c for c in set(letters) - set(rest) if letters.count(c) == 1)
-        )
-    return terms, output.replace("...", rest)
-
-
-def _contract(a: Node, s: str, b: Node, t: str, later: set[str]) -> tuple[Node, str]:
-    """One pair of operands as a batched matmul."""
-    for c in [c for c in s if c not in t and c not in later]:
-        i = s.index(c)
-        a, s = ops.squeeze(ops.sum(a, (i,)), (i,)), s.replace(c, "")
-    for c in [c for c in t if c not in s and c not in later]:
-        i = t.index(c)
-        b, t = ops.squeeze(ops.sum(b, (i,)), (i,)), t.replace(c, "")
-    batch = [c for c in s if c in t and c in later]
-    inner = [c for c in s if c in t and c not in later]
-    rows, columns = [c for c in s if c not in t], [c for c in t if c not in s]
-    size = {
-        c: n for term, x in ((s, a), (t, b)) for c, n in zip(term, x.shape, strict=True) if n != 1
-    }
-
-    def extent(letters: Sequence[str]) -> int:
-        n = 1
-        for c in letters:
-            n *= size.get(c, 1)
-        return n
-
-    def arranged(x: Node, term: str, order: Sequence[str], shape: Sequence[int]) -> Node:
-        x = ops.permute(x, [term.index(c) for c in order])
-        x = ops.expand(x, [size.get(c, 1) for c in order])
-        return ops.reshape(x, shape)
-
-    left = arranged(a, s, [*batch, *rows, *inner], (extent(batch), extent(rows), extent(inner)))
-    right = arranged(
-        b, t, [*batch, *inner, *columns], (extent(batch), extent(inner), extent(columns))
-    )
-    order = [*batch, *rows, *columns]
-    out = to(ops.matmul(left, right), left.dtype)
-    out = ops.reshape(out, [size.get(c, 1) for c in order])
-    return out, "".join(order)
-
-
-@public("einsum", _einsum, method=False, casts=LOWER)
-def einsum(*args: Any) -> Tensor:
-    """Sums of products by index letters, einsum("ij,jk->ik", a, b), or by numbers,
-    einsum(a, [0, 1], b, [1, 2], [0, 2])."""
-    if len(args) < 2:
-        raise ValueError(
-            f"einsum(): expected an equation and at least one operand, got {len(args)} arguments"
-            f"{at_user_line()}"
-        )
-    if isinstance(args[0], Handle):
-        terms = [_letters(term) for term in args[1::2]]
-        output = [f"->{_letters(args[-1])}"] if len(args) % 2 else []
-        equation, operands = "".join([",".join(terms), *output]), args[: len(args) // 2 * 2 : 2]
-    else:
-        equation, operands = args[0], args[1:]
-    if not isinstance(equation, str):
-        raise TypeError(
-            "einsum(): argument 'equation' (position 1) must be str, not "
-            f"{type(equation).__name__}{at_user_line()}"
-        )
-    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
-        operands = tuple(operands[0])
-    return record(_einsum, *operands, equation)
-
-
-def _tensordot(a: Node, b: Node, equation: str) -> Node:
-    return _einsum(a, b, equation)
-
-
-@public("tensordot", _tensordot, method=False, casts={"cuda": WIDEST})
-def tensordot(
-    a: Tensor,
-    b: Tensor,
-    dims: int | Sequence[Sequence[int]] | Tensor = 2,
-    *,
-    out: Tensor | None = None,
-) -> Tensor:
-    """Sum of products over the given dimensions of `a` and `b`."""
-    first: Any
-    second: Any
-    if isinstance(dims, int):
-        first, second = list(range(a.dim() - dims, a.dim())), list(range(dims))
-    else:
-        first, second = ([d] if isinstance(d, int) else list(d) for d in dims)
-    letters = string.ascii_letters
-    s = list(letters[: a.dim()])
-    t = list(letters[a.dim() : a.dim() + b.dim()])
-    for i, j in zip(first, second, strict=True):
-        t[j % b.dim()] = s[i % a.dim()]
-    kept = [c for c in s if c not in t] + [c for c in t if c not in s]
-    return into(out, record(_tensordot, a, b, f"{''.join(s)},{''.join(t)}->{''.join(kept)}"))
-
-
 # ---- matrices made of others -----------------------------------------------------------------
 
 
@@ -494,68 +306,6 @@ def cross(
     axis = dim % len(shape)
     a, b = input.expand(shape), other.expand(shape)
     return into(out, a.roll(-1, axis) * b.roll(-2, axis) - a.roll(-2, axis) * b.roll(-1, axis))
-
-
-_MODES = (
-    "use_mm_for_euclid_dist_if_necessary",
-    "use_mm_for_euclid_dist",
-    "donot_use_mm_for_euclid_dist",
-)
-_FEW = 25  # up to so many rows PyTorch subtracts by default
-
-
-@builder("cdist", gradient="EuclideanDistBackward0", casts=FLOAT32)
-def _euclidean(a: Node, b: Node) -> Node:
-    """The distances of rows from their products: |a|^2 + |b|^2 - 2 a b. Rows that are equal, or so
-    near that this is not positive, have the distance and the slope 0."""
-    first, second = (ops.sum(x * x, (x.rank - 1,)) for x in (a, b))
-    squares = first + ops.transpose(second) - _matmul(a, ops.transpose(b)) * 2.0
-    none = squares <= 0
-    roots = ops.sqrt(ops.where(none, ops.full_like(squares, 1), squares))
-    return ops.where(none, ops.full_like(squares, 0), roots)
-
-
-@builder("cdist", casts=FLOAT32)
-def _apart(a: Node, b: Node, p: float) -> Node:
-    return _norm(ops.unsqueeze(a, a.rank - 1) - ops.unsqueeze(b, b.rank - 2), p, (-1,), False)
-
-
-@public("cdist", method=False)
-def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = _MODES[0]) -> Tensor:
-    """The p-distance of every row of `x1` to every row of `x2`.
-
-    compute_mode: whether Euclidean distances come from a product of matrices, which is faster and
-    cancels digits of small distances; by default they do from 26 rows on.
-    """
-    if x1.shape[-1] != x2.shape[-1]:
-        raise RuntimeError(
-            f"X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: "
-            f"{x2.shape[-1]}{at_user_line()}"
-        )
-    if not (x1.dtype.is_floating_point and x2.dtype.is_floating_point):
-        raise RuntimeError(f"cdist only supports floating-point dtypes{at_user_line()}")
-    if compute_mode not in _MODES:
-        raise ValueError(f"{compute_mode} is not a valid value for compute_mode{at_user_line()}")
-    x1, x2 = lowered(_euclidean, x1, x2)
-    many = max(x1.shape[-2], x2.shape[-2]) > _FEW
-    chosen = compute_mode == _MODES[1] or (compute_mode == _MODES[0] and many)
-    if p == 2 and chosen and x1.dtype in (float32, float64):
-        return record(_euclidean, x1, x2)  # type: ignore[return-value]
-    return record(_apart, x1, x2, float(p))
-
-
-@builder("pdist", casts={"cuda": FLOAT32})
-def _pdist(rows: Node, others: Node, p: float) -> Node:
-    return _norm(rows - others, p, (-1,), False)
-
-
-@public("pdist", method=False)
-def pdist(input: Tensor, p: float = 2.0) -> Tensor:
-    """The p-distance of every two rows of a matrix."""
-    from .joining import triu_indices
-
-    i, j = triu_indices(input.shape[0], input.shape[0], 1)
-    return record(_pdist, input[i], input[j], float(p))
 
 
 def _vdot(a: Node, b: Node) -> Node:

@@ -18,9 +18,9 @@ import numpy as np
 
 from tilewright.ir.location import at_user_line
 
+from ..functions.contractions import einsum
 from ..functions.creation import beside
 from ..functions.joining import cat
-from ..functions.products import einsum
 
 Weights = Callable[[int, np.ndarray, np.ndarray], np.ndarray]
 

@@ -67,6 +67,7 @@ def test_rows_are_saved_one_by_one(bench, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["rows.json"]
 
 
+@pytest.mark.slow
 def test_processes_measure_themselves(bench, tmp_path):
     import processes
 

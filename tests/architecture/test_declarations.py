@@ -123,7 +123,7 @@ def test_builders_are_not_asked_for_their_names() -> None:
             is_read = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
             if is_read and node.attr in ("__name__", "__qualname__"):  # type: ignore[attr-defined]
                 found.append((path, ast.unparse(node.value)))  # type: ignore[attr-defined]
-            asks = isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr"
+            asks = isinstance(node, ast.Call) and getattr(node.func, "id", None) == "getattr"
             if asks and ast.unparse(node.args[1]) in ("'__name__'", "'__qualname__'"):  # type: ignore[attr-defined]
                 found.append((path, ast.unparse(node.args[0])))  # type: ignore[attr-defined]
     suspects = {

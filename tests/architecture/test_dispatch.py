@@ -94,7 +94,8 @@ def violations(path: str, source: str) -> list[str]:
     found = set(tables(tree))
     for scope in (tree, *functions):
         names = aliases(scope) if scope is not tree else set()
-        for node in ast.walk(scope):
+        # What has no name of its own here was read with the whole file.
+        for node in ast.walk(scope) if names or scope is tree else ():
             for each, how in asked(node, local):
                 if is_name(each) or (isinstance(each, ast.Name) and each.id in names):
                     found.add((each.lineno, f"the name of an op {how}"))

@@ -10,9 +10,11 @@ floors (`ROOMS`). There imports for annotations alone, under TYPE_CHECKING, are 
 from __future__ import annotations
 
 import ast
+import functools
 import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import networkx as nx
 import pytest
@@ -54,41 +56,57 @@ def package_of(path: str) -> list[str]:
     return ["tilewright", *([] if layer == "frontend" else [layer]), *folders]
 
 
-def imported_modules(
-    tree: ast.AST, package: list[str], annotations: bool = True
-) -> Iterator[tuple[int, bool, str]]:
-    """(line, relative, absolute module name) of each import; a `from` gives one for each name.
-    annotations: with those under TYPE_CHECKING."""
-    for node in ast.walk(tree) if annotations else _when_run(tree):
+class Import(NamedTuple):
+    """Of a module, by its absolute name. for_types: under TYPE_CHECKING, for annotations alone."""
+
+    line: int
+    relative: bool
+    module: str
+    for_types: bool
+
+
+@functools.cache
+def imported_modules(path: str, source: str) -> list[Import]:
+    """Each import of a file; a `from` gives one for each name."""
+    package = package_of(path)
+    found = []
+    for node, for_types in _parts(ast.parse(source)):
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield node.lineno, False, alias.name
+            found += [Import(node.lineno, False, alias.name, for_types) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - (node.level - 1)] if node.level else []
             if node.level and not base:
-                yield node.lineno, True, "<above tilewright>"
+                found.append(Import(node.lineno, True, "<above tilewright>", for_types))
                 continue
             base = base + (node.module.split(".") if node.module else [])
             for alias in node.names:
-                yield node.lineno, node.level > 0, ".".join([*base, alias.name])
+                module = ".".join([*base, alias.name])
+                found.append(Import(node.lineno, node.level > 0, module, for_types))
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             name = getattr(node.func, "attr", getattr(node.func, "id", None))
             argument = node.args[0].value
             dynamic = name in ("import_module", "__import__") and isinstance(argument, str)
             if dynamic and not argument.startswith("."):
-                yield node.lineno, False, argument
+                found.append(Import(node.lineno, False, argument, for_types))
+    return sorted(found)
 
 
-def _when_run(tree: ast.AST) -> Iterator[ast.AST]:
-    """The parts of a program without what is under `if TYPE_CHECKING`."""
-    stack = [tree]
+def _parts(tree: ast.AST) -> Iterator[tuple[ast.AST, bool]]:
+    """The parts of a program, and whether they are under `if TYPE_CHECKING`."""
+    stack = [(tree, False)]
     while stack:
-        node = stack.pop()
-        yield node
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            stack += node.orelse
+        node, for_types = stack.pop()
+        yield node, for_types
+        if isinstance(node, ast.If) and _is_for_checkers(node.test):
+            stack += [(each, True) for each in node.body]
+            stack += [(each, for_types) for each in node.orelse]
         else:
-            stack += ast.iter_child_nodes(node)
+            stack += [(each, for_types) for each in ast.iter_child_nodes(node)]
+
+
+def _is_for_checkers(test: ast.expr) -> bool:
+    names = (getattr(each, "id", getattr(each, "attr", None)) for each in ast.walk(test))
+    return "TYPE_CHECKING" in names
 
 
 def spelling(target: str, own: str) -> str:
@@ -102,7 +120,7 @@ def violations(path: str, source: str) -> list[str]:
     """What the imports of one file break, as lines `path:line: what`."""
     own = Path(path).parts[0]
     found = []
-    for line, relative, module in imported_modules(ast.parse(source), package_of(path)):
+    for line, relative, module, _ in imported_modules(path, source):
         head, target = module.split(".")[0], layer_of(module)
         wrong = None
         if relative and target == own:
@@ -295,8 +313,8 @@ def import_graph(files: Iterable[tuple[str, str]]) -> nx.DiGraph:
         graph.add_node(module_of(path), layer=layer, room=rest[0].removesuffix(".py"))
     for path, source in sources.items():
         own = module_of(path)
-        found = imported_modules(ast.parse(source), package_of(path), annotations=False)
-        for line, _, module in found:
+        found = imported_modules(path, source)
+        for line, module in ((each.line, each.module) for each in found if not each.for_types):
             while module and module not in graph:  # the name of something in a module
                 module = module.rpartition(".")[0]
             if module and module != own:

@@ -54,6 +54,7 @@ def product(
     return ops.integer_matmul(left, right), {a: of_a, b: of_b}, wide_a @ wide_b
 
 
+@pytest.mark.sampled(3)
 @each_engine
 @pytest.mark.parametrize("pair", PAIRS, ids=str)
 def test_exact(engine: str, pair: Any) -> None:
@@ -204,6 +205,7 @@ def _of(array: np.ndarray) -> DType:
 LAYERS = [ops.linear_int8, ops.linear_int4, ops.linear_dynamic, ops.linear_by_rows]
 
 
+@pytest.mark.sampled(2)
 @each_engine
 @pytest.mark.parametrize("op", LAYERS, ids=lambda op: op.name)
 def test_layers(engine: str, op: Any) -> None:

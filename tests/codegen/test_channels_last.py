@@ -125,7 +125,14 @@ def test_float32_without_tensor_cores_stays() -> None:
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 * max(np.abs(b).max(), 1))
 
 
-@pytest.mark.parametrize("which", range(3), ids=["forward", "image", "weight"])
+@pytest.mark.parametrize(
+    "which",
+    [
+        pytest.param(0, id="forward"),
+        pytest.param(1, id="image", marks=pytest.mark.slow),
+        pytest.param(2, id="weight", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize(
     "shape",
     [

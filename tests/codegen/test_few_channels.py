@@ -194,8 +194,11 @@ def compiled(name: str, dtype: DType, is_gradient: bool) -> tuple[Program, Compi
     return program, compile_offline(found, "sm_90", default_schedule(found, HOPPER))
 
 
+LARGE = [pytest.param(name, marks=pytest.mark.slow) for name in ("ResNet-50", "AlexNet")]
+
+
 @pytest.mark.parametrize("is_gradient", [False, True], ids=["forward", "weight"])
-@pytest.mark.parametrize("name", STEMS)
+@pytest.mark.parametrize("name", ["VGG", "gray", *LARGE])
 def test_halves_are_read_by_vectors(name: str, is_gradient: bool) -> None:
     program, found = compiled(name, dt.bfloat16, is_gradient)
     copies = r"cp\.async\.c[ag]\.shared\.global \[[^]]*\], \[[^]]*\], (\w+)"
@@ -206,7 +209,7 @@ def test_halves_are_read_by_vectors(name: str, is_gradient: bool) -> None:
     assert not any(isinstance(s.kernel, Bundle) for s in program.steps)
 
 
-@pytest.mark.parametrize("name", ["ResNet-50", "VGG", "AlexNet"])
+@pytest.mark.parametrize("name", ["VGG", *LARGE])
 def test_rounded_float32_is_read_by_vectors(name: str) -> None:
     _, found = compiled(name, dt.float32, False)
     ptx = found.asm["ptx"]

@@ -130,7 +130,9 @@ def test_special_values_of_two(engine: str, name: str, torch: Any) -> None:
         assert (np.isfinite(found) == np.isfinite(expected)).all()
 
 
-@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+@pytest.mark.parametrize(
+    "dtype", [np.complex64, pytest.param(np.complex128, marks=pytest.mark.slow)]
+)
 def test_both_tiers_have_the_same_bits(dtype: Any) -> None:
     x, y = numbers(515, dtype=dtype), numbers(515, dtype=dtype)
     x[:6] = [0, np.inf, complex(np.nan, 1), 1e30, -1j, 1]

@@ -125,6 +125,7 @@ def check(
     return program
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.triton
 @each_fold
 @each_product
@@ -133,6 +134,7 @@ def test_values(product: str, fold: str) -> None:
     assert [s.kernel for s in program.steps] == folding(program)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.triton
 @each_fold
 @pytest.mark.parametrize("product", ["tails", "heads", "batched"])
@@ -293,6 +295,7 @@ NORMS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.triton
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize(
     "sizes",
@@ -325,7 +328,9 @@ def test_heads_are_normed_in_their_product() -> None:
 
 
 @pytest.mark.triton
-@pytest.mark.parametrize("target", ["sm_80", "sm_100", "gfx942"])
+@pytest.mark.parametrize(
+    "target", ["gfx942", *(pytest.param(t, marks=pytest.mark.slow) for t in ("sm_80", "sm_100"))]
+)
 def test_other_chips(target: str) -> None:
     from tilewright.runtime.offline import compile_offline
 

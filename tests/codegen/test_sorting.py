@@ -58,6 +58,7 @@ def order_of(x: np.ndarray, dtype: DType, axis: int, descending: bool, device: A
     return interpret([ops.argsort(leaf, axis, descending)], {leaf: x}, CUDA, device)[0]
 
 
+@pytest.mark.sampled(3)
 @both
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize(
@@ -72,6 +73,7 @@ def test_short_rows(
     np.testing.assert_array_equal(found, argsorted(x, axis, descending))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("dtype", [dt.float32, dt.bfloat16, dt.int64, dt.float64], ids=str)
 @pytest.mark.parametrize("shape, axis", [((LONG,), 0), ((2, LONG, 2), 1)])

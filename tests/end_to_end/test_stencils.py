@@ -248,7 +248,7 @@ def tangle(choose: random.Random, rounds: int) -> Node:
 
 
 @TARGETS
-@settings(QUIET, max_examples=8)
+@settings(QUIET, max_examples=4)
 @given(choose=st.randoms(use_true_random=False))
 def test_each_value_is_lowered_a_bounded_number_of_times(
     target: Target, choose: random.Random

@@ -266,14 +266,19 @@ def test_export(script: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "given", "status", "message"),
     [
-        ("train_net", "1x4", 2, "expected MODULE:OBJECT"),
-        ("nothing_here:net", "1x4", 2, "no module 'nothing_here'"),
         ("nothing/here.py:net", "1x4", 2, "no such file: nothing/here.py"),
-        ("train_net:nett", "1x4", 2, "train_net has no 'nett'"),
-        ("train_net:sys", "1x4", 2, "expected a module or a function"),
-        ("train_net:net", "1xfour", 2, "expected an input such as 1x1x8x8"),
-        ("train_net:net", "1x4,float99", 2, "no dtype 'float99'"),
         ("train_net:net", "1x5", 1, "linear: expected an input of shape (..., 4)"),
+        *(
+            pytest.param(target, given, 2, message, marks=pytest.mark.slow)
+            for target, given, message in (
+                ("train_net", "1x4", "expected MODULE:OBJECT"),
+                ("nothing_here:net", "1x4", "no module 'nothing_here'"),
+                ("train_net:nett", "1x4", "train_net has no 'nett'"),
+                ("train_net:sys", "1x4", "expected a module or a function"),
+                ("train_net:net", "1xfour", "expected an input such as 1x1x8x8"),
+                ("train_net:net", "1x4,float99", "no dtype 'float99'"),
+            )
+        ),
     ],
 )
 def test_export_of_what_is_not_there(

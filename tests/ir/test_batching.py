@@ -17,8 +17,6 @@ from tilewright.ir.node import Node
 from tilewright.ir.passes.batching import Batching
 from tilewright.ir.shape import Size
 
-pytestmark = pytest.mark.computes
-
 SIZE = 3
 SLOW = {"grouped_matmul", "grouped_weight_grad"}
 """Ops that may run on one example after another."""
@@ -87,6 +85,7 @@ def variants(each: Case) -> list[tuple[int, ...]]:
     return sorted(found - {()})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("each", CASES, ids=lambda c: c.name)
 def test_each_record_on_a_batch(each: Case) -> None:
     places = tuple(range(len(each.inputs)))

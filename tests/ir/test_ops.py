@@ -37,8 +37,6 @@ from tilewright.ir.op import REGISTRY, Kind
 from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.shape import Size
 
-pytestmark = pytest.mark.computes
-
 by_name = pytest.mark.parametrize("each", CASES, ids=lambda c: c.name)
 
 

@@ -3,8 +3,8 @@
 import importlib
 from typing import TYPE_CHECKING
 
+from ...functions.distances import pdist
 from ...functions.elementwise import sigmoid, tanh
-from ...functions.products import pdist
 from .activation import (
     celu,
     celu_,

@@ -159,6 +159,7 @@ def conv_kernels(
     return out
 
 
+@pytest.mark.sampled(5)
 @in_steps
 @pytest.mark.parametrize("which", ["forward", "dx", "dw"])
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def unary_kernel(value_of: Any, shape: Sequence[int], source: DType, target: DTy
 ELEMENTWISE = [op for op in REGISTRY.values() if isinstance(op.numpy, str)]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("op", ELEMENTWISE, ids=lambda o: o.name)
 @pytest.mark.parametrize("dtype", [dt.float32, dt.float64, dt.int32, dt.uint8, dt.bool_], ids=str)
 def test_elementwise(op: Any, dtype: DType) -> None:
@@ -116,6 +116,7 @@ def test_halves(half: DType) -> None:
 CASTS = [dt.bool_, dt.uint8, dt.int8, dt.int32, dt.int64, dt.float32, dt.float64]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("pair", list(itertools.permutations(CASTS, 2)), ids=str)
 def test_cast(pair: tuple[DType, DType]) -> None:
     source, target = pair

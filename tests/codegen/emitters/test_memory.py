@@ -204,6 +204,7 @@ def test_nested_guards() -> None:
     run(Kernel("nested", (p, q), (), (Store(y, at((p, q), (6, 6)), outer),)))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("mode", ["set", "add", "mul", "max", "min"])
 @pytest.mark.parametrize("dtype", [dt.float32, dt.float64, dt.int64, dt.bfloat16], ids=str)
 @pytest.mark.parametrize("width", [1, 3])

@@ -12,7 +12,7 @@ from tilewright.codegen.target import CUDA, NUMPY, Target
 from tilewright.ir import ops
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("target", [NUMPY, CUDA], ids=lambda t: t.name)
 @pytest.mark.parametrize("each", CASES, ids=lambda c: c.name)
 def test_values_and_derivatives(each: Case, target: Target) -> None:

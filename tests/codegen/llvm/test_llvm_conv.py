@@ -156,6 +156,7 @@ def close(got: np.ndarray, expected: np.ndarray, tolerance: float = 1e-5) -> Non
     )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_against_sums(case: Conv) -> None:
     leaves = leaves_of(case)
@@ -166,7 +167,11 @@ def test_against_sums(case: Conv) -> None:
         close(got, wanted)
 
 
-@pytest.mark.parametrize("dtype", [dt.float64, dt.float16, dt.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "dtype",
+    [dt.float16, *(pytest.param(d, marks=pytest.mark.slow) for d in (dt.float64, dt.bfloat16))],
+    ids=str,
+)
 def test_other_types(dtype: Any) -> None:
     tolerance = {"float64": 1e-13, "float16": 1e-3, "bfloat16": 8e-3}[dtype.name]
     for case in (CASES[1], CASES[4], CASES[14]):

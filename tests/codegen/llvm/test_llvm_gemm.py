@@ -115,6 +115,7 @@ def check(
 FORMS = ("NN", "NT", "TN", "TT")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("m", [1, 5, 6, 13, 97])
 def test_tails_on_every_side(m: int, form: str) -> None:
@@ -135,6 +136,7 @@ def test_dtypes(form: str, dtype: DType) -> None:
         check(m, n, k, form, dtype=dtype)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shared_b", [False, True])
 @pytest.mark.parametrize("form", FORMS)
 def test_batches(form: str, shared_b: bool) -> None:
@@ -364,6 +366,7 @@ def test_kernels_of_one_structure_share_their_code() -> None:
     assert len(codes) == 1
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [dt.float32, dt.float64, dt.float16], ids=str)
 @pytest.mark.parametrize("m", [5, 8, 17, 48])
 def test_few_rows_times_a_matrix_that_stays_where_it_is(m: int, dtype: DType) -> None:

@@ -79,6 +79,7 @@ def every_other(x: Node, by: int) -> Node:
 FORMS: list[Callable[[Node, int], Node]] = [rolled, mirrored, bordered, twice, every_other]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("size", [50, 333])
 @pytest.mark.parametrize("dtype", [dt.float32, dt.float64, dt.int8, dt.float16, dt.bool_])

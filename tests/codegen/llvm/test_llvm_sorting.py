@@ -72,6 +72,7 @@ def check(x: np.ndarray, axis: int, descending: bool) -> None:
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("length", [2, SHORT, SHORT + 1, 700])

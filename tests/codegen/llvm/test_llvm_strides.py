@@ -59,6 +59,7 @@ def test_pieces_hold_what_lanes_read(lanes: int, stride: int) -> None:
     assert found == {lane: lane * stride for lane in range(lanes)}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("size", [3, 31, 64, 65, 1000])
 def test_slices(size: int, dtype: dt.DType) -> None:
@@ -77,6 +78,7 @@ def test_flips(shape: tuple[int, int], dtype: dt.DType) -> None:
         agrees(ops.where(ops.eq(y, y), y, y), tolerance=0)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("width", [9, 32, 45, 56, 112])
 @pytest.mark.parametrize(("kernel", "stride", "padding"), [(2, 2, 0), (3, 2, 1), (3, 3, 0)])
 def test_pooling(torch: Any, width: int, kernel: int, stride: int, padding: int) -> None:
@@ -96,6 +98,7 @@ def test_pooling(torch: Any, width: int, kernel: int, stride: int, padding: int)
             np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["few values", "one value", "lowest", "nan"])
 @pytest.mark.parametrize("shape", [(7, 33), (300, 500), (50, 40), (2, 9000)], ids=str)
 @pytest.mark.parametrize("op", ["argmax", "argmin"])

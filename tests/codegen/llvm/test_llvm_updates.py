@@ -33,6 +33,7 @@ ORDERS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("width", [1, 3, 40])

@@ -36,7 +36,10 @@ by_name = {each.name: each for each in CASES}
 
 @pytest.mark.parametrize(
     "name",
-    ["tails", "causal, more keys", "causal, more queries", "odd", "causal and mask", "padding"],
+    [
+        pytest.param("tails", marks=pytest.mark.slow),
+        *("causal, more keys", "causal, more queries", "odd", "causal and mask", "padding"),
+    ],
 )
 def test_in_many_programs_and_steps(torch: Any, name: str) -> None:
     """Tiles that are walked through in two loops, and that end beyond the queries and keys."""
@@ -98,7 +101,18 @@ def built_for(target: str, width: int, causal: bool, which: int) -> Compiled:
     return compile_offline(passes(width, causal)[which], target)
 
 
-@pytest.mark.parametrize("which", range(3), ids=["forward", "queries", "keys"])
+# Keys take as long to compile as the other two, and have the most products.
+each_pass = pytest.mark.parametrize(
+    "which",
+    [
+        pytest.param(0, id="forward", marks=pytest.mark.slow),
+        pytest.param(1, id="queries", marks=pytest.mark.slow),
+        pytest.param(2, id="keys"),
+    ],
+)
+
+
+@each_pass
 @pytest.mark.parametrize("width", [pytest.param(64, marks=pytest.mark.slow), 128])
 def test_hopper(width: int, which: int) -> None:
     """Every product on tensor cores, nothing spilled, whole vectors moved."""
@@ -180,7 +194,7 @@ def copied(program: Program) -> list[int]:
 
 
 @pytest.mark.parametrize("dtype", [dt.float16, dt.bfloat16])
-@pytest.mark.parametrize("heads", [(), (2, 3)])
+@pytest.mark.parametrize("heads", [(), pytest.param((2, 3), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("causal", [False, True])
 def test_operands_through_descriptors(
     torch: Any, causal: bool, heads: tuple[int, ...], dtype: DType
@@ -210,7 +224,7 @@ def test_heads_beside_one_another_through_descriptors(torch: Any) -> None:
     assert_close([found], [exact.numpy()], 3e-3)
 
 
-@pytest.mark.parametrize("name", ["tails", "float mask"])
+@pytest.mark.parametrize("name", [pytest.param("tails", marks=pytest.mark.slow), "float mask"])
 def test_tiles_that_end_within_a_head_are_loaded(torch: Any, name: str) -> None:
     """A copy would read another head's rows behind the last one."""
     built = Built(by_name[name], dt.float16)
@@ -219,7 +233,7 @@ def test_tiles_that_end_within_a_head_are_loaded(torch: Any, name: str) -> None:
     assert_close(found, expected(torch, by_name[name]), 3e-3)
 
 
-@pytest.mark.parametrize("which", range(3), ids=["forward", "queries", "keys"])
+@each_pass
 def test_loads_are_under_way_during_products(which: int) -> None:
     """A loop begins with a wait for its own step's loads, not for those of the next one."""
     waits = re.findall(

@@ -61,6 +61,7 @@ def test_tiles_of_a_batch_are_walked_through_too() -> None:
     close(out["y"], a.reshape(3, 20, 24) @ b.reshape(3, 24, 30), dt.float16, 24**0.5)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("parts", [2, 4, 8])
 @pytest.mark.parametrize("persistent", [0, 3])
 @pytest.mark.parametrize("shape", [(33, 70, 20, 2), (16, 64, 24, 1), (20, 1, 16, 1)])

@@ -268,6 +268,7 @@ def test_layer_norm_and_its_gradient(device: InterpretDevice) -> None:
     close(out["dx"], s * mixed, dt.float64, 8)
 
 
+@pytest.mark.sampled(2)
 @both
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("op", ["sum", "prod", "max", "min", "argmax", "argmin"])
@@ -382,6 +383,7 @@ def test_update(device: InterpretDevice, mode: str, dtype: DType) -> None:
     np.testing.assert_array_equal(out["y"].reshape(4, 3), expected)
 
 
+@pytest.mark.sampled(3)
 @both
 @pytest.mark.parametrize("mode", ["set", "add", "mul", "max", "min"])
 @pytest.mark.parametrize("width", [1, 3, 20])
@@ -414,7 +416,9 @@ def test_sort(device: InterpretDevice, dtype: DType, rows: int, length: int) -> 
 
 @both
 @pytest.mark.parametrize("dtype", [dt.int32, dt.int64], ids=str)
-@pytest.mark.parametrize("rows, run", [(1, 1), (5, 3), (2, 16), (1, 200)])
+@pytest.mark.parametrize(
+    "rows, run", [(1, 1), (5, 3), (2, 16), pytest.param(1, 200, marks=pytest.mark.slow)]
+)
 def test_merge(device: InterpretDevice, dtype: DType, rows: int, run: int) -> None:
     """Runs of random numbers, and such that one is all before or after the other."""
     x = np.sort(words(rows, 2 * run, dtype).reshape(rows, 2, run), axis=2)

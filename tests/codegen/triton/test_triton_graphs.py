@@ -41,13 +41,13 @@ def compare(
             assert_close(np.asarray(got).reshape(want.shape).astype(want.dtype), want, tolerance)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("each", CASES, ids=lambda c: c.name)
 def test_value_and_gradients(each: Case) -> None:
     compare(each, INTERPRET, LARGE, None, 1e-9)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("each", CASES[::3], ids=lambda c: c.name)
 def test_in_many_programs_and_steps(each: Case) -> None:
     compare(each, CUDA, SMALL, None, 1e-9)

@@ -73,7 +73,7 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("kind", ["file", "tcp"])
+@pytest.mark.parametrize("kind", [pytest.param("file", marks=pytest.mark.slow), "tcp"])
 def test_two_processes_train_as_one_with_all_data(tmp_path: Path, kind: str) -> None:
     address = f"file://{tmp_path}/meet" if kind == "file" else f"tcp://127.0.0.1:{run._free_port()}"
     commands = [[sys.executable, "-c", TRAINING, address, str(rank)] for rank in range(2)]

@@ -102,6 +102,7 @@ def agree(call: Call, **options: Any) -> None:
         )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("tier", [tiers.FUSED, tiers.BASELINE])
 @pytest.mark.parametrize("name", VALUES)
 def test_values(name: str, tier: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,8 @@ RNG = np.random.default_rng(0)
 SHAPES = [((3, 70), 1), ((70, 3), 0), ((3, 33001), 1)]
 
 
-@pytest.fixture(params=["cpu", "interpret", "cuda"])
+# The fake GPU runs the interpreter's kernels as one that is there does.
+@pytest.fixture(params=["cpu", pytest.param("interpret", marks=pytest.mark.slow), "cuda"])
 def device(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "cuda":
         with installed():
@@ -42,6 +43,7 @@ def equal(got: Any, expected: np.ndarray) -> None:
     np.testing.assert_array_equal(got.cpu().numpy(), expected)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shape, axis", SHAPES, ids=str)
 @pytest.mark.parametrize(
     "dtype, name", [("float32", "cummax"), ("float16", "cummin"), ("int64", "cummin")]
@@ -163,6 +165,7 @@ def test_different_values(device: str, dtype: str, shape: tuple[int, ...]) -> No
     np.testing.assert_array_equal(runs.cpu().numpy()[inverse.cpu().numpy()], x)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "shape, dim",
     [((7, 3), 0), ((5, 4), 1), ((4, 3, 2), -2), ((6,), 0), ((9, 1), 0), ((0, 3), 0), ((1, 5), 0)],

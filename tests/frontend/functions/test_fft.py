@@ -45,7 +45,7 @@ def outcome(m: Any, name: str, options: dict[str, Any], x: np.ndarray) -> Any:
     return [t.detach().resolve_conj().numpy() for t in (y, first, second)]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("real", [False, True])
 @pytest.mark.parametrize(("name", "options"), CALLS)
 def test_transforms(name: str, options: dict[str, Any], real: bool) -> None:

@@ -33,6 +33,7 @@ def outcome(m: Any, name: str, options: dict[str, Any], x: np.ndarray, device: s
     return [t.detach().cpu().resolve_conj().numpy() for t in (y, first, second)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "options"),
     [

@@ -48,6 +48,7 @@ def faults(op: Any, **options: Any) -> list[str]:
 ASPECTS = ("forward", "gradient", "in place", "out")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CALLED_HERE.split())
 def test_what_has_no_case_is_right(variants: dict[str, Any], name: str) -> None:
     found = [op for title, op in variants.items() if title.partition(":")[0] == name]

@@ -43,7 +43,7 @@ def same(ours: Any, theirs: Any) -> None:
     np.testing.assert_array_equal(array(ours), array(theirs))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", [*DTYPES, "bool"])
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("shape, dim", [((3, 300), 1), ((90, 4), 0), ((2, 70, 3), -2), ((5,), 0)])
@@ -57,7 +57,7 @@ def test_sort(shape: tuple[int, ...], dim: int, descending: bool, dtype: str) ->
     same(x.argsort(dim, descending), theirs.indices)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("k", [1, 4, 60])
 @pytest.mark.parametrize("largest", [False, True])
@@ -91,6 +91,7 @@ def test_medians(shape: tuple[int, ...], dim: int | None, dtype: str, name: str)
         same(getattr(x, name)(dim).values, getattr(y, name)(dim).values)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "bool"])
 @pytest.mark.parametrize("shape", [(), (0,), (400,), (20, 30)])
 @pytest.mark.parametrize("inverse", [False, True])

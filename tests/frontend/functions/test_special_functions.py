@@ -64,6 +64,8 @@ def apply(name: str, x: np.ndarray) -> np.ndarray:
 def test_accuracy(name: str) -> None:
     oracle, low, high, bound = ACCURATE[name]
     x = points(low, high)
+    if "_k" in name:
+        x = x[::4]  # a value of besselk takes mpmath ten milliseconds
     exact = exactly(oracle, x)
     unit = np.spacing(np.maximum(np.abs(exact), np.finfo(np.float64).tiny))
     assert np.max(np.abs(apply(name, x) - exact) / unit) <= bound

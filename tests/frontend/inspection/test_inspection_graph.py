@@ -115,6 +115,7 @@ def report_of(program: Callable[[], Work]) -> Any:
 # ---- recorded ops ----------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @each_program
 def test_nodes_and_edges_are_those_of_the_recording(program: Callable[[], Work]) -> None:
     report = report_of(program)

@@ -83,6 +83,7 @@ def outcome(m: Any, name: str, device: str) -> list[np.ndarray]:
     return [t.detach().cpu().numpy() for t in (y, *found)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CALLS)
 def test_values_and_gradients(
     torch: Any, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -30,7 +30,7 @@ from tilewright.runtime import placement
 from tilewright.runtime.cpu.numpy import NumpyDevice
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @each_case
 @engines
 def test_values_and_gradients(torch: Any, each: Case, engine: str) -> None:
@@ -42,6 +42,7 @@ def test_values_and_gradients(torch: Any, each: Case, engine: str) -> None:
     assert_close(found, expected(torch, each), 3e-6)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("which", ["q", "k", "v", "g"])
 @pytest.mark.parametrize("how", ["number", "row", "column", "scaled row"])
 @engines
@@ -75,6 +76,7 @@ def test_operands_without_two_sides(which: str, how: str, engine: str) -> None:
     assert_close(found, compute(roots, values, NUMPY, NumpyDevice())[0], 3e-6)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(dt.float64, 1e-14), (dt.float16, 3e-3), (dt.bfloat16, 2e-2)]
 )

@@ -107,7 +107,7 @@ def case(shapes: Any, ends: Sequence[int], dtype: DType, *more: Any) -> tuple[An
     return (*nodes, last), {**dict(zip(nodes, arrays)), last: np.array(ends, np.int32)}
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @each_engine
 @pytest.mark.parametrize("ends", ENDS)
 @pytest.mark.parametrize("form", SHAPES)
@@ -123,6 +123,7 @@ def test_against_float64(form: str, ends: str, engine: str) -> None:
         assert_close([found], [expected], STEP[dtype])
 
 
+@pytest.mark.sampled(2)
 @each_engine
 @pytest.mark.parametrize("form", SHAPES)
 def test_small_sizes(form: str, engine: str) -> None:

@@ -138,7 +138,7 @@ def assert_equal_infinities(found: list[Any], wanted: list[Any], tolerance: floa
     assert_close(found, wanted, tolerance)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @each_case
 @engines
 def test_values_and_gradients(torch: Any, each: Case, engine: str) -> None:
@@ -152,6 +152,7 @@ def test_values_and_gradients(torch: Any, each: Case, engine: str) -> None:
     assert len(tiled(program)) == (passes if target.tiled_attention and held else 0)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(dt.float16, 3e-3), (dt.bfloat16, 2e-2)])
 @pytest.mark.parametrize("engine", ["llvm", "interpret"])
 @pytest.mark.parametrize("name", ["causal, more queries", "empty ones", "shared heads"])
@@ -188,7 +189,13 @@ def test_one_gradient(torch: Any, which: int) -> None:
     assert_close(found, [expected(torch, by_name["window"])[2 + which]], 3e-6)
 
 
-@pytest.mark.parametrize("which", [LLVM, INTERPRET], ids=lambda t: t.name)
+@pytest.mark.parametrize(
+    "which",
+    [
+        pytest.param(LLVM, id=LLVM.name),
+        pytest.param(INTERPRET, id=INTERPRET.name, marks=pytest.mark.slow),
+    ],
+)
 def test_blocks_that_do_not_meet_are_not_read(which: Any) -> None:
     """NaN in a sequence reaches no other one that shares no block of queries or keys with it."""
     bounds = (0, 288, 576)  # whole blocks on both
@@ -324,8 +331,14 @@ def test_a_page_that_is_not_there_is_told(device: str) -> None:
         paged(device, [[5, 6, -1], *TABLE[1:]])[0].cpu().numpy()
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100"])
-@pytest.mark.parametrize("width", [64, 128])
+@pytest.mark.parametrize(
+    "target, width",
+    [
+        pytest.param(target, width, marks=[pytest.mark.slow] * ((target, width) != ("sm_90", 64)))
+        for target in ("sm_80", "sm_90", "sm_100")
+        for width in (64, 128)
+    ],
+)
 def test_kernels_look_pages_up(target: str, width: int) -> None:
     """No kernel copies pages, and the table is read so early that keys are on their way during
     products."""

@@ -68,6 +68,7 @@ def matrices(given: tuple[np.ndarray, ...], pair: Any) -> tuple[list[Node], dict
 PAIR = (float8_e4m3fn, float8_e4m3fn)
 
 
+@pytest.mark.sampled(3)
 @each_engine
 @by_form
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @each_engine
 @pytest.mark.parametrize("by_rows", [False, True], ids=["tensor", "rows"])
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda p: f"{p[0].short}-{p[1].short}")

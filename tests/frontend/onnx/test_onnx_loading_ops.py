@@ -44,6 +44,7 @@ def result(program: Any, *arrays: np.ndarray) -> np.ndarray:
     return found
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("each", SUPPORTED, ids=lambda c: c.name)
 def test_case(each: Case) -> None:
     """In every opset; nodes and versions of operators that came before load as they did then."""

@@ -59,7 +59,7 @@ def test_every_record_has_a_form_or_a_reason() -> None:
     assert not set(exporter.FORMS) & set(exporter.UNSUPPORTED)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("opset", opsets())
 @pytest.mark.parametrize("each", CHOSEN, ids=lambda c: c.name)
 def test_case(each: Case, opset: int) -> None:

@@ -82,6 +82,7 @@ def train(
     return [float(loss) for loss in losses], errors, found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("at", [0, 2])
 @pytest.mark.parametrize("broken", BREAKS)

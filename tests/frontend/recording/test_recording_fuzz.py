@@ -408,7 +408,9 @@ def check(seed: int, length: int = 40, repeats: int = 3) -> None:
             raise AssertionError(f"seed {seed}, repeat {k}: {program.log}") from error
 
 
-@pytest.mark.parametrize("block", range(8))
+@pytest.mark.parametrize(
+    "block", [*range(4), *(pytest.param(b, marks=pytest.mark.slow) for b in range(4, 8))]
+)
 def test_random_programs(block: int) -> None:
     for seed in range(block * 10, block * 10 + 10):
         check(seed)

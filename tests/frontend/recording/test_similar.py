@@ -60,6 +60,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 CASES = list(every_case())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("part", range(8))
 @pytest.mark.parametrize("grad", [False, True])
 def test_nodes_are_those_of_the_builders(grad: bool, part: int, compared: list[Any]) -> None:

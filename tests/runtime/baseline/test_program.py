@@ -68,6 +68,7 @@ def _is_same(ours: Any, theirs: Any) -> bool:
     return bool(np.all(same | (is_nan & np.isnan(theirs.astype(np.float64)))))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
 @pytest.mark.parametrize("op", ELEMENTWISE, ids=lambda op: op.name)
 def test_elementwise_bits_are_those_of_kernels(op: Op, dtype: dtypes.DType) -> None:
@@ -80,6 +81,7 @@ def test_elementwise_bits_are_those_of_kernels(op: Op, dtype: dtypes.DType) -> N
     assert ours.dtype == theirs.dtype and _is_same(ours, theirs)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
 @pytest.mark.parametrize("form", maps._ACTIVATIONS, ids=lambda form: " ".join(map(str, form)))
 def test_activations_and_their_gradients_have_the_bits_of_kernels(
@@ -118,7 +120,7 @@ def test_updates_have_the_bits_of_kernels(op: Op, dtype: dtypes.DType) -> None:
     assert all(_is_same(a, b) for a, b in zip(arrays, kept))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
 @pytest.mark.parametrize("seed", range(12))
 def test_chains_have_the_same_bits(seed: int, dtype: dtypes.DType) -> None:
@@ -212,6 +214,7 @@ def test_positions_are_inside(dtype: Any, shape: tuple[int, ...]) -> None:
         assert are_inside(array[..., ::-1] if shape else array, 10) is expected
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", FLOATS[:2], ids=lambda d: d.name)
 @pytest.mark.parametrize("each", WHOLE, ids=lambda c: c.name)
 def test_composites_are_near_kernels(each: Case, dtype: dtypes.DType) -> None:

@@ -170,7 +170,10 @@ def test_memory_comes_as_it_is(fake: FakeCuda) -> None:
     np.testing.assert_array_equal(array, GARBAGE_NEW)
 
 
-@pytest.mark.parametrize("count", [1, RING // 4 // 4, RING // 4 + 3, RING // 4 * 2 + 1])
+@pytest.mark.parametrize(
+    "count",
+    [1, RING // 4 // 4, RING // 4 + 3, pytest.param(RING // 4 * 2 + 1, marks=pytest.mark.slow)],
+)
 def test_copies_of_any_size(fake: FakeCuda, count: int) -> None:
     """Through the ring of pinned memory, whole or in parts, also when it comes round again."""
     arrays = [np.arange(count, dtype=np.int32) + i for i in range(3)]

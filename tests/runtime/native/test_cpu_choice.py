@@ -56,7 +56,7 @@ def test_native_code_is_the_default_where_it_is_proven(run_python: RunPython) ->
     assert run_python(WHICH, env={"TW_CPU": ""}) == "LlvmDevice\n"
 
 
-@pytest.mark.parametrize("choice", ["", "auto"])
+@pytest.mark.parametrize("choice", [pytest.param("", marks=pytest.mark.slow), "auto"])
 def test_without_llvmlite_numpy_gives_the_same_results(run_python: RunPython, choice: str) -> None:
     assert run_python(WITHOUT + WHICH, env={"TW_CPU": choice}).startswith("NumpyDevice")
     found = run_python(WITHOUT + STEP, env={"TW_CPU": choice})
@@ -74,7 +74,9 @@ sys.modules["llvmlite.binding"] = llvmlite.binding = Broken("llvmlite.binding")
 
 
 @needs_llvm
-@pytest.mark.parametrize("tier", ["auto", "fused", "baseline"])
+@pytest.mark.parametrize(
+    "tier", ["auto", *(pytest.param(t, marks=pytest.mark.slow) for t in ("fused", "baseline"))]
+)
 def test_with_a_damaged_llvmlite_numpy_gives_the_same_results(
     run_python: RunPython, tier: str
 ) -> None:

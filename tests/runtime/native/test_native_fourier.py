@@ -44,7 +44,7 @@ def check(x: Any, axis: int, dtype: str) -> None:
     same(whole, np.fft.irfft(half.astype(complex), size, axis=axis), dtype)
 
 
-@pytest.mark.parametrize("dtype", ["F", "D"])
+@pytest.mark.parametrize("dtype", ["F", pytest.param("D", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "shape, axis", [((37, -1), 1), ((3, -1, 7), 1), ((-1, 33), 0), ((1, -1, 1), 1)]
 )

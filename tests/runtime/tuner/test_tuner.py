@@ -166,7 +166,10 @@ BAD_ENGINES = {
 @needs_llvm
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=pytest.mark.slow) if n == "Hanging" else n for n in BAD_ENGINES],
+    [
+        n if n in ("Crashing", "Wrong") else pytest.param(n, marks=pytest.mark.slow)
+        for n in BAD_ENGINES
+    ],
 )
 def test_a_bad_candidate_is_recorded_and_harms_nothing_else(
     name: str, sums: Kernel, importable: None, monkeypatch: pytest.MonkeyPatch
