@@ -58,7 +58,6 @@ from . import mtia as mtia
 from . import multiprocessing as multiprocessing
 from . import nested as nested
 from . import nn as nn
-from . import numa as numa
 from . import onnx as onnx
 from . import ops as ops
 from . import optim as optim

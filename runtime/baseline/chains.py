@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 Form = Callable[..., Any]
 Step = tuple[Form, tuple[int, ...], int, tuple[int, ...]]
 
-FROM = 1 << 15
-"""Elements from which a chain is faster than its steps."""
+FROM = 1 << 18
+"""Elements from which a chain is faster than its steps: those of a tensor that fills the nearer
+caches."""
 
 _TILE = 512
 """Elements of a tile: the operands and results of a kernel fit the nearest cache."""
@@ -321,6 +322,8 @@ stay."""
 
 def _kernels(node: Node) -> _Kernels | None:
     """The kernels of a node that a chain may have."""
+    if node.shape.numel() < FROM:
+        return None
     memo = node.instruction.memo
     found: Any = memo.get("tile", memo)
     if found is memo:
@@ -365,7 +368,7 @@ _ROW = 64
 
 def _found(node: Node) -> _Kernels | None:
     op = node.op
-    if not (op.kind is Kind.ELEMENTWISE or op.pointwise) or node.shape.numel() < FROM:
+    if not (op.kind is Kind.ELEMENTWISE or op.pointwise):
         return None
     dtypes, dtype = tuple([o.dtype for o in node.operands]), node.dtype
     if op is ops.bitcast:
@@ -399,7 +402,7 @@ def _form(chain: _Open, wanted: Sequence[int]) -> Form:
     written = tuple(dict.fromkeys([n for n, _ in results if n >= first]))
     sizes = tuple([value.dtype.np.itemsize for value in values])
     still = tuple([i for i, value in enumerate(operands) if value.is_tile])
-    run = _Native(calls, sizes, still, written)
+    run = _native(calls, sizes, still, written)
     shape, size = chain.shape, math.prod(chain.shape)
     kinds = [
         (values[n].dtype.np, (parts[n].parts(size),) if n in parts else shape) for n in written
@@ -518,6 +521,9 @@ class _Native:
         tiles = -(-size // _TILE)
         self.parallel(arrays, (size, -(-tiles // self.parts) * _TILE))
 
+
+_native = functools.lru_cache(1024)(_Native)
+"""Layers that are alike have equal chains, whose tables take longer to write than to run."""
 
 _NAME = "chain of tiles"
 

@@ -26,6 +26,11 @@ _EPS = dict(zip(FLOATS, (2.0**-23, 2.0**-52, 2.0**-10, 2.0**-7)))
 COMPARED = (ops.eq, ops.ne, ops.lt, ops.le, ops.gt, ops.ge)
 
 
+@pytest.fixture(autouse=True)
+def _of_small_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chains, "FROM", 1 << 15)
+
+
 def _alone(monkeypatch: pytest.MonkeyPatch, roots: list[Node], arrays: list[Any]) -> list[Any]:
     with monkeypatch.context() as patch:
         patch.setattr(chains, "joined", lambda steps, nodes, kept, size: (steps, size))
