@@ -335,7 +335,13 @@ def gathered(t: Any, advanced: list[tuple[int, Any]], build: Any = _index) -> An
     """`t` at the advanced parts of a key: (axis, index). build: the builder, which gives the call
     its name."""
     if len(advanced) == 1:
-        t, advanced = _merged(t, *advanced[0])
+        axis, index = advanced[0]
+        if index.dtype is dtypes.bool_ and not flushing.is_refusing():
+            _check_mask(t, axis, index)
+            found = at_once.masked(t, axis, index)
+            if found is not None:
+                return found
+        t, advanced = _merged(t, axis, index)
     permuted, indices, axis, _ = _prepare(t, advanced)
     if is_shared(t) and not any(i.requires_grad for i in indices):
         return picked(permuted, indices, axis)

@@ -1,9 +1,10 @@
 """Copies on the host that are made at once instead of recorded.
 
-A program that fills a tensor number by number, or joins many small tensors that it has kept, would
-record another graph each time: other positions, other numbers, other tensors twice among its
-operands. What waits for nothing and needs no gradient is copied by NumPy, as PyTorch does it, and
-the graph begins with the result. Nothing is copied at once while somebody looks at the calls.
+A program that fills a tensor number by number, joins many small tensors that it has kept, or picks
+elements by masks, would record another graph each time: other positions, other numbers, other
+tensors twice among its operands. What waits for nothing and needs no gradient is copied by NumPy,
+as PyTorch does it, and the graph begins with the result. Nothing is copied at once while somebody
+looks at the calls.
 """
 
 from __future__ import annotations
@@ -56,6 +57,23 @@ def joined(tensors: Sequence[Any], axis: int, new_axis: bool) -> Any:
     t._buffer = np.ascontiguousarray(made)
     t._aval = (Size(made.shape), tensors[0].dtype, "cpu")
     return t
+
+
+def masked(t: Any, axis: int, mask: Any) -> Any:
+    """The elements of `t` where a mask of its dimensions from `axis` on holds, as another graph
+    would begin with each number of them. None if the call must be recorded."""
+    if not _is_plain() or mask._typed()[2] != "cpu":
+        return None
+    if type(t) is not epoch.tensor_type or _is_tracked(t) or views.numel(t.shape) > MOST:
+        return None
+    places = mask.detach()._array()  # which computes what waits
+    array = _at_rest(t)
+    if array is None:
+        return None
+    made = wrapping.blank()
+    made._buffer = np.ascontiguousarray(array[(*[slice(None)] * axis, places)])
+    made._aval = (Size(made._buffer.shape), t.dtype, "cpu")
+    return made
 
 
 def written(t: Any, key: Any, value: Any) -> bool:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.recording import flushing
+from tilewright.ir import node as graph
+from tilewright.recording import epoch, flushing
 
 
 def fill(m: Any) -> Any:
@@ -113,9 +114,33 @@ def joined(m: Any) -> Any:
     return *found, leaf.grad
 
 
+def picked_by_masks(m: Any) -> Any:
+    x = m.linspace(-3, 4, 24).reshape(2, 3, 4)
+    found = [x[x > 0], (x * 2)[x > 0], x[:, x[0].sum(1) > 0], x[..., x[0, 0] < -1], x[x > 99]]
+    found += [x[0].T[x[0].T > -2], x.half()[x > 0].float(), (x > 0)[x > 0.5], x[m.tensor(True)]]
+    found += [x.masked_select(x[0] > -2), x[1:, ::2][x[1:, ::2] > 0], x[0, 0, 0][x[0, 0, 0] < 0]]
+    own = x[x > 0]
+    own += 1
+    x.zero_()
+    with pytest.raises(IndexError, match="shape of the mask"):
+        x[m.ones(3, dtype=m.bool)]
+    return *found, own, x
+
+
+def gradients_through_masks(m: Any) -> Any:
+    x = m.linspace(-3, 4, 6, requires_grad=True)
+    made = x[x > 0]
+    (made * made).sum().backward()
+    with m.no_grad():
+        alone = x[x < 0]
+    twice = x.detach().requires_grad_()
+    (twice * 3)[twice > 1].sum().backward()
+    return x.grad, alone, alone.requires_grad, made.requires_grad, twice.grad
+
+
 PROGRAMS = (
     fill, fill_rows, views_see_it, numpy_sees_it, rows_of_tensors, dtypes, errors, gradients,
-    joined,
+    joined, picked_by_masks, gradients_through_masks,
 )  # fmt: skip
 
 
@@ -166,6 +191,16 @@ def test_joined_tensors_are_one_plan() -> None:
         return tw.stack([memory[j] for j in rng.integers(0, 12, 16)])
 
     assert rounds(batch) == 0
+
+
+def test_masks_leave_no_call_behind() -> None:
+    x = tw.arange(12.0)
+    x[x > 3].numpy()
+    before = sum(map(len, epoch.tables.values())), graph.table_size()
+    for i in range(8):
+        mask = tw.from_numpy(np.arange(12) > i)
+        assert x[mask].tolist() == list(range(i + 1, 12))
+    assert (sum(map(len, epoch.tables.values())), graph.table_size()) == before
 
 
 def test_compiled_functions_record_their_writes() -> None:
