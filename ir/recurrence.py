@@ -148,7 +148,15 @@ def _or_zeros(found: Node | None, like: Node) -> Node:
 
 
 def _like_state(*args: Any) -> Aval:
-    state = next(a for a in args[2:] if isinstance(a, Node))
+    *nodes, name, _ = args
+    state = nodes[2]
+    batch, width = state.shape
+    product = (batch, CELLS[name].gates * width)
+    if any(n.shape != product for n in nodes[:2]) or any(s.shape != state.shape for s in nodes[2:]):
+        raise RuntimeError(
+            f"a cell of states {list(state.shape)} takes products {list(product)}, got "
+            f"{[list(n.shape) for n in nodes]}{at_user_line()}"
+        )
     return state.shape, state.dtype
 
 

@@ -37,8 +37,11 @@ class Arriving:
     ):
         self.add, self.publish = add, publish
         through = _through(seeds)
+        count = len(epoch.variables)  # what a Function made can lead to an earlier epoch's
         targets = {
-            n: recording.variable_target(n.attrs[0]) for n in through if n.op is ops.variable
+            n: recording.variable_target(n.attrs[0])
+            for n in through
+            if n.op is ops.variable and n.attrs[0] < count
         }
         later = [*pending, *(t for t in targets.values() if isinstance(t, History))]
         reached = {id(t) for history in later for t in history.leaf_tensors()}

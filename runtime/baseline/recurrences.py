@@ -63,7 +63,24 @@ def form_of(node: Node) -> Form | None:
     else:
         return None
     found = _kernel(node, node.op, node.attrs[3])
-    return None if found is None else make(node, found)
+    if found is None or [tuple(o.shape) for o in node.operands] != _shapes(node):
+        return None
+    return make(node, found)
+
+
+def _shapes(node: Node) -> list[tuple[int, ...]]:
+    """The shapes of the operands of a layer, or of its gradient."""
+    operands, (sequences, states, _, name, *more) = node.operands, node.attrs
+    cell = CELLS[name]
+    batch, width = operands[sequences].shape
+    steps, gates = operands[0].shape[0], cell.gates * width
+    walked = [(steps, batch, gates)]
+    whole = [(width, gates), *[(gates,)] * bool(more and more[0])]
+    if node.op is recurrence_grad:
+        walked = [(steps, batch, width)] * (2 * states + cell.kept)
+        whole = [(gates, width)]
+    masks = [(steps, batch, 1)] * (sequences - len(walked))
+    return [*walked, *masks, *[(batch, width)] * states, *whole]
 
 
 def parts_of(node: Node) -> Parts | None:

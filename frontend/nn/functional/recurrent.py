@@ -6,6 +6,7 @@ from typing import Any
 
 from tilewright.ir import ops, recurrence
 from tilewright.ir.dtype import HALVES
+from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from ...recording.builders import FIRST, LOWER, builder
@@ -73,6 +74,20 @@ def _at_first(x: Node, steps: int, valid: Node | None, reverse: bool) -> Node:
     return ops.where(first, x, ops.constant(0, x.dtype))
 
 
+def _check_state(number: int, state: Node, batch: int, width: int) -> None:
+    """RuntimeError unless a cell's state is [batch, width]."""
+    if state.shape[0] != batch:
+        raise RuntimeError(
+            f"Input batch size {batch} doesn't match hidden{number} batch size {state.shape[0]}"
+            f"{at_user_line()}"
+        )
+    if state.shape[1] != width:
+        raise RuntimeError(
+            f"hidden{number} has inconsistent hidden_size: got {state.shape[1]}, expected {width}"
+            f"{at_user_line()}"
+        )
+
+
 _LAST_CALLS = {"lstm": "Mul", "gru": "Add", "rnn_tanh": "Tanh", "rnn_relu": "Relu"}
 
 
@@ -93,6 +108,9 @@ def step(
 ) -> tuple[Node, ...]:
     """One step of a cell from x[batch, inputs]: the new states, each [batch, width]."""
     kind = recurrence.CELLS[cell]
+    for i, state in enumerate((h, c)):
+        if state is not None:
+            _check_state(i, state, x.shape[0], w_hh.shape[1])
     zero = ops.expand(ops.constant(0, x.dtype), (x.shape[0], w_hh.shape[1]))
     states = [zero if s is None else s for s in (h, c)[: kind.states]]
     products = (

@@ -187,6 +187,29 @@ def test_double_backward_through_a_saved_output(torch: Any, look: bool) -> None:
     agree(run(tw), run(torch))
 
 
+def test_a_pass_that_ends_in_an_earlier_epoch(torch: Any) -> None:
+    """The gradient of a Function that may be derived once, scaled by a leaf: its derivative reaches
+    the leaf, and fails on the way to the Function's argument."""
+    for m in (tw, torch):
+
+        class Once(m.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: Any) -> Any:
+                ctx.save_for_backward(x)
+                return x**2
+
+            @staticmethod
+            @m.autograd.function.once_differentiable
+            def backward(ctx: Any, g: Any) -> Any:
+                return 2 * g * ctx.saved_tensors[0]
+
+        x, scale = (m.tensor([1.0, 2.0], requires_grad=True) for _ in range(2))
+        (first,) = m.autograd.grad((Once.apply(x) * scale).sum(), x, create_graph=True)
+        assert first.tolist() == [2.0, 8.0]
+        with pytest.raises(RuntimeError, match="differentiate twice"):
+            first.sum().backward()
+
+
 def test_once_differentiable_is_an_error_the_second_time(torch: Any) -> None:
     for m in (torch, tw):
         w = leaf(m, 1, 2)

@@ -218,6 +218,25 @@ def test_empty_batch_and_errors(torch):
         nn.GRU(3, 4, dropout=0.5)
 
 
+@pytest.mark.parametrize(
+    "states", [((3, 5), (3, 6)), ((3, 6), (3, 6)), ((1, 5), (1, 5)), ((3, 5), (1, 5))]
+)
+@pytest.mark.parametrize("kind", ["LSTMCell", "GRUCell", "RNNCell"])
+def test_states_of_other_sizes(torch, kind, states):
+    """No state is read beyond its end, and none is broadcast."""
+    said = []
+    for m in (tw, torch):
+        cell = getattr(m.nn, kind)(4, 5)
+        given = tuple(m.zeros(*s) for s in states)
+        try:
+            cell(m.zeros(3, 4), given if kind == "LSTMCell" else given[0])
+        except RuntimeError as error:
+            said.append(str(error).partition(", at ")[0])
+        else:
+            said.append("")
+    assert said[0] == said[1]
+
+
 def test_sequences(torch):
     theirs = torch.nn.utils.rnn
     arrays = [rng.standard_normal((n, 2)).astype(np.float32) for n in (4, 2, 3)]
