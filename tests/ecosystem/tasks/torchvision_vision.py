@@ -25,8 +25,8 @@ def boxes(count, size=32.0, seed=0):
     return torch.from_numpy(np.concatenate([corner, corner + extent], 1).astype(np.float32))
 
 
-def trained(model, size=64, steps=2, count=2):
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
+def trained(model, size=64, steps=2, count=2, rate=1e-4):
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
     for step in range(steps):
         made = model(draw(count, 3, size, size))
         made = made["out"] if isinstance(made, dict) else made
@@ -46,8 +46,9 @@ def convolutional():
         for module in model.modules():
             if isinstance(module, torch.nn.Dropout):
                 module.p = 0.0
-        # With fewer pictures a gradient of PyTorch changes by 1e-3 where the picture does by 1e-7.
-        for what, value in trained(settle(model).train(), count=4):
+        # With fewer pictures a gradient of PyTorch changes by 1e-3 where the picture does by 1e-7,
+        # and the gradients are large: a longer step would show such changes in the loss.
+        for what, value in trained(settle(model).train(), count=4, rate=1e-5):
             yield f"{name}: {what}", value
 
 
