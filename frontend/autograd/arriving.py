@@ -37,7 +37,8 @@ class Arriving:
     ):
         self.add, self.publish = add, publish
         through = _through(seeds)
-        count = len(epoch.variables)  # what a Function made can lead to an earlier epoch's
+        # A Function's result may lead to variables of an earlier epoch, which have no place here.
+        count = len(epoch.variables)
         targets = {
             n: recording.variable_target(n.attrs[0])
             for n in through

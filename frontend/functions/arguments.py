@@ -43,7 +43,7 @@ def as_handle(value: Any, like: Any = None, wide: bool = False) -> Any:
             ops.constant(value, dtypes.of_scalar(value, recording.default_dtype()))
         )
     node = recording.resolve(like)
-    token = recording.told_apart(value)
+    token = recording.key_of(value)
     key = (as_handle, node, token, type(value), wide)
     found = None if token is None else recording.lookup(key)
     if found is None:

@@ -72,11 +72,11 @@ from .modes import (
 )
 from .numbers import (
     default_dtype,
+    key_of,
     named_dtype,
     number,
     scalar_dtype,
     set_default_dtype,
-    told_apart,
 )
 from .threads import claim
 from .viewing import cached_view, view, view_again
@@ -146,7 +146,7 @@ __all__ = [
     "standing_in",
     "step",
     "storage_of",
-    "told_apart",
+    "key_of",
     "unary",
     "unevaluated",
     "variable",

@@ -53,10 +53,7 @@ def joined(tensors: Sequence[Any], axis: int, new_axis: bool) -> Any:
         made = np.stack(arrays, axis) if new_axis else np.concatenate(arrays, axis)
     except (ValueError, IndexError):  # the recorded call has a better message
         return None
-    t = wrapping.blank()
-    t._buffer = np.ascontiguousarray(made)
-    t._aval = (Size(made.shape), tensors[0].dtype, "cpu")
-    return t
+    return _tensor(made, tensors[0].dtype)
 
 
 def masked(t: Any, axis: int, mask: Any) -> Any:
@@ -70,10 +67,15 @@ def masked(t: Any, axis: int, mask: Any) -> Any:
     array = _at_rest(t)
     if array is None:
         return None
-    made = wrapping.blank()
-    made._buffer = np.ascontiguousarray(array[(*[slice(None)] * axis, places)])
-    made._aval = (Size(made._buffer.shape), t.dtype, "cpu")
-    return made
+    return _tensor(array[(*[slice(None)] * axis, places)], t.dtype)
+
+
+def _tensor(made: np.ndarray, dtype: dtypes.DType) -> Any:
+    """A tensor with the values of an array that nobody else holds."""
+    t = wrapping.blank()
+    t._buffer = np.ascontiguousarray(made)
+    t._aval = (Size(made.shape), dtype, "cpu")
+    return t
 
 
 def written(t: Any, key: Any, value: Any) -> bool:

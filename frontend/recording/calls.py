@@ -32,7 +32,7 @@ from .builders import facts, is_blind, name_of, refuses_bools
 from .building import built
 from .compounds import COMPOUND
 from .epoch import Handle, clock, handles, mutated, resolve
-from .numbers import default_dtype, number, scalar_dtype, told_apart, varies
+from .numbers import default_dtype, key_of, number, scalar_dtype, varies
 from .wrapping import check_bytes, overfull, wrap, wrap_all
 from .writes import assign
 
@@ -320,7 +320,7 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
     node = resolve(t)
     if node is COMPOUND:
         return compounds.apply(build, (value, t) if swapped else (t, value))
-    token = told_apart(value)
+    token = key_of(value)
     key: Any = (build, token, kind, node) if swapped else (build, node, token, kind)
     exact = token is not None
     site = build, node, kind, swapped

@@ -12,7 +12,7 @@ from tilewright.ir.node import Node
 from . import epoch
 
 
-def told_apart(value: Any) -> Any:
+def key_of(value: Any) -> Any:
     """What stands for a number in keys, which compare by equality: the number itself; for zeros its
     text, as 0.0 == -0.0; None for NaN, which equals nothing, and for complex numbers with such
     parts."""
