@@ -360,11 +360,11 @@ def _check_others(level: int, held: list[tuple[Any, Any]]) -> None:
     others += [(t, None) for t in read.values()]
     found = _dependent([t._node for t, _ in others], level)
     changed = [(t, node) for t, node in others if t._node in found]
-    buffers = {id(t): buffer for t, _, buffer in epoch.leaves if t is not None}
+    rest = {id(t): (node, buffer) for t, node, buffer in epoch.leaves if t is not None}
     for t, node in changed:
         t._node = node
         if node is None:  # it had a value before this epoch
-            t._buffer = buffers[id(t)]
+            t._node, t._buffer = rest[id(t)]
     if changed:
         raise RuntimeError(
             "vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a "

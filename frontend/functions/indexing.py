@@ -17,7 +17,7 @@ from tilewright.ir.node import Node, format_location
 from tilewright.ir.shape import broadcast
 
 from .. import recording
-from ..recording import Handle, assign, at_once, cached_view, flushing, record_fallible
+from ..recording import Handle, assign, at_once, cached_view, flushing, record_fallible, volatile
 from ..recording.builders import WIDEST, builder
 from . import shapes
 from .arguments import as_handle, into
@@ -38,6 +38,10 @@ def getitem(t: Tensor, key: Any) -> Tensor:
     """t[key]: ints, slices, None, ... and bool give views; tensors, arrays and lists copies."""
     if type(key) is int:
         return select(t, 0, key)
+    if recording.clock.volatile:
+        made = volatile.picked(t, key)
+        if made is not None:
+            return made
     if type(key) is tuple:
         parts = _plain(key)
         if parts is not None:

@@ -16,7 +16,7 @@ from tilewright.ir.shape import broadcast, contiguous_strides, infer_reshape, no
 
 from .. import recording
 from ..recording import Handle, cached_view, named_dtype, record, view, views
-from ..recording.builders import builder
+from ..recording.builders import builder, takes_sizes
 from . import creation
 from .arguments import listed, sizes
 from .call import public
@@ -46,6 +46,7 @@ def _viewable(t: Handle, shape: tuple[int, ...]) -> bool:
 
 
 _reshape = builder("reshape")(ops.reshape)
+takes_sizes.add(_reshape)
 _bitcast = builder("view")(ops.bitcast)
 
 

@@ -15,6 +15,7 @@ from .._tensor import Tensor, _copied
 from ..devices import device as Device
 from ..functions import creation
 from ..overriding import disabled, has_override
+from ..recording import epoch
 from ..recording.epoch import Failed
 
 if TYPE_CHECKING:
@@ -104,6 +105,9 @@ def _taken(cls: type, data: Any, count: int) -> Any:
     if t._node is not None:
         recording.handles.append(t)
     return t
+
+
+epoch.parameter_type = Parameter
 
 
 class _Probe(Parameter):  # type: ignore[metaclass]

@@ -36,7 +36,7 @@ _NUMBERS = (bool, int, float)
 def joined(tensors: Sequence[Any], axis: int, new_axis: bool) -> Any:
     """`tensors` one after another along `axis`, a new one if `new_axis`. None if they must be
     recorded, also where that is an error."""
-    if len(tensors) < MANY or not _is_plain():
+    if len(tensors) < MANY or not is_plain():
         return None
     arrays: list[np.ndarray] = []
     for t in tensors:
@@ -59,9 +59,9 @@ def joined(tensors: Sequence[Any], axis: int, new_axis: bool) -> Any:
 def masked(t: Any, axis: int, mask: Any) -> Any:
     """The elements of `t` where a mask of its dimensions from `axis` on holds, as another graph
     would begin with each number of them. None if the call must be recorded."""
-    if not _is_plain() or mask._typed()[2] != "cpu":
+    if not is_plain() or mask._typed()[2] != "cpu":
         return None
-    if type(t) is not epoch.tensor_type or _is_tracked(t) or views.numel(t.shape) > MOST:
+    if type(t) is not epoch.tensor_type or is_tracked(t) or views.numel(t.shape) > MOST:
         return None
     places = mask.detach()._array()  # which computes what waits
     array = _at_rest(t)
@@ -80,7 +80,7 @@ def _tensor(made: np.ndarray, dtype: dtypes.DType) -> Any:
 
 def written(t: Any, key: Any, value: Any) -> bool:
     """t[key] = value, if it can be made at once. key: of ints and slices."""
-    if not _is_plain() or type(t) is not epoch.tensor_type or _is_tracked(t):
+    if not is_plain() or type(t) is not epoch.tensor_type or is_tracked(t):
         return False
     state: Any = t if t._storage is None else t._storage
     if state is not t and (state._requires_grad or state._history is not None):
@@ -96,7 +96,7 @@ def written(t: Any, key: Any, value: Any) -> bool:
             return False
     elif type(value) not in _NUMBERS or not _holds(t.dtype, value):
         return False
-    if state._node is not None and not _fill(state):
+    if state._node is not None and not fill(state):
         return False
     array = _own(state)
     seen = None if array is None else views.seen_in(array, t._chain)
@@ -116,7 +116,7 @@ def written(t: Any, key: Any, value: Any) -> bool:
     return True
 
 
-def _is_plain() -> bool:
+def is_plain() -> bool:
     """Whether calls are computed for their values alone."""
     return not (
         clock.looking
@@ -129,7 +129,7 @@ def _is_plain() -> bool:
     )
 
 
-def _is_tracked(t: Any) -> bool:
+def is_tracked(t: Any) -> bool:
     """Whether gradients may flow through `t`."""
     return t._requires_grad or t._history is not None or t._root is not None
 
@@ -137,7 +137,7 @@ def _is_tracked(t: Any) -> bool:
 def _at_rest(t: Any) -> np.ndarray | None:
     """The array of a tensor on the host that has its value, and that nothing in this epoch has
     read. It must not be written to."""
-    if type(t) is not epoch.tensor_type or t._node is not None or _is_tracked(t):
+    if type(t) is not epoch.tensor_type or t._node is not None or is_tracked(t):
         return None
     state: Any = t if t._storage is None else t._storage
     if state._node is not None or state._requires_grad or state._history is not None:
@@ -159,8 +159,9 @@ def _holds(dtype: dtypes.DType, value: bool | int | float) -> bool:
     return False
 
 
-def _fill(state: Any) -> bool:
-    """Give memory to a state whose value is one number everywhere, so far a node."""
+def fill(state: Any, is_written: bool = True) -> bool:
+    """Give memory to a state whose value is one number everywhere, so far a node. is_written:
+    whether it is about to be overwritten."""
     node: Node = state._node
     is_leaf = 0 <= state._place < len(epoch.leaves) and epoch.leaves[state._place][0] is state
     if is_leaf or views.numel(node.shape) > MOST or node.device not in (None, "cpu"):
@@ -175,7 +176,8 @@ def _fill(state: Any) -> bool:
     number = np.asarray(constant_value(inner))
     for kind in reversed(kinds):
         number = number.astype(kind)
-    mutated.add(node)
+    if is_written:
+        mutated.add(node)
     state._buffer = np.full(node.shape, number, node.dtype.np)
     state._aval = (Size(node.shape), node.dtype, "cpu")
     for v in getattr(state, "_views", ()):

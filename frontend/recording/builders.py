@@ -91,6 +91,8 @@ def is_blind(build: Any) -> bool:
     return build in _BLIND
 
 
+takes_sizes: set[Any] = set()
+"""Builders whose last argument is a shape, and nothing that the choice of ops depends on."""
 refuses_bools: set[Any] = set()
 """Builders that refuse tensors of bools, and Python's True and False with them."""
 

@@ -27,7 +27,7 @@ from tilewright.ir.node import OPAQUE, Instruction, Node
 from tilewright.ir.numeric.special import cast as cast_number
 from tilewright.ir.ops.composite import widen
 
-from . import compounds, epoch, inference, threads
+from . import compounds, epoch, inference, threads, volatile
 from .builders import facts, is_blind, name_of, refuses_bools
 from .building import built
 from .compounds import COMPOUND
@@ -60,6 +60,10 @@ def record(build: Callable[..., Any], *args: Any) -> Any:
     build: a pure function of nodes (for the tensors in `args`) and hashable attrs (for the rest).
         It must be the same object in every call, as it is part of the table's key.
     """
+    if clock.volatile:
+        made = volatile.computed(build, args)
+        if made is not None:
+            return made
     result = node_of(build, *args)
     if type(result) is not Node:  # several nodes, or the result for a compound
         return tuple(wrap_all(result)) if type(result) is tuple else result
@@ -76,6 +80,8 @@ def record_into(inplace: bool, build: Callable[..., Any], input: Any, *args: Any
 
     The result doesn't become a tensor first, since that might end the epoch between op and write.
     """
+    if inplace and clock.volatile and volatile.overwritten(build, input, args):
+        return input
     if inplace:
         return assign(input, node_of(build, input, *args))
     return record(build, input, *args)
@@ -83,15 +89,29 @@ def record_into(inplace: bool, build: Callable[..., Any], input: Any, *args: Any
 
 def record_fallible(build: Callable[..., Any], *args: Any) -> Any:
     """As `record`, for a call that can fail on the values of its operands."""
+    if clock.volatile:
+        made = volatile.computed(build, args)
+        if made is not None:
+            return made
     result = node_of(build, *args)
     if type(result) is tuple:
         for each in result:
             epoch.add_check(each)
-        return tuple(wrap_all(result))
+        return _checked(tuple(wrap_all(result)))
     if type(result) is not Node:  # the result for a compound
         return result
     epoch.add_check(result)
-    return wrap(result)
+    return _checked(wrap(result))
+
+
+def _checked(results: Any) -> Any:
+    """The results of a call that can fail. Where calls are computed at once, so is this one: what
+    follows ends no epoch, and would not tell of its error."""
+    if clock.volatile and not (clock.holding or clock.looking or clock.differentiated):
+        each = results[0] if type(results) is tuple else results
+        if not each.requires_grad:
+            overfull()
+    return results
 
 
 def fallible_node_of(build: Callable[..., Any], *args: Any) -> Node:
@@ -145,6 +165,16 @@ def similar(key: tuple[Any, ...]) -> Any:
     if node.requires_grad:
         node.memo.setdefault("call", (key[0], [*head, *nodes, *tail]))
     return node
+
+
+def _new_call(key: tuple[Any, ...], args: tuple[Any, ...]) -> Any:
+    """The node of a call that the table doesn't have, or its result."""
+    build = key[0]
+    if clock.volatile:
+        made = volatile.computed(build, args)
+        # The nodes of `key` may be of an epoch that has ended meanwhile.
+        return _record(build, args) if made is None else made
+    return similar(key) or _record(build, args)
 
 
 Site = tuple[Callable[..., Any], Node, type, bool]
@@ -317,6 +347,10 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
     if not isinstance(value, (bool, int, float, complex)):
         return NotImplemented
     kind = type(value)
+    if clock.volatile:
+        made = volatile.computed_beside(build, t, value, swapped)
+        if made is not None:
+            return made
     node = resolve(t)
     if node is COMPOUND:
         return compounds.apply(build, (value, t) if swapped else (t, value))
@@ -376,11 +410,9 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
 def unary(build: Callable[..., Any], name: str, doc: str | None = None) -> Callable[..., Any]:
     def method(self: Tensor) -> Tensor:
         key = build, self._node
-        node = clock.table.get(key) or similar(key)
-        if node is None:
-            node = _record(build, (self,))
-            if node.__class__ is not Node:  # the result for a compound
-                return node
+        node = clock.table.get(key) or _new_call(key, (self,))
+        if node.__class__ is not Node:  # the result for a compound, or one computed at once
+            return node
         t: Any = _new(epoch.tensor_type)
         t._node = node
         _append(t)
@@ -414,11 +446,9 @@ def binary(
             other = _only(name, other, x2)
         if isinstance(other, Handle):
             key = build, self._node, other._node
-            node = clock.table.get(key) or similar(key)
-            if node is None:
-                node = _record(build, (self, other))
-                if node.__class__ is not Node:  # the result for a compound
-                    return node
+            node = clock.table.get(key) or _new_call(key, (self, other))
+            if node.__class__ is not Node:  # the result for a compound, or one computed at once
+                return node
         elif not numbers:
             raise TypeError(
                 f"{name}(): argument 'other' (position 2) must be Tensor, not "

@@ -129,6 +129,7 @@ class Handle(State):
 
 
 tensor_type: type[Handle] = Handle  # the public class, set by _tensor.py
+parameter_type: type[Handle] = Handle  # its subclass for parameters, set by nn/parameter.py
 inferring = inferred = False  # whether inference mode is on, and whether it ever was
 untracked = 0  # the count of writes of a tensor made in inference mode, set by inference.py
 
@@ -166,6 +167,7 @@ fallible: dict[Node, int] = {}  # nodes of calls that can fail -> how often each
 
 tables: dict[tuple[Any, ...], dict[Any, Any]] = {}  # results of calls, by mode: see `table`
 recipes: dict[Any, Any] = {}  # of calls, by builder, grad mode, types and attrs
+families: dict[Any, Any] = {}  # of calls that differ in sizes alone, see volatile.py
 sites: dict[Any, set[Any]] = {}  # numbers seen at a site
 leaf_nodes: dict[Any, Node] = {}
 latest_nodes: dict[int, tuple[Aval, Node]] = {}  # the last leaf node of each place, with its aval
@@ -199,6 +201,8 @@ class Clock:
     table: the results of calls in the present mode, which `modes.py` swaps.
     limit: the number of pending results from which the epoch ends, 0 while one call more ends it;
         usual_limit: what it is otherwise.
+    news: how many more graphs were new lately than known. volatile: whether that are so many that
+        calls without gradient are computed at once (see novelty.py).
     """
 
     def __init__(self) -> None:  # fields of the object are read faster than those of its class
@@ -214,6 +218,7 @@ class Clock:
         self.watching: Watching | None = None
         self.table: Any = None
         self.limit = self.usual_limit = LIMIT
+        self.news, self.volatile = 0, False
 
 
 clock = Clock()

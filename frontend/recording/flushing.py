@@ -16,7 +16,7 @@ from tilewright.runtime.baseline import timed
 from tilewright.runtime.device import told
 from tilewright.runtime.plan import Incomplete, Plan
 
-from . import epoch, inference, interrupts, threads
+from . import epoch, inference, interrupts, novelty, threads
 from .epoch import (
     NO_BUFFER,
     Failed,
@@ -241,6 +241,8 @@ def _flush(update: Update | None) -> Exception | None:
     plan = outcome.usual
     if plan is None or plan.due or kept or fallible:
         plan = _plan_for(outcome, nodes, kept)
+    elif clock.news:
+        novelty.is_known()
     buffers = [b for _, _, b in leaves]
     donated = _donations(live, replaced) if replaced and not kept else ()
     if not donated:
@@ -258,7 +260,11 @@ def _plan_for(
     checked = tuple(fallible) if fallible else ()
     plan = outcome.plans.get((extra, checked))
     roots = (*nodes, *extra)
+    if plan is not None and clock.news:
+        novelty.is_known()
     if (plan is None and (roots or checked)) or (plan is not None and plan.due):
+        if plan is None:
+            novelty.is_new()
         try:
             plan = tiers.plan_for(roots, checked)
         except Exception as error:  # a compiler error: compute what can be compiled
@@ -518,6 +524,7 @@ def clear_tables() -> None:
     for table in (
         *tables.values(),
         epoch.recipes,
+        epoch.families,
         epoch.sites,
         epoch.leaf_nodes,
         epoch.latest_nodes,

@@ -96,3 +96,4 @@ def set_default_dtype(dtype: dtypes.DType) -> None:
     for table in epoch.tables.values():  # builders ask for the default dtype
         table.clear()
     epoch.recipes.clear()
+    epoch.families.clear()

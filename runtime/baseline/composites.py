@@ -405,6 +405,15 @@ def _attention_grad(then: Callable[..., Any]) -> Callable[[Node], Parts | None]:
     return make
 
 
+_MOST_HELD = 1 << 14
+"""Elements of a mask that a form keeps."""
+
+
+def _hidden(queries: int, keys: int) -> Any:
+    """Which keys a query of causal attention doesn't see."""
+    return np.arange(queries)[:, None] < np.arange(keys)
+
+
 def _weights(node: Node) -> Stage | None:
     """The weights and a function that gives each row's logsumexp, which nobody asks for without
     gradients; for the attrs that are common."""
@@ -415,14 +424,15 @@ def _weights(node: Node) -> Stage | None:
     if not queries or not keys:
         return None
     exp, log = _exp(node), _log(node)
-    hidden = np.arange(queries)[:, None] < np.arange(keys) if causal else None
+    is_small = queries * keys <= _MOST_HELD
+    held = _hidden(queries, keys) if causal and is_small else None
     least = np.finfo(node.dtype.np).min
 
     def weights(q: Any, k: Any, _: Any, *rest: Any) -> Any:
         scores = np.matmul(q, k.swapaxes(-1, -2))
         scores *= scale
-        if hidden is not None:
-            scores[..., hidden] = -np.inf
+        if causal:
+            scores[..., _hidden(queries, keys) if held is None else held] = -np.inf
         if has_mask:
             mask = rest[0]
             scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
@@ -444,14 +454,18 @@ def _weights(node: Node) -> Stage | None:
     return ("weights", node.attrs), (0, 1, *range(3, 3 + has_mask)), weights
 
 
+SIZELESS: dict[Op, Callable[[Node], Form]] = {
+    ops.softmax: _softmax,
+    ops.safe_softmax: _safe_softmax,
+    ops.log_softmax: _log_softmax,
+}
+"""Composites whose forms are the same for all sizes: they look at attrs and dtype alone."""
 _FORMS: dict[Op, Callable[[Node], Form]] = {
     ops.linear: _linear,
     ops.linear_input_grad: _linear_input_grad,
     ops.linear_weight_grad: _linear_weight_grad,
     ops.linear_bias_grad: _linear_bias_grad,
-    ops.softmax: _softmax,
-    ops.safe_softmax: _safe_softmax,
-    ops.log_softmax: _log_softmax,
+    **SIZELESS,
 }
 _PARTS: dict[Op, Callable[[Node], Parts | None]] = {
     ops.normalize: _normal(_normalize),

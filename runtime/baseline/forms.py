@@ -41,7 +41,7 @@ def form_of(node: Node) -> Form:
     op = node.op
     if op.kind is Kind.ELEMENTWISE:
         if op.params:
-            return _converted(op, node.operands[0].dtype, node.dtype)
+            return converted(op, node.operands[0].dtype, node.dtype)
         dtypes = tuple([o.dtype for o in node.operands])
         if node.dtype in FLOAT8 or any(d in FLOAT8 for d in dtypes):
             return functools.partial(_evaluated, node)
@@ -128,7 +128,7 @@ def _rounded(inner: Form, dtypes: Sequence[DType], dtype: DType) -> Form:
 
 
 @functools.cache
-def _converted(op: Op, source: DType, target: DType) -> Form:
+def converted(op: Op, source: DType, target: DType) -> Form:
     """A cast or a bitcast."""
     np_dtype = target.np
     if op is ops.bitcast:

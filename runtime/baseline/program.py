@@ -344,14 +344,14 @@ class Program:
         """
         given = [(n, w) for root, n in donated if (w := self._in_place(root, n))] if donated else []
         if not given:
-            found = _quietly(self.compute, buffers, numbers)
+            found = quietly(self.compute, buffers, numbers)
             return _owned(found, [buffers[number] for _, number in self.leaves])
         for number, writes in given:
             spare = getrefcount(buffers[number]) - 1
             for each in writes:
                 each.spare = spare
         try:
-            found = _quietly(self.compute, buffers, numbers)
+            found = quietly(self.compute, buffers, numbers)
         finally:
             for _, writes in given:
                 for each in writes:
@@ -408,7 +408,7 @@ def _constant(form: Form, operands: Sequence[Any]) -> Any:
     """The value of a form for good, in memory that nobody may write to; None if it refuses its
     operands or has much to hold."""
     try:
-        (value,) = _quietly(lambda: [np.asarray(form(*operands))])
+        (value,) = quietly(lambda: [np.asarray(form(*operands))])
     except Exception:  # raised where it is due
         return None
     if value.nbytes > _MOST_HELD:
@@ -423,7 +423,7 @@ _silent.run(np.seterr, all="ignore")
 _one_at_a_time = threading.Lock()
 
 
-def _quietly(compute: Callable[..., list[Any]], *args: Any) -> list[Any]:
+def quietly(compute: Callable[..., list[Any]], *args: Any) -> list[Any]:
     """compute(*args) without NumPy's warnings. A context that ignores them is entered several times
     as fast as a new one is made, but by one caller at a time."""
     if not _one_at_a_time.acquire(False):

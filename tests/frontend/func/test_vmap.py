@@ -164,6 +164,10 @@ def test_writes() -> None:
     with pytest.raises(RuntimeError, match="inplace arithmetic"):
         tw.vmap(lambda a: shared.add_(a))(tw.tensor(X))
     assert shared.tolist() == [0, 0, 0]
+    with pytest.raises(RuntimeError, match="inplace arithmetic"):
+        tw.vmap(lambda a: shared.add_(a))(tw.tensor(X))
+    waiting = tw.ones(3) * 2  # the epoch goes on after the error
+    assert (waiting + shared).tolist() == [2, 2, 2] and shared.tolist() == [0, 0, 0]
 
 
 def test_values_that_all_examples_share_can_be_read() -> None:

@@ -1,0 +1,79 @@
+"""How new a program's work is: the rule by which calls are computed at once (`volatile.py`).
+
+The rule counts, and never looks at a clock. Each graph that wasn't met before is one more, each one
+that was is one less. From `DUE` on calls are computed at once, until the same work comes again and
+again between reads of values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.runtime import debug, tiers
+
+from .epoch import clock
+
+DUE = 8
+"""The number of new graphs, more than known ones, from which calls are computed at once."""
+KNOWN, REPEATS = 3, 8
+"""How often work must have come before to count as known, and the known work in a row after which
+calls are recorded again."""
+_REMEMBERED = 4096
+"""The kinds of work that are remembered."""
+
+_seen: dict[int, int] = {}  # work -> how often it came
+_work = _repeats = 0  # the work since the last read of a value, and known work in a row
+_effects = -1
+
+
+def clear() -> None:
+    """Forget the program's work, and record calls again."""
+    global _work, _repeats
+    _seen.clear()
+    _work = _repeats = 0
+    clock.news, clock.volatile = 0, False
+
+
+def is_new() -> None:
+    """Note a graph that wasn't met before."""
+    if tiers.mode == tiers.FUSED:
+        return
+    clock.news = min(clock.news + 1, 2 * DUE)
+    if clock.news >= DUE and not clock.volatile:
+        clock.volatile = True
+        debug.say("graphs keep being new: calls without gradient are computed at once")
+
+
+def is_known() -> None:
+    """Note a graph that was met before."""
+    if not clock.volatile:
+        clock.news -= 1
+
+
+def note(call: Any) -> None:
+    """Note a call that was computed at once, as it differs from others."""
+    global _work
+    _work = hash((_work, call))
+
+
+def lasts() -> bool:
+    """Whether calls are still computed at once."""
+    if clock.effects != _effects:
+        _look()
+    return clock.volatile
+
+
+def _look() -> None:
+    """Note the work since the last read of a value."""
+    global _work, _repeats, _effects
+    _effects = clock.effects
+    if not _work:
+        return
+    count = _seen[_work] = _seen.get(_work, 0) + 1
+    _work = 0
+    _repeats = _repeats + 1 if count > KNOWN else 0
+    if len(_seen) > _REMEMBERED:
+        _seen.clear()
+    if _repeats >= REPEATS:
+        clear()
+        debug.say("the same work comes again: calls are recorded")

@@ -1,0 +1,491 @@
+"""Templates: what a call computes, for operands of any sizes, learned from examples.
+
+A builder makes the same ops of tensors of other sizes, and what differs in their attrs are sizes.
+So examples of a call, which are the ops for some sizes each, show what to compute for others. A
+template runs the same forms as a program, in the same order, so it has the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import ops
+from tilewright.ir.dtype import FLOAT8, HALVES, DType, float32, float64
+from tilewright.ir.node import Node
+from tilewright.ir.numeric.positions import are_inside
+from tilewright.ir.op import Kind, Op
+from tilewright.ir.ops.generate import value_of
+from tilewright.ir.ops.marker import MARKERS
+from tilewright.ir.passes.legalize import widen_long_sums
+from tilewright.ir.shape import Size
+
+from . import composites, forms, maps, scans
+from .forms import Form
+from .program import quietly
+
+Shape = tuple[int, ...]
+WIDE = (float32, float64)
+
+
+class Untold(Exception):
+    """Examples don't tell what a call computes for other sizes, or not for these."""
+
+
+@dataclass
+class Step:
+    """An op in an example. places: of its operands among those of the call and the steps."""
+
+    op: Op
+    attrs: tuple[Any, ...]
+    dtype: DType
+    shape: Shape
+    places: tuple[int, ...]
+
+
+class Example:
+    """The ops that a call consists of, for operands of these shapes.
+
+    shapes, dtypes: of the operands; after their shapes come `sizes`, which are arguments of the
+    call. steps: in the order of computation. results: places of the
+    results. is_single: whether the call has one result, and no tuple.
+    """
+
+    def __init__(self, operands: Sequence[Node], made: Any, sizes: Sequence[Shape] = ()):
+        self.shapes = [*[tuple(o.shape) for o in operands], *sizes]
+        self.dtypes = [o.dtype for o in operands]
+        self.steps: list[Step] = []
+        self.is_single = made.__class__ is Node
+        places = {node: i for i, node in enumerate(operands)}
+        roots: Sequence[Node] = (made,) if self.is_single else made
+        for node in _in_order(roots, places):
+            if node.op in MARKERS:
+                places[node] = places[node.operands[MARKERS[node.op]]]
+                continue
+            _refuse(node)
+            at = tuple([places[o] for o in node.operands])
+            places[node] = len(operands) + len(self.steps)
+            self.steps.append(Step(node.op, node.attrs, node.dtype, tuple(node.shape), at))
+        self.results = [places[r] for r in roots]
+        self.result_dtypes = [r.dtype for r in roots]
+
+    @property
+    def structure(self) -> Any:
+        """What examples of one template have in common."""
+        steps = [(s.op, s.dtype, s.places, len(s.shape)) for s in self.steps]
+        return steps, self.results, self.result_dtypes
+
+
+def _in_order(roots: Sequence[Node], stops: Container[Node]) -> list[Node]:
+    """The nodes above `stops`, each after its operands. The order depends on the graph alone, and
+    not on what was recorded before."""
+    order: dict[Node, None] = {}
+
+    def visit(node: Node) -> None:
+        if node not in stops and node not in order:
+            for operand in node.operands:
+                visit(operand)
+            order[node] = None
+
+    for root in roots:
+        visit(root)
+    return list(order)
+
+
+_KINDS = {
+    Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.REDUCE, Kind.CONTRACTION, Kind.GATHER, Kind.SCATTER,
+    Kind.CHECK, Kind.SCAN, Kind.CONSTANT, Kind.COMPOSITE, Kind.ATTENTION,
+}  # fmt: skip
+
+
+def _refuse(node: Node) -> None:
+    """Raise Untold for a node that isn't computed by a form of its own."""
+    op = node.op
+    if (op.kind not in _KINDS and op is not ops.iota) or any(
+        d in FLOAT8 for d in (node.dtype, *_dtypes(node))
+    ):
+        raise Untold
+    if op.wide and not scans.has_form(node) and widen_long_sums(node) is not None:
+        raise Untold
+    if op.kind in (Kind.COMPOSITE, Kind.ATTENTION) and not _is_ready(node):
+        raise Untold
+
+
+def _dtypes(node: Node) -> tuple[DType, ...]:
+    return tuple([o.dtype for o in node.operands])
+
+
+def _is_ready(node: Node) -> bool:
+    return composites.parts_of(node) is not None or composites.form_of(node) is not None
+
+
+# ---- sizes among attrs -----------------------------------------------------------------------
+
+
+class _Extent:
+    """A number that follows from the operands' shapes: the product of the sizes [first:end] of
+    operand i. ways: all (i, first, end) that the examples allow."""
+
+    def __init__(self, ways: Sequence[tuple[int, int, int]]):
+        self.ways = ways
+
+    def value(self, shapes: Sequence[Shape]) -> int:
+        found = {math.prod(shapes[i][a:b]) for i, a, b in self.ways}
+        if len(found) > 1:  # the examples were too few to tell
+            raise Untold
+        return found.pop()
+
+
+def _extent(values: Sequence[Any], examples: Sequence[Example]) -> _Extent:
+    ways = [
+        (i, a, b)
+        for i, shape in enumerate(examples[0].shapes)
+        for a in range(len(shape))
+        for b in range(a + 1, len(shape) + 1)
+        if all(math.prod(e.shapes[i][a:b]) == v for e, v in zip(examples, values))
+    ]
+    if not ways:
+        raise Untold
+    return _Extent(ways)
+
+
+def _merged(attrs: Sequence[Any], examples: Sequence[Example]) -> Any:
+    """One attr of all examples, with extents where they differ."""
+    first = attrs[0]
+    if all(a == first and a.__class__ is first.__class__ for a in attrs):
+        return first
+    if all(isinstance(a, tuple) and len(a) == len(first) for a in attrs):
+        return tuple([_merged(each, examples) for each in zip(*attrs)])
+    if all(a.__class__ is int for a in attrs):
+        return _extent(attrs, examples)
+    raise Untold
+
+
+def _has_extents(attr: Any) -> bool:
+    if attr.__class__ is tuple:
+        return any(map(_has_extents, attr))
+    return attr.__class__ is _Extent
+
+
+def _filled(attr: Any, shapes: Sequence[Shape]) -> Any:
+    """An attr for operands of these shapes."""
+    if attr.__class__ is tuple:
+        return tuple([_filled(each, shapes) for each in attr])
+    return attr.value(shapes) if attr.__class__ is _Extent else attr
+
+
+_SIZED = {
+    ops.reshape_op, ops.expand_op, ops.slice_op, ops.pad_op, ops.check, ops.windows_op,
+    ops.constant_op,
+}  # fmt: skip
+"""Ops whose attrs may be sizes also where all examples agree."""
+
+
+# ---- templates -------------------------------------------------------------------------------
+
+
+class Template:
+    """What a call computes for operands of any sizes, by examples. One example tells nothing of
+    other sizes.
+
+    dtypes: of the results. is_single: whether the call has one result, and no tuple.
+    """
+
+    def __init__(self, examples: Sequence[Example]):
+        first = examples[0]
+        if any(e.structure != first.structure for e in examples):
+            raise Untold
+        self.dtypes, self.is_single = first.result_dtypes, first.is_single
+        self._fixed: list[tuple[int, int, int]] = []
+        self._steps: list[tuple[Callable[..., Any], tuple[int, ...], Any]] = []
+        columns = [list(each) for each in zip(*[e.steps for e in examples])]
+        columns = [_without_expands(each, examples) for each in columns]
+        self._places = {i: i for i in range(len(first.dtypes))}  # in examples -> among values
+        for place in _needed(columns, first):
+            self._add(columns[place - len(first.dtypes)], examples)
+            self._places[place] = len(self._places)
+        self._results = [self._places[p] for p in first.results]
+        if len(examples) == 1:
+            self._fix(examples)
+        self._only = self._whole(len(first.dtypes))
+
+    def _add(self, steps: Sequence[Step], examples: Sequence[Example]) -> None:
+        first, count = steps[0], len(examples[0].dtypes)
+        dtypes = tuple(
+            [
+                examples[0].dtypes[p] if p < count else examples[0].steps[p - count].dtype
+                for p in first.places
+            ]
+        )
+        if first.op is ops.constant_op:
+            self._add_constant([s.attrs for s in steps], examples)
+            return
+        places = tuple([self._places[p] for p in first.places])
+        dropped = _dropped(steps, examples)
+        if dropped is not None:
+            self._steps.append((operator.methodcaller("squeeze", dropped), places, None))
+            return
+        attrs = tuple([_merged(each, examples) for each in zip(*[s.attrs for s in steps])])
+        if first.op in _SIZED:
+            self._fix(examples)
+        if _has_extents(attrs):
+            self._steps.append((_sized(first.op, dtypes, first.dtype), places, attrs))
+            return
+        direct = _direct(first.op, attrs, dtypes, first.dtype)
+        if direct is None:
+            self._steps.append((_sized(first.op, dtypes, first.dtype), places, attrs))
+        else:
+            self._steps.append((direct, places, None))
+
+    def _add_constant(self, attrs: Sequence[Any], examples: Sequence[Example]) -> None:
+        values = [np.asarray(value_of(*a)) for a in attrs]
+        first = values[0]
+        if all(v.tobytes() == first.tobytes() for v in values):
+            if first.tobytes().strip(b"\0") and first != 1 and np.isfinite(first):
+                self._fix(examples)
+            first.flags.writeable = False
+            self._steps.append((lambda: first, (), None))
+            return
+        if first.dtype.kind not in "iuf" or any(v != np.trunc(v) for v in values):
+            raise Untold
+        extent = _extent([int(v) for v in values], examples)
+        self._steps.append((lambda attrs: np.asarray(attrs[0], first.dtype), (), (extent,)))
+
+    def _fix(self, examples: Sequence[Example]) -> None:
+        """Note the sizes that no example changed, as an attr may depend on them."""
+        self._fixed = [
+            (i, axis, size)
+            for i, shape in enumerate(examples[0].shapes)
+            for axis, size in enumerate(shape)
+            if size > 1 and all(e.shapes[i][axis] == size for e in examples)
+        ]
+
+    def _whole(self, count: int) -> Callable[..., Any] | None:
+        """The form of a template that is one step over all operands."""
+        if len(self._steps) != 1 or self._fixed or not self.is_single:
+            return None
+        form, places, attrs = self._steps[0]
+        return form if attrs is None and places == tuple(range(count)) else None
+
+    def __call__(self, arrays: Sequence[Any], sizes: Sequence[Shape] = ()) -> list[Any]:
+        """The results, each in contiguous memory of its own. Untold if the examples don't tell."""
+        if self._only is not None:
+            return [_own(quietly(self._only, *arrays), arrays)]
+        shapes = [*[a.shape for a in arrays], *sizes]
+        for i, axis, size in self._fixed:
+            if shapes[i][axis] != size:
+                raise Untold
+        found = quietly(self._run, arrays, shapes)
+        own, taken = [], list(arrays)
+        for each in found:
+            own.append(_own(each, taken))
+            taken.append(own[-1])
+        return own
+
+    def _run(self, arrays: Sequence[Any], shapes: Sequence[Shape]) -> list[Any]:
+        values = list(arrays)
+        for form, places, attrs in self._steps:
+            operands = [values[p] for p in places]
+            if attrs is None:
+                values.append(form(*operands))
+            else:
+                values.append(form(_filled(attrs, shapes), *operands))
+        return [values[p] for p in self._results]
+
+
+def _own(value: Any, others: Sequence[Any]) -> Any:
+    """`value` as a contiguous array that shares no memory with `others`."""
+    if value.__class__ is not np.ndarray:
+        return np.asarray(value)
+    if value.base is None and value.flags.carray:
+        for each in others:
+            if each is value:
+                break
+        else:
+            return value
+    elif value.flags.carray and not any(np.may_share_memory(value, o) for o in others):
+        return value
+    return np.array(value, order="C")
+
+
+def _without_expands(steps: list[Step], examples: Sequence[Example]) -> list[Step]:
+    """An elementwise op in all examples, on operands before they were expanded if another operand
+    has the result's shape anyway."""
+    if steps[0].op.kind is not Kind.ELEMENTWISE:
+        return steps
+    count = len(examples[0].dtypes)
+
+    def source(example: Example, place: int) -> int:
+        while place >= count and example.steps[place - count].op is ops.expand_op:
+            (place,) = example.steps[place - count].places
+        return place
+
+    def shape(example: Example, place: int) -> Shape:
+        return example.shapes[place] if place < count else example.steps[place - count].shape
+
+    places = tuple([source(examples[0], p) for p in steps[0].places])
+    rows = list(zip(examples, steps))
+    if any(all(shape(e, p) == s.shape for e, s in rows) for p in places):
+        return [Step(s.op, s.attrs, s.dtype, s.shape, places) for s in steps]
+    return steps
+
+
+def _needed(columns: Sequence[Sequence[Step]], example: Example) -> list[int]:
+    """The places of the steps that the results need, in order."""
+    count, needed, stack = len(example.dtypes), set(), list(example.results)
+    while stack:
+        place = stack.pop()
+        if place >= count and place not in needed:
+            needed.add(place)
+            stack.extend(columns[place - count][0].places)
+    return sorted(needed)
+
+
+def _dropped(steps: Sequence[Step], examples: Sequence[Example]) -> tuple[int, ...] | None:
+    """The axes of a fold that a reshape of it drops; None for other steps."""
+    if steps[0].op is not ops.reshape_op:
+        return None
+    place = steps[0].places[0] - len(examples[0].dtypes)
+    if place < 0 or examples[0].steps[place].op.kind is not Kind.REDUCE:
+        return None
+    axes = tuple(examples[0].steps[place].attrs[0])
+    for step, example in zip(steps, examples):
+        folded = example.steps[place].shape
+        if step.shape != tuple([n for i, n in enumerate(folded) if i not in axes]):
+            return None
+    return axes
+
+
+# ---- forms -----------------------------------------------------------------------------------
+
+
+def _direct(
+    op: Op, attrs: tuple[Any, ...], dtypes: tuple[DType, ...], dtype: DType
+) -> Callable[..., Any] | None:
+    """The form of a step for all sizes; None if there is none."""
+    if op.kind is Kind.ELEMENTWISE:
+        if op.params:
+            return forms.converted(op, dtypes[0], dtype)
+        form = forms.elementwise(op, dtypes, dtype)
+        return _divided(form) if op.divides and not dtype.is_floating_point else form
+    if op is ops.matmul and dtype not in HALVES and all(d is dtype for d in dtypes):
+        return np.matmul
+    if op.pointwise and len(dtypes) == 1:
+        return maps.composite(op, attrs, dtypes, dtype)
+    if op is ops.gather and len(dtypes) == 2:
+        return _take(*attrs)
+    if op is ops.linear and dtype in WIDE and all(d is dtype for d in dtypes):
+        return _linear
+    if op in _BY_ATTRS:
+        return _BY_ATTRS[op](*attrs)
+    if op in composites.SIZELESS and all(d is dtype for d in dtypes) and dtype in WIDE:
+        return composites.SIZELESS[op](_stand_in(op, attrs, (), (), dtype))
+    return None
+
+
+def _divided(form: Form) -> Form:
+    def divided(x: Any, divisor: Any) -> Any:
+        if not np.all(divisor):  # an error, which the recorded call has
+            raise Untold
+        return form(x, divisor)
+
+    return divided
+
+
+def _linear(x: Any, weight: Any, *bias: Any) -> Any:
+    if not x.size or not weight.size:
+        raise Untold
+    out = x.reshape(-1, x.shape[-1]) @ weight.T
+    if bias:
+        out += bias[0]
+    return out if x.ndim == 2 else out.reshape(*x.shape[:-1], len(weight))
+
+
+def _take(axis: int) -> Callable[..., Any]:
+    def take(x: Any, index: Any) -> Any:
+        if not are_inside(index, x.shape[axis]):
+            raise IndexError("a position is out of range")
+        return x.take(index, axis)
+
+    return take
+
+
+_BY_ATTRS: dict[Op, Callable[..., Callable[..., Any] | None]] = {
+    ops.permute_op: lambda order: lambda x: x.transpose(order),
+    ops.reshape_op: lambda shape: lambda x: np.asarray(x).reshape(shape),
+    ops.cat_op: lambda axis: lambda *arrays: np.concatenate(arrays, axis),
+    ops.slice_op: lambda *attrs: _cut(attrs),
+}
+
+
+def _cut(attrs: tuple[Any, ...]) -> Callable[..., Any]:
+    place = tuple(map(slice, *attrs))
+    return lambda x: x[place]
+
+
+def _sized(op: Op, dtypes: tuple[DType, ...], dtype: DType) -> Callable[..., Any]:
+    """(attrs, *operands) -> what a step makes, by the form for these sizes."""
+    if op is ops.reshape_op:
+        return lambda attrs, x: np.asarray(x).reshape(attrs[0])
+    if op is ops.expand_op:
+        return lambda attrs, x: np.broadcast_to(x, attrs[0])
+    if op is ops.slice_op:
+        return lambda attrs, x: x[tuple(map(slice, *attrs))]
+
+    known: dict[Any, Form] = {}  # by attrs and shapes
+
+    def sized(attrs: tuple[Any, ...], *arrays: Any) -> Any:
+        key = (attrs, *[a.shape for a in arrays])
+        form = known.get(key)
+        if form is None:
+            if len(known) >= _REMEMBERED:
+                known.clear()
+            operands = tuple([_stand_in(ops.leaf, (), (), s, d) for s, d in zip(key[1:], dtypes)])
+            shape, _ = op.infer(*operands, *attrs)
+            form = known[key] = _form(_stand_in(op, attrs, operands, shape, dtype))
+        return form(*arrays)
+
+    return sized
+
+
+_REMEMBERED = 256
+"""The forms of a step that are kept, for as many sizes."""
+
+
+def _form(node: Node) -> Form:
+    """The form of a node, as a program has it."""
+    if node.op.kind not in (Kind.COMPOSITE, Kind.ATTENTION):
+        return forms.form_of(node)
+    parts = composites.parts_of(node)
+    if parts is None:
+        form = composites.form_of(node)
+        if form is None:
+            raise Untold
+        return form
+    stages, last = parts
+    if len(stages) == 1:
+        ((_, _, stage),) = stages
+        return lambda *arrays: last(*arrays, stage(*arrays))
+
+    def staged(*arrays: Any) -> Any:
+        for _, _, stage in stages:
+            arrays = (*arrays, stage(*arrays))
+        return last(*arrays)
+
+    return staged
+
+
+def _stand_in(
+    op: Op, attrs: tuple[Any, ...], operands: tuple[Node, ...], shape: Sequence[int], dtype: DType
+) -> Node:
+    """A node of no table: what forms ask for of one."""
+    node = Node()
+    node.op, node.attrs, node.operands = op, attrs, operands
+    node.shape, node.dtype, node.device = Size(shape), dtype, None
+    node.requires_grad, node.memo = False, {}
+    return node

@@ -1,0 +1,276 @@
+"""Calls that are computed at once where a program's graphs keep being new."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as torch
+from tilewright.recording import epoch, novelty
+from tilewright.recording.epoch import clock
+
+F = torch.nn.functional
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Calls are computed at once, whatever work comes again."""
+    torch.zeros(1).item()
+    novelty.clear()
+    epoch.families.clear()
+    monkeypatch.setattr(novelty, "REPEATS", 1 << 60)
+    monkeypatch.setattr(clock, "news", 2 * novelty.DUE)
+    monkeypatch.setattr(clock, "volatile", True)
+    yield
+    monkeypatch.undo()
+    novelty.clear()
+
+
+def recorded(call: Callable[..., Any], *args: Any) -> list[np.ndarray]:
+    """The results of a call that isn't computed at once."""
+    clock.volatile = False
+    try:
+        return arrays(call(*args))
+    finally:
+        clock.volatile = True
+
+
+def arrays(results: Any) -> list[np.ndarray]:
+    rows = results if isinstance(results, (tuple, list)) else (results,)
+    return [np.array(r.detach().numpy()) for r in rows]
+
+
+def sample(seed: int, *shape: int, dtype: Any = np.float32) -> Any:
+    drawn = np.random.default_rng(seed).normal(size=shape)
+    if dtype is np.bool_:
+        return torch.tensor(drawn > 0)
+    return torch.tensor(
+        (drawn if np.dtype(dtype).kind == "f" else np.trunc(4 * drawn)).astype(dtype)
+    )
+
+
+Make = Callable[[int], tuple[Any, ...]]
+
+
+def x(n: int) -> tuple[Any, ...]:
+    return (sample(n, n, 6),)
+
+
+def two(n: int) -> tuple[Any, ...]:
+    return sample(n, n, 6), sample(n + 50, n, 6)
+
+
+def heads(n: int) -> tuple[Any, ...]:
+    return tuple(sample(n + i, 1, 2, n, 4) for i in range(3))
+
+
+def row(n: int) -> tuple[Any, ...]:
+    return (sample(n, n),)
+
+
+def layer(n: int) -> tuple[Any, ...]:
+    return sample(n, 2, n, 6), sample(1, 5, 6), sample(2, 5), sample(3, 6), sample(4, 6)
+
+
+def whole(n: int) -> tuple[Any, ...]:
+    return (sample(n, n, 3, dtype=np.int64),)
+
+
+def picks(n: int) -> tuple[Any, ...]:
+    return sample(n, n, 6), sample(n, 3 * n, dtype=np.int64).remainder(n), sample(n, n, 6)
+
+
+CALLS: list[tuple[str, Make, Callable[..., Any]]] = [
+    ("sums", two, lambda a, b: (a + b, a - b, a * b, a / (b.abs() + 1), -a)),
+    ("numbers", x, lambda a: (a * 2, 2 - a, a / 3, a**2, 2**a, a + True, a * 0.0, a * -0.0)),
+    ("functions", x, lambda a: (a.exp(), a.tanh(), a.sin(), a.abs().sqrt(), a.abs().log1p())),
+    ("activations", x, lambda a: (F.relu(a), F.gelu(a), F.silu(a), F.elu(a), F.softplus(a))),
+    ("comparisons", two, lambda a, b: (a > b, a <= 0.5, a == b, torch.maximum(a, b), a.isnan())),
+    ("choices", two, lambda a, b: (torch.where(a > b, a, b), a.clamp(-0.5, 0.5), a.clamp(min=0))),
+    ("masks", two, lambda a, b: (a.masked_fill(b > 0, -1.0), a.masked_fill(b > 0, float("-inf")))),
+    ("totals", x, lambda a: (a.sum(), a.sum(0), a.sum(1), a.sum((0, 1), keepdim=True), a.prod(1))),
+    ("means", x, lambda a: (a.mean(), a.mean(0), a.mean(1), a.var(), a.std(1), a.norm())),
+    ("extrema", x, lambda a: (a.max(), a.min(0).values, a.max(1).indices, a.amax(1), a.argmin(1))),
+    ("orders", x, lambda a: (*a.sort(0), *a.sort(1, descending=True), *a.topk(2, 1))),
+    ("scans", x, lambda a: (a.cumsum(0), a.cumsum(1), a.cumprod(1), a.logcumsumexp(1))),
+    ("softmax", x, lambda a: (a.softmax(0), a.softmax(1), a.log_softmax(1), a.logsumexp(1))),
+    (
+        "linear",
+        layer,
+        lambda a, w, b, *_: (F.linear(a, w, b), F.linear(a, w), F.linear(a[0], w, b)),
+    ),
+    ("norms", layer, lambda a, _, __, w, b: (F.layer_norm(a, (6,), w, b), F.rms_norm(a, (6,), w))),
+    ("products", two, lambda a, b: (a @ b.T, a.T @ b, a.T @ b[:, 0], (a * b).sum(1) @ a)),
+    ("attention", heads, lambda q, k, v: F.scaled_dot_product_attention(q, k, v)),
+    ("causal", heads, lambda *a: F.scaled_dot_product_attention(*a, is_causal=True)),
+    ("joined", two, lambda a, b: (torch.cat([a, b]), torch.cat([a, b], 1), torch.stack([a, b]))),
+    ("shapes", x, lambda a: (a.T.reshape(-1), a.reshape(2, -1), a.T.contiguous(), a.flatten())),
+    (
+        "repeats",
+        x,
+        lambda a: (a.repeat(2, 1), a.flip(0), a.roll(1, 0), a[None].expand(2, -1, -1) + 1),
+    ),
+    (
+        "positions",
+        picks,
+        lambda a, i, _: (a[i], a[i, 0], a[:, i % 6], a[i][:, 1:], F.embedding(i, a)),
+    ),
+    ("gathers", picks, lambda a, _, b: (a.gather(1, b.abs().long() % 6), a.index_select(0, _ * 0))),
+    ("integers", whole, lambda a: (a + 1, a * a, a // 2, a % 3, a.float(), a.sum(), a > 0, ~a)),
+    ("conversions", x, lambda a: (a.double(), a.half(), a.bfloat16().float(), a.int(), a.bool())),
+    (
+        "distances",
+        two,
+        lambda a, b: (torch.cdist(a, b), F.cosine_similarity(a, b), F.mse_loss(a, b)),
+    ),
+    ("losses", x, lambda a: F.cross_entropy(a, a.argmax(1), reduction="none")),
+    ("triangles", row, lambda a: (torch.outer(a, a).tril(), a.diff(), a.unfold(0, 2, 1).sum(1))),
+    ("pads", x, lambda a: (F.pad(a, (1, 2)), F.pad(a, (0, 0, 1, 0), value=2.0))),
+]
+
+
+@pytest.mark.parametrize(("make", "call"), [c[1:] for c in CALLS], ids=[c[0] for c in CALLS])
+@pytest.mark.parametrize("sizes", [(4, 6, 10, 2, 8, 6, 1, 12, 4), (6, 6, 12, 1, 3, 1, 18)])
+@pytest.mark.usefixtures("at_once")
+def test_results_are_those_of_recorded_calls(
+    make: Make, call: Callable[..., Any], sizes: tuple[int, ...]
+) -> None:
+    for n in sizes:
+        given = make(n)
+        for t in given:
+            t.sum().item()
+        try:
+            expected = recorded(call, *given)
+        except RuntimeError as error:
+            with pytest.raises(type(error)):
+                arrays(call(*given))
+            continue
+        for found, wanted in zip(arrays(call(*given)), expected, strict=True):
+            assert found.dtype == wanted.dtype and found.shape == wanted.shape
+            np.testing.assert_allclose(
+                found.astype(np.float64), wanted.astype(np.float64), rtol=2e-6, atol=1e-6
+            )
+    assert any(family.template is not None for family in epoch.families.values())
+
+
+@pytest.mark.usefixtures("at_once")
+def test_results_have_values_and_memory_of_their_own() -> None:
+    for n in (3, 4, 5):
+        a = sample(n, n, 4)
+        for b in (a.clone(), a.T.reshape(-1), a + 0, a.float(), a.contiguous().clone()):
+            if b is a:
+                continue
+            before = a.tolist()
+            b.add_(1)
+            assert a.tolist() == before
+        whole = a * 2
+        part = whole[1:]
+        part.mul_(0)
+        assert whole[1:].abs().sum().item() == 0 and whole[0].abs().sum().item() > 0
+
+
+@pytest.mark.usefixtures("at_once")
+def test_writes_in_place() -> None:
+    for n in (3, 4, 5):
+        a = sample(n, n, 4)
+        expected = a.numpy().copy() * 2 + 1
+        version = a._version
+        alias = a[:]
+        a.mul_(2)
+        a += 1
+        np.testing.assert_array_equal(a.numpy(), expected)
+        np.testing.assert_array_equal(alias.numpy(), expected)
+        assert a._version == version + 2
+        with pytest.raises(RuntimeError):
+            a.add_(torch.zeros(2, n, 4))
+        a[0].zero_()
+        assert a[0].tolist() == [0] * 4 and a[1].tolist() == expected[1].tolist()
+
+
+@pytest.mark.usefixtures("at_once")
+def test_gradients_flow_through_calls_that_need_them() -> None:
+    weight = torch.nn.Parameter(sample(0, 4, 4))
+    for n in (3, 4, 5, 6):
+        a = sample(n, n, 4)
+        with torch.no_grad():
+            target = (a @ weight.T).tanh()
+            assert not target.requires_grad
+        loss = ((F.linear(a, weight) - target * 0.5) ** 2).mean()
+        assert loss.requires_grad
+        (grad,) = torch.autograd.grad(loss, weight)
+        w, data = weight.detach().double().numpy(), a.double().numpy()
+        residual = data @ w.T - 0.5 * np.tanh(data @ w.T)
+        np.testing.assert_allclose(grad.numpy(), 2 / residual.size * residual.T @ data, rtol=1e-4)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_errors_are_those_of_recorded_calls() -> None:
+    for n in (3, 4, 5):
+        with pytest.raises(RuntimeError, match="broadcast"):
+            sample(n, n, 4) + sample(n, n, 3)
+        with pytest.raises(IndexError):
+            sample(n, n, 4)[torch.tensor([n])].sum().item()
+        with pytest.raises(RuntimeError, match=r"[Zz]ero"):
+            (torch.arange(n) // torch.zeros(n, dtype=torch.int64)).sum().item()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert (torch.ones(n) / sample(n, n).mul(0)).isinf().all().item()
+
+
+@pytest.mark.usefixtures("at_once")
+def test_inference_mode_marks_results() -> None:
+    for n in (3, 4, 5):
+        with torch.inference_mode():
+            made = sample(n, n, 4) * 2
+        assert made.is_inference()
+        with pytest.raises(RuntimeError, match=r"[Ii]nference"):
+            made.add_(1)
+
+
+def test_sizes_that_examples_confuse() -> None:
+    """A template of examples with equal sizes asks for more before it computes with others."""
+    novelty.clear()
+    clock.news, clock.volatile = 2 * novelty.DUE, True
+    try:
+        for rows, columns in ((3, 3), (4, 4), (5, 5), (4, 7), (6, 2), (8, 3)):
+            a = sample(rows, rows, columns)
+            assert a.T.reshape(columns * rows).tolist() == a.numpy().T.reshape(-1).tolist()
+            b = a.sum(0, keepdim=True).expand(rows, columns) * 1
+            np.testing.assert_allclose(b.numpy(), np.tile(a.numpy().sum(0), (rows, 1)), rtol=1e-6)
+    finally:
+        novelty.clear()
+
+
+def test_new_work_turns_it_on_and_known_work_off() -> None:
+    def read(n: int) -> float:
+        a = torch.ones(n, 7)
+        return float((a * 3 + 1).sum().item())
+
+    torch.zeros(1).item()
+    novelty.clear()
+    try:
+        assert not clock.volatile
+        for n in range(200, 200 + 2 * novelty.DUE):
+            assert read(n) == n * 28
+        assert clock.volatile
+        for _ in range(novelty.KNOWN + novelty.REPEATS + 3):
+            assert read(300) == 300 * 28
+        assert not clock.volatile
+    finally:
+        novelty.clear()
+
+
+def test_a_program_that_repeats_is_recorded() -> None:
+    torch.zeros(1).item()
+    novelty.clear()
+    model = torch.nn.Sequential(*[torch.nn.Linear(5, 5) for _ in range(30)])
+    data = [sample(i, 4 + i % 3, 5) for i in range(6)]
+    with torch.no_grad():
+        for _ in range(5):
+            for batch in data:
+                model(batch).sum().item()
+    assert not clock.volatile
