@@ -19,6 +19,7 @@ from tilewright.codegen.kernel import Apply, Constant, Dot, Kernel, Store
 from tilewright.codegen.kernel.index import Axis
 from tilewright.codegen.program import compile_graph
 from tilewright.codegen.schedule import Schedule, default_schedule
+from tilewright.codegen.schedule.choices import space
 from tilewright.codegen.target import gpu
 from tilewright.codegen.triton import emit
 from tilewright.ir import dtype as dt
@@ -274,6 +275,29 @@ def test_tensor_descriptors() -> None:
     assert found.spills == 0 and found.shared <= CHIPS["sm_90"].shared_each
     assert emit(kernel, schedule).grid == 132
     assert "descriptor" not in emit(kernel, schedule).unaligned().body
+
+
+@pytest.mark.parametrize("copied", [False, True], ids=["stores", "copies"])
+def test_copies_and_products_in_warps_of_their_own(copied: bool) -> None:
+    """The compiler adds warps, which share out registers, and needs fewer instructions."""
+    schedule = Schedule(
+        block_m=128, block_n=256, block_k=64, num_warps=8, persistent=148, descriptors=copied
+    )
+    kernel = tk.matmul(4096, 4096, 4096, dt.bfloat16)
+    apart = replace(schedule, specialized=True)
+    found, alike = (compile_offline(kernel, "sm_100", s) for s in (apart, schedule))
+    assert alike.num_warps == 8 and "setmaxnreg" not in alike.asm["ptx"]
+    assert found.num_warps > 8 and "setmaxnreg" in found.asm["ptx"]
+    assert "tcgen05.mma" in found.asm["ptx"] and found.spills == 0
+    assert found.asm["ptx"].count(";\n") < alike.asm["ptx"].count(";\n")
+    assert "warp_specialize" not in emit(kernel, apart).unaligned().body
+
+
+def test_only_chips_that_heed_it_are_asked_for_warps_of_their_own() -> None:
+    kernel = tk.matmul(4096, 4096, 4096, dt.bfloat16)
+    for target in ("sm_80", "sm_90", "sm_100"):
+        asked = {s.specialized for s in space(kernel, gpu(target)).schedules}
+        assert asked == ({False, True} if target == "sm_100" else {False})
 
 
 @pytest.mark.sampled(3)
