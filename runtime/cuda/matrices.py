@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..offline import TensorMap
-from .driver import Driver, Pointer
+from .platform import Driver, Pointer
 
 SIZE = ALIGNMENT = 128  # bytes; the driver asks for an alignment of 64
 _RANK = 2

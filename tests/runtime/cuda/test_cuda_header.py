@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tilewright.runtime.cuda import context, driver, graphs, kernels, matrices, memory, pinned
+from tilewright.runtime.cuda import context, graphs, matrices, memory, nvidia, pinned, platform
 
 _spec = find_spec("triton")
 FOLDERS = list(_spec.submodule_search_locations or ()) if _spec is not None else []
@@ -40,14 +40,14 @@ MEANT = {
     "CU_MEM_LOCATION_TYPE_DEVICE": memory._A_GPU,
     "CU_MEM_ACCESS_FLAGS_PROT_READWRITE": memory._READ_AND_WRITE,
     "CU_MEMHOSTALLOC_PORTABLE": pinned._PORTABLE,
-    "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES": kernels._MAX_DYNAMIC_SHARED,
-    "CU_FUNC_CACHE_PREFER_SHARED": kernels._PREFER_SHARED,
+    "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES": nvidia._MAX_DYNAMIC_SHARED,
+    "CU_FUNC_CACHE_PREFER_SHARED": nvidia._PREFER_SHARED,
     "CU_TENSOR_MAP_L2_PROMOTION_L2_128B": matrices._L2_128B,
     "CU_TENSOR_MAP_INTERLEAVE_NONE": matrices._NONE,
     "CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE": matrices._NONE,
-    "CUDA_ERROR_INVALID_VALUE": driver.INVALID_VALUE,
-    "CUDA_ERROR_OUT_OF_MEMORY": driver.OUT_OF_MEMORY,
-    "CUDA_ERROR_NOT_READY": driver.NOT_READY,
+    "CUDA_ERROR_INVALID_VALUE": platform.INVALID_VALUE,
+    "CUDA_ERROR_OUT_OF_MEMORY": platform.OUT_OF_MEMORY,
+    "CUDA_ERROR_NOT_READY": platform.NOT_READY,
     "CUDA_ERROR_UNSUPPORTED_PTX_VERSION": 222,
     "CUDA_ERROR_CONTAINED": 226,
     "CUDA_ERROR_ILLEGAL_ADDRESS": 700,
@@ -97,7 +97,7 @@ def width_of(declared: str) -> int:
 def test_functions_have_these_parameters() -> None:
     """By the names that the library exports them under, with those of older versions."""
     text = gcc("-E", "-P", "-D__CUDA_API_VERSION_INTERNAL", text="")
-    for name, (_, types) in driver.PROTOTYPES.items():
+    for name, (_, types) in nvidia.PROTOTYPES.items():
         found = re.search(rf"\b{name}\s*\(([^)]*)\)\s*;", text)
         assert found is not None, f"the header has no {name}"
         declared = [p for p in found[1].split(",") if p.strip() != "void"]
@@ -106,7 +106,7 @@ def test_functions_have_these_parameters() -> None:
             assert ctypes.sizeof(ours) == width_of(theirs), f"{name}: {theirs}"
             holds_address = ours in (ctypes.c_void_p, ctypes.c_char_p) or hasattr(ours, "contents")
             # An address on the device is one for the compiler too, where it is `void *`.
-            assert holds_address == is_pointer(theirs) or ours is driver.Pointer, (
+            assert holds_address == is_pointer(theirs) or ours is platform.Pointer, (
                 f"{name}: {theirs}"
             )
 
@@ -123,22 +123,22 @@ def layout(structure: Any, name: str, fields: list[str]) -> list[str]:
 
 def test_structures_and_numbers() -> None:
     claims = layout(
-        driver.LaunchConfig,
+        platform.LaunchConfig,
         "CUlaunchConfig",
         ["gridDimX", "blockDimX", "sharedMemBytes", "hStream", "attrs", "numAttrs"],
     )
     claims += layout(
-        driver.KernelNode,
+        nvidia.KernelNode,
         "CUDA_KERNEL_NODE_PARAMS_v2",
         "func gridDimX blockDimX sharedMemBytes kernelParams extra kern ctx".split(),
     )
-    claims += layout(driver.Edge, "CUgraphEdgeData", "from_port to_port type reserved".split())
+    claims += layout(platform.Edge, "CUgraphEdgeData", "from_port to_port type reserved".split())
     claims += layout(
-        driver.MemoryAccess, "CUmemAccessDesc", "location.type location.id flags".split()
+        platform.MemoryAccess, "CUmemAccessDesc", "location.type location.id flags".split()
     )
     claims += [f"{name} == {number}" for name, number in MEANT.items()]
     claims += [
         f"CU_DEVICE_ATTRIBUTE_{ATTRIBUTES.get(name, name).upper()} == {number}"
-        for name, number in context._ATTRIBUTES.items()
+        for name, number in nvidia.ATTRIBUTES.items()
     ]
     gcc("-fsyntax-only", text="".join(f'_Static_assert({c}, "{c}");\n' for c in claims))
