@@ -12,9 +12,9 @@ import os
 from importlib.util import find_spec
 from typing import Any
 
+from ..driver import FORKED, CudaError, Driver
 from ..hip.driver import Amd
 from .nvidia import Nvidia
-from .platform import FORKED, CudaError, Driver
 
 _driver: Driver | None = None
 _absence: str | None = None  # why there is no driver, after a search for it

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 from .. import debug
 from ..arena import Arena
 from ..device import Bound, Launch, Run
+from ..driver import CudaError, Edge
 from ..loops import BoundLoop
 from . import driver
 from .branches import Use, is_new, predecessors, sharing
 from .launch import Launcher, Ready
 from .memory import Buffer, Memory
-from .platform import CudaError, Edge
 
 if TYPE_CHECKING:
     from .device import Cuda

@@ -11,10 +11,10 @@ from tilewright.codegen.schedule import Usage
 from tilewright.codegen.triton import Emitted
 
 from .. import cache, offline
+from ..driver import CudaError
 from . import pack
 from .context import Context
 from .image import ASSEMBLER, Image, assembler_for, key_of
-from .platform import CudaError
 
 _SHARE = 3  # kernels that pay for another compiling process
 

@@ -18,10 +18,10 @@ import numpy as np
 from tilewright.codegen.triton import Emitted
 
 from .. import debug
+from ..driver import INVALID_VALUE, CudaError, Driver, LaunchConfig
 from . import matrices
 from .kernels import Function
 from .memory import Buffer, Memory
-from .platform import INVALID_VALUE, CudaError, Driver, LaunchConfig
 
 if TYPE_CHECKING:
     from .checks import Words

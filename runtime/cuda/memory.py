@@ -23,9 +23,9 @@ from tilewright.ir.dtype import DType
 
 from .. import debug
 from ..device import OutOfMemoryError
+from ..driver import OUT_OF_MEMORY, CudaError, MemoryAccess, Pointer
 from . import driver
 from .context import Context, reaches
-from .platform import OUT_OF_MEMORY, CudaError, MemoryAccess, Pointer
 
 ALIGNMENT = 512
 """The unit in bytes in which memory is handed out and counted, as in PyTorch."""

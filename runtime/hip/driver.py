@@ -13,8 +13,7 @@ from collections.abc import Callable
 from ctypes import POINTER, c_int, c_size_t, c_uint, c_void_p
 from typing import Any
 
-from ..cuda.nvidia import PROTOTYPES
-from ..cuda.platform import FORKED, Driver, LaunchConfig, Pointer
+from ..driver import FORKED, PROTOTYPES, Driver, LaunchConfig, Pointer
 
 _out = POINTER(c_void_p)
 _PROPERTIES, _ARCHITECTURE = 1472, 1160

@@ -54,7 +54,7 @@ from tilewright.runtime.cuda import driver, image, memory
 from tilewright.runtime.cuda.device import Cuda
 from tilewright.runtime.cuda.memory import Pool
 from tilewright.runtime.cuda.nvidia import Nvidia
-from tilewright.runtime.cuda.platform import Driver
+from tilewright.runtime.driver import Driver
 
 OK, INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED = 0, 1, 2, 3
 INVALID_DEVICE, INVALID_IMAGE, INVALID_CONTEXT, INVALID_HANDLE = 101, 200, 201, 400

@@ -28,7 +28,7 @@ from tilewright.runtime import devices, offline
 from tilewright.runtime.cuda import device, driver, graphs, kernels, pack
 from tilewright.runtime.cuda import image as image_of
 from tilewright.runtime.cuda.context import Event
-from tilewright.runtime.cuda.platform import CudaError
+from tilewright.runtime.driver import CudaError
 
 pytestmark = pytest.mark.triton
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tilewright.runtime.cuda import context, graphs, matrices, memory, nvidia, pinned, platform
+from tilewright.runtime import driver
+from tilewright.runtime.cuda import context, graphs, matrices, memory, nvidia, pinned
 
 _spec = find_spec("triton")
 FOLDERS = list(_spec.submodule_search_locations or ()) if _spec is not None else []
@@ -45,9 +46,9 @@ MEANT = {
     "CU_TENSOR_MAP_L2_PROMOTION_L2_128B": matrices._L2_128B,
     "CU_TENSOR_MAP_INTERLEAVE_NONE": matrices._NONE,
     "CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE": matrices._NONE,
-    "CUDA_ERROR_INVALID_VALUE": platform.INVALID_VALUE,
-    "CUDA_ERROR_OUT_OF_MEMORY": platform.OUT_OF_MEMORY,
-    "CUDA_ERROR_NOT_READY": platform.NOT_READY,
+    "CUDA_ERROR_INVALID_VALUE": driver.INVALID_VALUE,
+    "CUDA_ERROR_OUT_OF_MEMORY": driver.OUT_OF_MEMORY,
+    "CUDA_ERROR_NOT_READY": driver.NOT_READY,
     "CUDA_ERROR_UNSUPPORTED_PTX_VERSION": 222,
     "CUDA_ERROR_CONTAINED": 226,
     "CUDA_ERROR_ILLEGAL_ADDRESS": 700,
@@ -97,7 +98,7 @@ def width_of(declared: str) -> int:
 def test_functions_have_these_parameters() -> None:
     """By the names that the library exports them under, with those of older versions."""
     text = gcc("-E", "-P", "-D__CUDA_API_VERSION_INTERNAL", text="")
-    for name, (_, types) in nvidia.PROTOTYPES.items():
+    for name, (_, types) in driver.PROTOTYPES.items():
         found = re.search(rf"\b{name}\s*\(([^)]*)\)\s*;", text)
         assert found is not None, f"the header has no {name}"
         declared = [p for p in found[1].split(",") if p.strip() != "void"]
@@ -106,7 +107,7 @@ def test_functions_have_these_parameters() -> None:
             assert ctypes.sizeof(ours) == width_of(theirs), f"{name}: {theirs}"
             holds_address = ours in (ctypes.c_void_p, ctypes.c_char_p) or hasattr(ours, "contents")
             # An address on the device is one for the compiler too, where it is `void *`.
-            assert holds_address == is_pointer(theirs) or ours is platform.Pointer, (
+            assert holds_address == is_pointer(theirs) or ours is driver.Pointer, (
                 f"{name}: {theirs}"
             )
 
@@ -123,18 +124,18 @@ def layout(structure: Any, name: str, fields: list[str]) -> list[str]:
 
 def test_structures_and_numbers() -> None:
     claims = layout(
-        platform.LaunchConfig,
+        driver.LaunchConfig,
         "CUlaunchConfig",
         ["gridDimX", "blockDimX", "sharedMemBytes", "hStream", "attrs", "numAttrs"],
     )
     claims += layout(
-        nvidia.KernelNode,
+        driver.KernelNode,
         "CUDA_KERNEL_NODE_PARAMS_v2",
         "func gridDimX blockDimX sharedMemBytes kernelParams extra kern ctx".split(),
     )
-    claims += layout(platform.Edge, "CUgraphEdgeData", "from_port to_port type reserved".split())
+    claims += layout(driver.Edge, "CUgraphEdgeData", "from_port to_port type reserved".split())
     claims += layout(
-        platform.MemoryAccess, "CUmemAccessDesc", "location.type location.id flags".split()
+        driver.MemoryAccess, "CUmemAccessDesc", "location.type location.id flags".split()
     )
     claims += [f"{name} == {number}" for name, number in MEANT.items()]
     claims += [

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tilewright.runtime.cuda import context, memory, pinned, platform
+from tilewright.runtime import driver as common
+from tilewright.runtime.cuda import context, memory, pinned
 from tilewright.runtime.hip import driver
 
 _spec = find_spec("triton")
@@ -37,9 +38,9 @@ MEANT = {
     "hipMemLocationTypeDevice": memory._A_GPU,
     "hipMemAccessFlagsProtReadWrite": memory._READ_AND_WRITE,
     "hipHostMallocPortable": pinned._PORTABLE,
-    "hipErrorInvalidValue": platform.INVALID_VALUE,
-    "hipErrorOutOfMemory": platform.OUT_OF_MEMORY,
-    "hipErrorNotReady": platform.NOT_READY,
+    "hipErrorInvalidValue": common.INVALID_VALUE,
+    "hipErrorOutOfMemory": common.OUT_OF_MEMORY,
+    "hipErrorNotReady": common.NOT_READY,
     "hipErrorNotInitialized": 3,
     "hipErrorNoDevice": 100,
     "hipErrorInvalidDevice": 101,
@@ -101,7 +102,7 @@ def test_functions_have_these_parameters() -> None:
             assert ctypes.sizeof(ours) == width_of(theirs), f"{symbol}: {theirs}"
             holds_address = ours in (ctypes.c_void_p, ctypes.c_char_p) or hasattr(ours, "contents")
             # An address on the device is a number for us.
-            assert holds_address == is_pointer(theirs) or ours is platform.Pointer, (
+            assert holds_address == is_pointer(theirs) or ours is common.Pointer, (
                 f"{symbol}: {theirs}"
             )
 
@@ -122,7 +123,7 @@ def test_structures_and_numbers() -> None:
         "shared=sharedMemBytes",
     )
     claims += layout(
-        platform.MemoryAccess,
+        common.MemoryAccess,
         "hipMemAccessDesc",
         "kind=location.type number=location.id flags=flags",
     )

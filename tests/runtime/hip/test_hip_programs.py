@@ -15,7 +15,7 @@ import tilewright.nn as nn
 import tilewright.optim
 from tilewright.runtime import devices
 from tilewright.runtime.cuda import driver
-from tilewright.runtime.cuda.platform import CudaError
+from tilewright.runtime.driver import CudaError
 
 pytestmark = pytest.mark.triton
 

@@ -1,6 +1,6 @@
 """What a driver of GPUs is to the runtime: its functions as Python functions that raise.
 
-A driver is NVIDIA's (`nvidia.py`) or AMD's (`runtime/hip`), which is HIP. HIP's functions are those
+A driver is NVIDIA's (`cuda/nvidia.py`) or AMD's (`hip/`), which is HIP. HIP's functions are those
 of CUDA by other names, so the runtime calls both by CUDA's names, and what differs is a method of
 `Driver`.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from ctypes import c_char_p, c_int, c_uint, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
 
 Pointer = c_uint64  # CUdeviceptr
@@ -44,6 +44,112 @@ class MemoryAccess(ctypes.Structure):
 
     _fields_ = [("kind", c_int), ("number", c_int), ("flags", c_int)]
 
+
+class KernelNode(ctypes.Structure):
+    """CUDA_KERNEL_NODE_PARAMS, version 2."""
+
+    _fields_ = [
+        ("function", c_void_p),
+        ("grid", c_uint * 3),
+        ("block", c_uint * 3),
+        ("shared", c_uint),
+        ("parameters", c_void_p),
+        ("extra", c_void_p),
+        ("kernel", c_void_p),
+        ("context", c_void_p),
+    ]
+
+
+_out = POINTER(c_void_p)  # receives a new handle
+_number = POINTER(c_int)
+_sizes = POINTER(c_size_t)
+
+PROTOTYPES: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "cuInit": ("start the CUDA driver", (c_uint,)),
+    "cuDriverGetVersion": ("read the driver's version", (_number,)),
+    "cuDeviceGetCount": ("count the GPUs", (_number,)),
+    "cuDeviceGet": ("find a GPU", (_number, c_int)),
+    "cuDeviceGetName": ("read a GPU's name", (c_void_p, c_int, c_int)),
+    "cuDeviceGetAttribute": ("read a GPU's properties", (_number, c_int, c_int)),
+    "cuDeviceTotalMem_v2": ("read the size of a GPU's memory", (_sizes, c_int)),
+    "cuDeviceCanAccessPeer": ("ask whether a GPU reaches another", (_number, c_int, c_int)),
+    "cuDevicePrimaryCtxRetain": ("begin to use a GPU", (_out, c_int)),
+    "cuCtxSetCurrent": ("turn to a GPU", (c_void_p,)),
+    "cuCtxSynchronize": ("wait for a GPU", ()),
+    "cuStreamCreateWithPriority": ("make a stream", (_out, c_uint, c_int)),
+    "cuStreamSynchronize": ("wait for the work in a stream", (c_void_p,)),
+    "cuStreamQuery": ("ask whether a stream is done", (c_void_p,)),
+    "cuStreamWaitEvent": ("let a stream wait for an event", (c_void_p, c_void_p, c_uint)),
+    "cuEventCreate": ("make an event", (_out, c_uint)),
+    "cuEventDestroy_v2": ("end an event", (c_void_p,)),
+    "cuEventRecord": ("record an event", (c_void_p, c_void_p)),
+    "cuEventQuery": ("ask whether an event has happened", (c_void_p,)),
+    "cuEventSynchronize": ("wait for an event", (c_void_p,)),
+    "cuEventElapsedTime": (
+        "take the time between events",
+        (POINTER(c_float), c_void_p, c_void_p),
+    ),
+    "cuDeviceGetDefaultMemPool": ("find a GPU's memory pool", (_out, c_int)),
+    "cuMemPoolSetAttribute": ("set up a GPU's memory pool", (c_void_p, c_int, c_void_p)),
+    "cuMemPoolGetAttribute": ("read a memory pool's statistics", (c_void_p, c_int, c_void_p)),
+    "cuMemPoolSetAccess": (
+        "open a GPU's memory to another GPU",
+        (c_void_p, POINTER(MemoryAccess), c_size_t),
+    ),
+    "cuMemPoolTrimTo": ("give free memory back", (c_void_p, c_size_t)),
+    "cuMemGetInfo_v2": ("ask how much memory is free", (_sizes, _sizes)),
+    "cuMemAllocAsync": ("allocate memory", (POINTER(Pointer), c_size_t, c_void_p)),
+    "cuMemFreeAsync": ("free memory", (Pointer, c_void_p)),
+    "cuMemHostAlloc": ("allocate pinned host memory", (_out, c_size_t, c_uint)),
+    "cuMemcpyHtoDAsync_v2": ("copy to the GPU", (Pointer, c_void_p, c_size_t, c_void_p)),
+    "cuMemcpyDtoHAsync_v2": ("copy from the GPU", (c_void_p, Pointer, c_size_t, c_void_p)),
+    "cuMemcpyDtoDAsync_v2": ("copy on the GPU", (Pointer, Pointer, c_size_t, c_void_p)),
+    "cuMemcpyPeerAsync": (
+        "copy between GPUs",
+        (Pointer, c_void_p, Pointer, c_void_p, c_size_t, c_void_p),
+    ),
+    "cuMemsetD8Async": ("fill memory", (Pointer, ctypes.c_ubyte, c_size_t, c_void_p)),
+    "cuModuleLoadData": ("load a kernel", (_out, c_void_p)),
+    "cuModuleGetFunction": ("find a kernel in what was loaded", (_out, c_void_p, c_char_p)),
+    "cuFuncSetCacheConfig": ("ask for shared memory rather than cache", (c_void_p, c_int)),
+    "cuFuncSetAttribute": ("give a kernel its shared memory", (c_void_p, c_int, c_int)),
+    "cuLaunchKernelEx": (
+        "launch a kernel",
+        (POINTER(LaunchConfig), c_void_p, c_void_p, c_void_p),
+    ),
+    "cuTensorMapEncodeTiled": (
+        "describe a matrix",
+        (
+            *(c_void_p, c_int, c_uint, Pointer),
+            *(POINTER(ctypes.c_uint64), POINTER(ctypes.c_uint64)),
+            *(POINTER(ctypes.c_uint32), POINTER(ctypes.c_uint32)),
+            *(c_int, c_int, c_int, c_int),
+        ),
+    ),
+    "cuGraphCreate": ("begin a graph of launches", (_out, c_uint)),
+    "cuGraphDestroy": ("drop a graph of launches", (c_void_p,)),
+    "cuGraphAddKernelNode_v2": (
+        "add a launch to a graph",
+        (_out, c_void_p, _out, c_size_t, POINTER(KernelNode)),
+    ),
+    "cuGraphAddDependencies_v2": (
+        "order the launches of a graph",
+        (c_void_p, _out, _out, POINTER(Edge), c_size_t),
+    ),
+    "cuGraphInstantiateWithFlags": ("make a graph ready", (_out, c_void_p, ctypes.c_ulonglong)),
+    "cuGraphExecKernelNodeSetParams_v2": (
+        "change a launch in a graph",
+        (c_void_p, c_void_p, POINTER(KernelNode)),
+    ),
+    "cuGraphLaunch": ("launch a graph", (c_void_p, c_void_p)),
+    "cuGraphExecDestroy": ("end a graph", (c_void_p,)),
+    "cuGetErrorName": ("name an error", (c_int, POINTER(c_char_p))),
+    "cuGetErrorString": ("explain an error", (c_int, POINTER(c_char_p))),
+}
+"""The purpose of each function, for error messages, and its parameter types."""
+
+NEWER = ("cuGraphAddDependencies_v2",)
+"""The functions that drivers before CUDA 12.3 lack."""
 
 INVALID_VALUE, OUT_OF_MEMORY, NOT_READY = 1, 2, 600
 
