@@ -116,7 +116,7 @@ def main() -> None:
         print(json.dumps(measured()))
         return
     from tests.support import fake_libcuda
-    from tilewright.runtime.cuda.driver import PROTOTYPES
+    from tilewright.runtime.driver import PROTOTYPES
 
     with tempfile.TemporaryDirectory() as folder:
         fake_libcuda.build(Path(folder), PROTOTYPES)

@@ -49,28 +49,23 @@ def predict(problem: Problem, target: str, tw: Any) -> dict[str, Any]:
     kernel that reads the inputs and writes the result once), the least share of any kernel, spills,
     and the kernels that the CPU would have to run."""
     from tilewright.codegen.program import launched
-    from tilewright.codegen.schedule import Usage, default_schedule
     from tilewright.codegen.schedule import predict as predicted
     from tilewright.codegen.target import gpu
-    from tilewright.codegen.triton import emit
-    from tilewright.runtime import offline
+    from tilewright.runtime.cuda import pack
 
     report, moved = recorded(problem, tw)
     machine = gpu(target)
     found: list[Any] = []
-    fallbacks, spills, products = [], 0, 0.0
+    spills, products = 0, 0.0
     kernels = [k for _, program in report.programs(target) for k in launched(program)]
+    taken = pack.compiled(kernels, target).taken
+    fallbacks = [k.name for k in kernels if k not in taken]
     for kernel in kernels:
-        schedule = default_schedule(kernel, machine)
-        try:
-            request = offline.request(emit(kernel, schedule), target)
-        except NotImplementedError as reason:
-            fallbacks.append(f"{kernel.name}: {reason}")
+        if kernel not in taken:
             continue
-        made = offline.compile_request(request)
-        spills += made.spills
-        usage = Usage(made.registers, made.shared, made.spills)
-        each = predicted(kernel, schedule, machine, usage)
+        schedule, image = taken[kernel]
+        spills += image.spills
+        each = predicted(kernel, schedule, machine, image.usage)
         if each.work.dtype is not None:
             products += each.work.flops / machine.chip.flops(each.work.dtype, schedule.tf32)
         found.append((each, kernel.name))

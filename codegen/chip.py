@@ -34,6 +34,8 @@ class Chip:
         products. With fewer, Triton's compilers ask for a step's operands behind the products of
         the step before, and wait for them before the next.
     tensor_maps: whether hardware copies tiles of matrices to shared memory by descriptors.
+    specializes: whether the compiler can give the copies and the products of a persistent product
+        to warps of their own. (For sm_90 Triton 3.6 to 3.9 take the request and change nothing.)
     sustained: the share of `tensor` that the power limit leaves to long products of random numbers
         (790 of 989 tera operations on an H100 and an H200, measured); 1 where nobody has measured.
     """
@@ -60,6 +62,7 @@ class Chip:
     exponentials: float
     stages: int = 2
     tensor_maps: bool = False
+    specializes: bool = False
     sustained: float = 1.0
 
     @property
@@ -171,6 +174,7 @@ SM_100 = _nvidia(
     rows=64,
     exponentials=4.4e12,
     tensor_maps=True,
+    specializes=True,
 )
 GFX942 = Chip(
     "gfx942",

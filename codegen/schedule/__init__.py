@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 from ..kernel import Bundle, Kernel
 from ..target import Target
@@ -84,6 +86,44 @@ class Defaults:
         return _best(kernel, self._target, known)
 
 
+def settled(
+    first: Mapping[Any, Schedule],
+    target: Target,
+    compiled: Callable[[dict[Any, Schedule]], Mapping[Any, Usage]],
+    shared: int = 0,
+) -> dict[Any, Schedule]:
+    """The schedule that each kernel (a Kernel or a Bundle) is taken with, from compiled kernels.
+
+    first: the schedules to begin with. compiled: compiles kernels by schedules and returns the
+    usage of those that have a form on the target. shared: the most bytes of shared memory of a
+    program, by default the chip's. RuntimeError if a kernel needs more even with one stage.
+    """
+    defaults, out = Defaults(target), dict[Any, Schedule]()
+    todo = dict(first)
+    while todo:
+        left: dict[Any, Schedule] = {}
+        for kernel, usage in compiled(todo).items():
+            schedule = todo[kernel]
+            if usage.shared > (shared or target.chip.shared_each):
+                left[kernel] = _smaller(kernel, schedule)
+            elif (better := defaults.after(kernel, schedule, usage)) != schedule:
+                left[kernel] = better
+            else:
+                out[kernel] = schedule
+        todo = left
+    return out
+
+
+def _smaller(kernel: Kernel | Bundle, schedule: Schedule) -> Schedule:
+    """The next schedule for a kernel that needs more shared memory than a GPU has."""
+    if schedule.num_stages == 1:
+        raise RuntimeError(
+            f"kernel {kernel.name} needs more shared memory than this GPU has, even with one "
+            f"stage: {schedule} has too large tiles"
+        )
+    return replace(schedule, num_stages=schedule.num_stages - 1)
+
+
 __all__ = [
     "Defaults",
     "Prediction",
@@ -96,6 +136,7 @@ __all__ = [
     "points",
     "power_of_two",
     "predict",
+    "settled",
     "sides",
     "work",
 ]

@@ -91,6 +91,7 @@ def _dot(kernel: Kernel, target: Target) -> tuple[Schedule, Choices]:
     if dot.in_threads:
         return default, {"block_m": (16, 32), "block_n": (16, 32), "num_warps": (1, 2, 4, 8)}
     least = BYTE_MIN if default.float8 or dot.of_bytes else DOT_MIN
+    special = target.chip.specializes and not kernel.columns
     return default, {
         "block_m": _powers(DOT_MIN, fit(m, 256)),
         "block_n": (default.block_n,) if kernel.columns else _powers(DOT_MIN, fit(n, 256)),
@@ -100,6 +101,7 @@ def _dot(kernel: Kernel, target: Target) -> tuple[Schedule, Choices]:
         "num_stages": (2, 3, 4, 5),
         "persistent": (0, target.chip.multiprocessors) if walks(kernel, target) else (0,),
         "descriptors": (False, True) if walks(kernel, target) else (False,),
+        "specialized": (False, True) if walks(kernel, target) and special else (False,),
     }
 
 
@@ -143,7 +145,8 @@ def _fits(kernel: Kernel, schedule: Schedule, target: Target) -> bool:
             schedule.descriptors and schedule.num_warps == 8 and held < schedule.registers
         ):
             return False
-        if schedule.descriptors and parts is None and not schedule.persistent:
+        by_walking = schedule.specialized or (schedule.descriptors and parts is None)
+        if by_walking and not schedule.persistent:
             return False
         if not 1 <= held <= MOST_HELD * (2 if parts is not None else 1):
             return False

@@ -103,6 +103,8 @@ _ROUNDED: tuple[Tiles, ...] = (
 )
 """Float32 as TF32, on tensor cores."""
 
+_WARPS = 8  # the most that the tiles above have
+
 ALIKE = 1.05
 """Predictions that differ by less are equal, and the first one in the table that isn't known to
 spill is taken."""
@@ -167,8 +169,9 @@ def dot_schedule(
             s for pair in both for s in pair if not s.persistent or _has_waves(kernel, s, target)
         ]
     if not kernel.columns:
-        # In as many parts as there can be, the same tile may fit.
+        # In as many parts as there can be, or in twice as many warps, the same tile may fit.
         found += [replace(s, parts=_most_parts(s)) for s in known]
+        found += [replace(s, num_warps=2 * s.num_warps) for s in known if s.num_warps < _WARPS]
     expected = {s: predict(kernel, s, target, _expected(kernel, s, target, known)) for s in found}
     least = min(p.seconds for p in expected.values())
     equal = [s for s, p in expected.items() if p.seconds <= ALIKE * least]

@@ -34,6 +34,7 @@ class Schedule:
         a persistent product stores its results through them.
     persistent: the number of programs that walk through all tiles of a contraction and read
         matrices through tensor descriptors (TMA on NVIDIA's); 0 for one program for each tile.
+    specialized: whether its copies and its products have warps of their own.
     tf32: whether products of float32 are rounded to TF32.
     float8: whether tensor cores multiply float8 as it is; otherwise it becomes float16.
     registers: the most that a thread may have, so that more programs fit a multiprocessor; 0 if
@@ -52,6 +53,7 @@ class Schedule:
     parts: int = 1
     descriptors: bool = False
     persistent: int = 0
+    specialized: bool = False
     tf32: bool = False
     float8: bool = False
     registers: int = 0

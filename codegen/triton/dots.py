@@ -91,7 +91,8 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
     if schedule.persistent:
         # One loop for the compiler, which then loads the next tile while it stores one.
         count = "tiles_m * tiles_n * batches" if role.batch else "tiles_m * tiles_n"
-        block.loop(f"for work in tl.range(pid, {count}, PROGRAMS, flatten=True)", place)
+        how = "flatten=True, warp_specialize=True" if schedule.specialized else "flatten=True"
+        block.loop(f"for work in tl.range(pid, {count}, PROGRAMS, {how})", place)
         grid = constexprs["PROGRAMS"] = min(grid, schedule.persistent)
     return constexprs, grid
 

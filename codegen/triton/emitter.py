@@ -69,7 +69,9 @@ def emit_kernel(kernel: Kernel, schedule: Schedule, apart: bool = False) -> Emit
 
 def _plain(kernel: Kernel, schedule: Schedule) -> Emitted:
     """The kernel without descriptors. Addresses take registers, of which it may have any number."""
-    return emit_kernel(kernel, replace(schedule, persistent=0, descriptors=False, registers=0))
+    return emit_kernel(
+        kernel, replace(schedule, persistent=0, specialized=False, descriptors=False, registers=0)
+    )
 
 
 def _form(

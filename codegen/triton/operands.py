@@ -9,7 +9,7 @@ from tilewright.ir.dtype import FLOAT8, DType
 
 from ..kernel import Apply, Dot, Guard, Load, Value
 from ..schedule import Schedule
-from .scope import Scope, Tile
+from .scope import Ref, Scope, Tile
 from .text import TL, tl_type
 from .values import evaluate, guarded, is_zero, load
 
@@ -60,7 +60,7 @@ def operand(
         half = None
     else:
         ref = evaluate(scope, value)
-    text = scope.spread(ref, tiles, tl_type(value.dtype))
+    text = _spread(scope, ref, tiles, tl_type(value.dtype), native)
     for tile in padded:
         if tile.ok is not None and not _ends_in_zeros(scope, core, tile):
             zero = f"tl.zeros_like({text})" if native else "0"
@@ -68,6 +68,20 @@ def operand(
     if half:
         text = f"({text}).to({half})" if " " in text else f"{text}.to({half})"
     return scope.assign(stem, text, tiles).text if text != ref.text else text
+
+
+def _spread(scope: Scope, ref: Ref, tiles: frozenset[str], dtype: str, native: bool) -> str:
+    """`ref` as an operand with its full length along all of `tiles`.
+
+    For chips before sm_90 Triton 3.9 fetches an operand ahead, for which it goes back from it to
+    its copy in shared memory. One that was broadcast has another shape there, which it refuses.
+    From a choice between it and 0 it doesn't go back.
+    """
+    missing = sorted(tiles - ref.tiles)
+    if not missing or ref.is_literal or native:
+        return scope.spread(ref, tiles, dtype)
+    conditions = [scope.tiles[t].ok or f"({t} >= 0)" for t in missing]
+    return f"tl.where({' & '.join(conditions)}, {ref.text}, 0)"
 
 
 def _ends_in_zeros(scope: Scope, value: Value, tile: Tile) -> bool:

@@ -296,7 +296,7 @@ def pack(
     programs = [p for plan in report_on().plans for _, p in plan.programs(target)]
     kernels = [k for p in programs for k in launched(p) if isinstance(k, (Kernel, Bundle))]
     with user_errors(RuntimeError, ImportError, status=1):
-        images = packs.compiled(kernels, target, round(driver * 1000))
+        images = packs.compiled(kernels, target, round(driver * 1000)).images
     output.parent.mkdir(parents=True, exist_ok=True)
     packs.write(output, target, images)
     size = sum(len(image.binary) for image in images.values())

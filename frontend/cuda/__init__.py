@@ -228,7 +228,12 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
 
 def is_tf32_supported() -> bool:
     """Whether the device multiplies float32 rounded to TF32."""
-    return is_available() and get_device_capability()[0] >= 8
+    if not is_available():
+        return False
+    found = get_device_properties()
+    if found.gcnArchName.startswith("gfx"):
+        return found.gcnArchName.startswith(("gfx94", "gfx95"))
+    return found.major >= 8
 
 
 def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
@@ -240,8 +245,7 @@ def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
 
 def get_arch_list() -> list[str]:
     """The architectures that kernels are compiled for: those of the devices at hand."""
-    found = (get_device_capability(i) for i in range(device_count()))
-    return sorted({f"sm_{major}{minor}" for major, minor in found})
+    return sorted({get_device_properties(i).gcnArchName for i in range(device_count())})
 
 
 # ---- random numbers: one stream serves all devices -------------------------------------------

@@ -203,7 +203,11 @@ class Program:
             return self._staged(parts, operands)
         if form is None and op.decompose is not None and op.numpy is None:
             return self._inner(decomposed(node))
-        form, size = memo["baseline"] = form or _form(node), _size(node)
+        form, size = form or _form(node), _size(node)
+        if op is ops.sum_op and (bags := rows.bags(node)) is not None:
+            self._scatters.append(bags)  # and the next one is looked at, too
+        else:
+            memo["baseline"] = form, size
         self._bytes += size
         return self._step(form, operands)
 
@@ -278,10 +282,10 @@ class Program:
         reads = Counter([slot for _, operands, _, _ in self.steps for slot in operands])
         reads.update(kept)
         for each in self._scatters:
-            slot, product, gather = (slots[n] for n in (each.scatter, each.product, each.gather))
+            slot, product, gather = (slots[n] for n in (each.result, each.product, each.gather))
             if reads[product] > 1 or reads[gather] > 1:
                 continue
-            form = rows.scaled_form(each.scatter)
+            form = each.form()
             operands = tuple([slots[n] for n in each.operands])
             self.steps = [
                 (form, operands, slot, ()) if step[2] == slot else step

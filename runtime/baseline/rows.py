@@ -36,22 +36,25 @@ def add(table: Any, values: Any, at: Any) -> None:
 
 
 class Scaled(NamedTuple):
-    """A scatter whose values are rows of a table by factors, and the nodes of which it is made."""
+    """A scatter whose values are rows of a table by factors, or a sum of rows without factors, and
+    the nodes of which it is made."""
 
-    scatter: Node
+    result: Node
     product: Node
     gather: Node
-    factors: Node
+    factors: Node | None = None
 
     @property
     def operands(self) -> tuple[Node, ...]:
-        """base, table, sources, factors, positions."""
-        return (
-            self.scatter.operands[0],
-            *self.gather.operands,
-            self.factors,
-            self.scatter.operands[2],
-        )
+        """base, table, sources, factors, positions; of a sum table, sources."""
+        if self.factors is None:
+            return self.gather.operands
+        base, _, positions = self.result.operands
+        return base, *self.gather.operands, self.factors, positions
+
+    def form(self) -> Callable[..., Any]:
+        """The form of the result over these operands."""
+        return _bags_form(self.result) if self.factors is None else _scaled_form(self.result)
 
 
 def scaled(node: Node) -> Scaled | None:
@@ -73,7 +76,37 @@ def scaled(node: Node) -> Scaled | None:
     return None
 
 
-def scaled_form(node: Node) -> Callable[..., Any]:
+def bags(node: Node) -> Scaled | None:
+    """A sum over axis 1 of the rows of a table at positions[bags, size]; None if it is none."""
+    (gather,) = node.operands
+    if node.attrs != ((1,),) or gather.op is not ops.gather or gather.attrs != (0,):
+        return None
+    ranks = [o.rank for o in gather.operands]
+    if ranks != [2, 2] or 0 in gather.shape or node.dtype not in (float32, float64):
+        return None
+    return None if _native(node.dtype, True) is None else Scaled(node, gather, gather)
+
+
+def _bags_form(node: Node) -> Callable[..., Any]:
+    native, np_dtype = _native(node.dtype, True), node.dtype.np
+    assert native is not None
+    run = native
+
+    def form(table: Any, sources: Any) -> Any:
+        if not are_inside(sources, len(table)):
+            raise IndexError("a position is out of range")
+        count, size = sources.shape
+        out = np.zeros((count, 1, table.shape[1]), np_dtype)
+        factors = np.ones(count * size, np_dtype)
+        table, sources = (np.ascontiguousarray(a) for a in (table, sources))
+        positions = np.repeat(np.arange(count), size)
+        run((out, table, positions, sources, factors), (count * size, table.shape[1]))
+        return out
+
+    return form
+
+
+def _scaled_form(node: Node) -> Callable[..., Any]:
     """The form of a scatter that is `scaled`, over its operands."""
     native, np_dtype = _native(node.dtype, True), node.dtype.np
     assert native is not None

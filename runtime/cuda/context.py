@@ -14,29 +14,6 @@ _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 _BLOCKING_SYNC, _NO_TIMING = 1, 2  # CU_EVENT_…
 _KEPT = 256  # events without an owner, of each kind, before some are destroyed
 
-_ATTRIBUTES = {
-    "warp_size": 10,
-    "max_threads_per_block": 1,
-    "multi_processor_count": 16,
-    "integrated": 18,
-    "clock_rate": 13,
-    "memory_clock_rate": 36,
-    "memory_bus_width": 37,
-    "L2_cache_size": 38,
-    "max_threads_per_multi_processor": 39,
-    "pci_bus_id": 33,
-    "pci_device_id": 34,
-    "pci_domain_id": 50,
-    "major": 75,
-    "minor": 76,
-    "shared_memory_per_block": 8,
-    "shared_memory_per_multiprocessor": 81,
-    "regs_per_multiprocessor": 82,
-    "is_multi_gpu_board": 84,
-    "shared_memory_per_block_optin": 97,
-}
-"""CUdevice_attribute by PyTorch's names."""
-
 
 @dataclass(frozen=True)
 class Properties:
@@ -63,6 +40,8 @@ class Properties:
     pci_bus_id: int
     pci_device_id: int
     pci_domain_id: int
+    gcnArchName: str
+    """The architecture of an AMD GPU; of another one its compiler's name, such as sm_90."""
 
 
 def properties(number: int) -> Properties:
@@ -73,8 +52,13 @@ def properties(number: int) -> Properties:
     cuda.cuDeviceGetName(name, len(name), handle)
     total = ctypes.c_size_t()
     cuda.cuDeviceTotalMem_v2(total, handle)
-    read = {k: cuda.number("cuDeviceGetAttribute", a, handle) for k, a in _ATTRIBUTES.items()}
-    return Properties(name=name.value.decode(), total_memory=total.value, **read)
+    read = {k: cuda.number("cuDeviceGetAttribute", a, handle) for k, a in cuda.attributes.items()}
+    return Properties(
+        name=name.value.decode(),
+        total_memory=total.value,
+        gcnArchName=cuda.architecture(handle),
+        **read,
+    )
 
 
 def reaches(number: int, other: int) -> bool:
@@ -103,10 +87,10 @@ class Context:
         self.driver = driver.get()
         self.number = number
         self.device = self.driver.number("cuDeviceGet", number)
-        self.handle = self.driver.handle("cuDevicePrimaryCtxRetain", self.device)
+        self.handle = self.driver.context(self.device)
         self.turn_to = self.driver.unchecked("cuCtxSetCurrent")
         self.record = self.driver.unchecked("cuEventRecord")
-        self.launch = self.driver.unchecked("cuLaunchKernelEx")
+        self.launch = self.driver.launcher()
         self.stream = 0
         self.current = None
         self.chosen = threading.local()
@@ -116,13 +100,7 @@ class Context:
 
     def attribute(self, name: str) -> int:
         """A numeric property by name."""
-        return self.driver.number("cuDeviceGetAttribute", _ATTRIBUTES[name], self.device)
-
-    def bandwidth(self) -> float:
-        """Bytes a second that its memory can move: two transfers in each cycle of its clock, which
-        is in kHz."""
-        cycles = 1e3 * self.attribute("memory_clock_rate")
-        return 2 * cycles * self.attribute("memory_bus_width") / 8
+        return self.driver.number("cuDeviceGetAttribute", self.driver.attributes[name], self.device)
 
     def use(self) -> None:
         """Make this the thread's current context. Call it before calls of the driver: another

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilewright.codegen.kernel import Bundle, Kernel
-from tilewright.codegen.schedule import Defaults, Schedule, default_schedule
+from tilewright.codegen.schedule import Schedule, Usage, default_schedule, settled
 from tilewright.codegen.target import Target, card
 from tilewright.codegen.triton import Emitted, emit
 from tilewright.ir.dtype import DType, from_numpy
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Cuda(Device):
-    """An NVIDIA GPU.
+    """A GPU: NVIDIA's, or AMD's through HIP, which PyTorch calls CUDA too.
 
     schedule: returns the schedule of a kernel for a target. None: the tuner's best, or the default.
     blocking: whether to wait for each launch, so that its error is raised in place.
@@ -67,8 +66,9 @@ class Cuda(Device):
         self.target = card(
             self.kernels.target,
             multiprocessors=self.context.attribute("multi_processor_count"),
-            bandwidth=self.context.bandwidth(),
-            cache=self.context.attribute("L2_cache_size"),
+            bandwidth=(bandwidth := self.driver.bandwidth(self.context.device)),
+            # A driver that doesn't tell of the memory knows no cache ahead of it either.
+            cache=self.context.attribute("L2_cache_size") if bandwidth else 0,
         )
         self.fallbacks: dict[str, str] = {}  # kernel on the host -> why
         self.refused: dict[str, str] = {}  # kernel without tensor maps -> why
@@ -218,22 +218,26 @@ class Cuda(Device):
                 made[kernel] = self._packed(kernel)
             else:
                 todo[kernel] = self._schedule(kernel, self.target)
-        defaults = Defaults(self.target)
-        while todo:
-            emitted = {k: self._emitted(k, schedule) for k, schedule in todo.items()}
-            made |= {k: HostLaunch(self, k) for k, each in emitted.items() if each is None}
-            native = {k: each for k, each in emitted.items() if each is not None}
-            functions = dict(zip(native, self.kernels.load_all(list(native.values()))))
-            left: dict[Kernel | Bundle, Schedule] = {}
-            for k, function in functions.items():
-                if function is None:
-                    left[k] = _smaller(k, todo[k])
-                elif (better := defaults.after(k, todo[k], function.usage)) != todo[k]:
-                    left[k] = better
-                else:
-                    unaligned = partial(self._unaligned, native[k])
-                    made[k] = Launcher(self, native[k], function, unaligned, outputs=len(k.outputs))
-            todo = left
+        emitted: dict[Any, Emitted | None] = {}
+        functions: dict[Any, Function | None] = {}
+        limit = self.kernels.shared_limit
+
+        def compiled(asked: dict[Any, Schedule]) -> dict[Any, Usage]:
+            made = {k: self._emitted(k, schedule) for k, schedule in asked.items()}
+            native = {k: each for k, each in made.items() if each is not None}
+            loaded = dict(zip(native, self.kernels.load_all(list(native.values()))))
+            emitted.update(made)
+            functions.update(loaded)
+            return {k: Usage(0, limit + 1) if f is None else f.usage for k, f in loaded.items()}
+
+        settled(todo, self.target, compiled, limit)
+        for k, each in emitted.items():
+            function = functions.get(k)
+            if each is None or function is None:
+                made[k] = HostLaunch(self, k)
+            else:
+                unaligned = partial(self._unaligned, each)
+                made[k] = Launcher(self, each, function, unaligned, outputs=len(k.outputs))
         return [made[k] for k in kernels]
 
     def bind(self, emitted: Emitted) -> Launcher:
@@ -330,13 +334,3 @@ class Sent:
         except Exception as error:
             self._error = error
             raise
-
-
-def _smaller(kernel: Kernel | Bundle, schedule: Schedule) -> Schedule:
-    """The next schedule for a kernel that needs more shared memory than a GPU has."""
-    if schedule.num_stages == 1:
-        raise RuntimeError(
-            f"kernel {kernel.name} needs more shared memory than this GPU has, even with one "
-            f"stage: {schedule} has too large tiles"
-        )
-    return replace(schedule, num_stages=schedule.num_stages - 1)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from .. import debug
 from ..arena import Arena
 from ..device import Bound, Launch, Run
+from ..driver import CudaError, Edge
 from ..loops import BoundLoop
 from . import driver
 from .branches import Use, is_new, predecessors, sharing
@@ -113,7 +114,7 @@ class Replay:
         except Exception as reason:
             # Nothing was launched. A graph that is only partly set is not used again.
             self._graphs.pop(stream, None)
-            self._refused = isinstance(reason, driver.CudaError)
+            self._refused = isinstance(reason, CudaError)
             if self._refused:
                 debug.say(f"launches are not made a graph: {reason}")
             return self._directly(slots, scalars)
@@ -212,7 +213,7 @@ class Graph:
         if not (before and early and hasattr(self.driver, "cuGraphAddDependencies_v2")):
             return add(waits if before else None, count, ready.node)
         node = add(None, 0, ready.node)
-        edges = (driver.Edge * count)(*[driver.Edge(_PROGRAMMATIC, 0, _PROGRAMMATIC)] * count)
+        edges = (Edge * count)(*[Edge(_PROGRAMMATIC, 0, _PROGRAMMATIC)] * count)
         own = (ctypes.c_void_p * count)(*[node] * count)
         self.driver.cuGraphAddDependencies_v2(self._graph, waits, own, edges, count)
         return node
@@ -251,7 +252,7 @@ class Graph:
         # cleared this module's names.
         if ending() or driver.forked():
             return
-        with suppress(driver.CudaError):  # of a lost GPU: nobody waits for this call
+        with suppress(CudaError):  # of a lost GPU: nobody waits for this call
             if self.handle:
                 self.driver.cuGraphExecDestroy(self.handle)
             if self._graph:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.codegen.schedule import Usage
+from tilewright.codegen.target import gpu
 from tilewright.codegen.triton import Emitted
 
 from .. import cache, offline
@@ -63,7 +64,7 @@ class Image:
 def suited(emitted: Emitted, target: str) -> Emitted:
     """The form of `emitted` for a chip: without tensor descriptors where it doesn't copy by
     them."""
-    if int(target.removeprefix("sm_")) < 90:
+    if not gpu(target).chip.tensor_maps:
         return emitted.plain or emitted
     return emitted.begun_early() if EARLY else emitted
 
@@ -106,7 +107,7 @@ def assembler_for(target: str, driver: int) -> str:
         of CUDA 13. Older drivers don't load its cubins. Triton's wheel has another one, of CUDA 12.
     """
     chosen = os.environ.get(ASSEMBLER, "")
-    if chosen or driver >= 13000 or int(target[3:]) < 90:
+    if chosen or driver >= 13000 or not gpu(target).chip.tensor_maps:
         return chosen
     found = next((folder / _TOOLS / "ptxas" for folder in _folders()), Path())
     return str(found) if found.is_file() else ""

@@ -11,16 +11,11 @@ from tilewright.codegen.schedule import Usage
 from tilewright.codegen.triton import Emitted
 
 from .. import cache, offline
+from ..driver import CudaError
 from . import pack
 from .context import Context
-from .driver import CudaError
 from .image import ASSEMBLER, Image, assembler_for, key_of
 
-STATIC_SHARED = 48 << 10
-"""Bytes of shared memory that a launch may use without a request to the driver."""
-
-_MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-_PREFER_SHARED = 1  # CU_FUNC_CACHE_…
 _SHARE = 3  # kernels that pay for another compiling process
 
 
@@ -54,7 +49,8 @@ class Kernels:
 
     def __init__(self, context: Context):
         self.context = context
-        self.target = f"sm_{context.attribute('major')}{context.attribute('minor')}"
+        self.target = context.driver.architecture(context.device)
+        self.warp = context.attribute("warp_size")
         self.shared_limit = context.attribute("shared_memory_per_block_optin")
         self.assembler = assembler_for(self.target, context.driver.number("cuDriverGetVersion"))
         if self.assembler:
@@ -90,15 +86,12 @@ class Kernels:
         try:
             module = driver.handle("cuModuleLoadData", image.binary)
             handle = driver.handle("cuModuleGetFunction", module, (image.entry or name).encode())
-            if image.shared > STATIC_SHARED:
-                driver.cuFuncSetAttribute(handle, _MAX_DYNAMIC_SHARED, image.shared)
-                # As Triton does, so that equally many programs share a multiprocessor.
-                driver.cuFuncSetCacheConfig(handle, _PREFER_SHARED)
+            driver.share(handle, image.shared)
         except CudaError as error:
             raise CudaError(
                 error.code, error.name, f"{error} (kernel {name}, compiled for {self.target})"
             ) from None
-        threads = 32 * image.num_warps
+        threads = self.warp * image.num_warps
         return Function(handle, threads, image.shared, image.scratch, image.maps, image.usage)
 
 

@@ -18,8 +18,8 @@ import numpy as np
 from tilewright.codegen.triton import Emitted
 
 from .. import debug
+from ..driver import INVALID_VALUE, CudaError, Driver, LaunchConfig
 from . import matrices
-from .driver import INVALID_VALUE, CudaError, KernelNode, LaunchConfig
 from .kernels import Function
 from .memory import Buffer, Memory
 
@@ -81,7 +81,9 @@ class Ready:
     scratch: bytes of memory that a launch needs for itself.
     """
 
-    def __init__(self, function: Function, grid: tuple[int, int, int], block: Block):
+    def __init__(
+        self, driver: Driver, function: Function, grid: tuple[int, int, int], block: Block
+    ):
         self.handle = function.handle
         self.scratch = math.prod(grid) * function.scratch
         self.parameters = ctypes.cast(block.pointers, ctypes.c_void_p)
@@ -90,8 +92,12 @@ class Ready:
             (ctypes.c_uint * 3)(function.threads, 1, 1),
         )
         self.config = LaunchConfig(grids, threads, function.shared, 0, None, 0)
-        self.node = KernelNode(
-            function.handle, grids, threads, function.shared, self.parameters, None, None, None
+        self.node = driver.Node(
+            function=function.handle,
+            grid=grids,
+            block=threads,
+            shared=function.shared,
+            parameters=self.parameters,
         )
 
 
@@ -122,7 +128,7 @@ class Launcher:
         self.device, self.emitted, self.words = device, emitted, words
         self.outputs = outputs
         self.block = Block([a.type for a in emitted.arguments])
-        self._ready = Ready(function, emitted.programs, self.block)
+        self._ready = Ready(device.driver, function, emitted.programs, self.block)
         self.programs, self.scratch = math.prod(emitted.programs), self._ready.scratch
         self._make_unaligned = unaligned
         self._unaligned: Launcher | None = None
@@ -188,7 +194,7 @@ class Launcher:
         ready.config.stream = context.stream
         code = context.launch(ready.config, ready.handle, ready.parameters, None)
         if code:
-            raise device.driver.failure("cuLaunchKernelEx", code)
+            raise device.driver.failure(device.driver.launch, code)
         if self.constants:
             self.launched()
         if device.blocking:

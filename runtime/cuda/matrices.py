@@ -10,8 +10,8 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
+from ..driver import Driver, Pointer
 from ..offline import TensorMap
-from .driver import Driver, Pointer
 
 SIZE = ALIGNMENT = 128  # bytes; the driver asks for an alignment of 64
 _RANK = 2

@@ -23,6 +23,7 @@ from tilewright.ir.dtype import DType
 
 from .. import debug
 from ..device import OutOfMemoryError
+from ..driver import OUT_OF_MEMORY, CudaError, MemoryAccess, Pointer
 from . import driver
 from .context import Context, reaches
 
@@ -177,12 +178,12 @@ class Pool:
     def _allocated(self, size: int) -> int | None:
         if self.limit is not None and self.allocated + size > self.limit:
             return None
-        pointer = driver.Pointer()
+        pointer = Pointer()
         self.context.use()
         try:
             self.driver.cuMemAllocAsync(pointer, size, self.context.stream)
-        except driver.CudaError as error:
-            if error.code != driver.OUT_OF_MEMORY:
+        except CudaError as error:
+            if error.code != OUT_OF_MEMORY:
                 raise
             return None
         address = pointer.value
@@ -257,10 +258,10 @@ class Pool:
         self._opened.add(number)
         if not reaches(number, self.context.number):
             return
-        access = driver.MemoryAccess(_A_GPU, number, _READ_AND_WRITE)
+        access = MemoryAccess(_A_GPU, number, _READ_AND_WRITE)
         try:
             self.driver.cuMemPoolSetAccess(self.handle, ctypes.byref(access), 1)
-        except driver.CudaError as reason:  # copies take the other way
+        except CudaError as reason:  # copies take the other way
             debug.say(f"copies from GPU {self.context.number} to {number} pass the host: {reason}")
 
     def trim(self) -> None:

@@ -13,13 +13,13 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tilewright.codegen.kernel import Bundle, Kernel
-from tilewright.codegen.schedule import Defaults, Schedule, default_schedule
+from tilewright.codegen.schedule import Schedule, Usage, default_schedule, settled
 from tilewright.codegen.target import gpu
 from tilewright.codegen.triton import emit
 
@@ -29,18 +29,29 @@ from .image import ASSEMBLER, Image, assembler_for, key_of, suited
 FORMAT = 1
 
 
-def compiled(
-    kernels: Sequence[Kernel | Bundle], target: str, driver: int = 13000
-) -> dict[str, Image]:
-    """The images that a device of `target` asks for on its way to each kernel's schedule, by key.
-    Kernels that have no form in Triton are left out. driver: the driver's CUDA version."""
-    machine, defaults = gpu(target), Defaults(gpu(target))
+@dataclass(frozen=True)
+class Made:
+    """Kernels compiled for a GPU that isn't here.
+
+    images: what a device asks for on its way to each kernel's schedule, by key. taken: for each
+    kernel the schedule that it is taken with, and its image.
+    """
+
+    images: dict[str, Image]
+    taken: dict[Kernel | Bundle, tuple[Schedule, Image]]
+
+
+def compiled(kernels: Iterable[Kernel | Bundle], target: str, driver: int = 13000) -> Made:
+    """Compile kernels for `target`. Those that have no form in Triton are left out. driver: the
+    driver's CUDA version."""
+    machine = gpu(target)
     assembler = assembler_for(target, driver)
     if assembler:
         os.environ[ASSEMBLER] = assembler  # for compiling processes too
     found: dict[str, Image] = {}
-    todo = {k: default_schedule(k, machine) for k in dict.fromkeys(kernels)}
-    while todo:
+    last: dict[Kernel | Bundle, str] = {}
+
+    def usages(todo: dict[Any, Schedule]) -> dict[Any, Usage]:
         asked = {}
         for kernel, schedule in todo.items():
             try:
@@ -51,16 +62,12 @@ def compiled(
         keys = {k: key_of(r, assembler) for k, r in asked.items()}
         missing = {key: asked[k] for k, key in keys.items() if key not in found}
         made = offline.compile_many(list(missing.values()))
-        found |= {key: Image.of(c) for key, c in zip(missing, made, strict=True)}
-        left: dict[Kernel | Bundle, Schedule] = {}
-        for kernel, key in keys.items():
-            image, schedule = found[key], todo[kernel]
-            if image.shared > machine.chip.shared_each and schedule.num_stages > 1:
-                left[kernel] = replace(schedule, num_stages=schedule.num_stages - 1)
-            elif (better := defaults.after(kernel, schedule, image.usage)) != schedule:
-                left[kernel] = better
-        todo = left
-    return found
+        found.update({key: Image.of(c) for key, c in zip(missing, made, strict=True)})
+        last.update(keys)
+        return {k: found[key].usage for k, key in keys.items()}
+
+    chosen = settled({k: default_schedule(k, machine) for k in kernels}, machine, usages)
+    return Made(found, {k: (schedule, found[last[k]]) for k, schedule in chosen.items()})
 
 
 def write(file: Path, target: str, images: dict[str, Image]) -> None:

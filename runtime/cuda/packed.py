@@ -24,7 +24,7 @@ from tilewright.codegen.kernel.index import Check
 from tilewright.codegen.lower.external import External
 from tilewright.codegen.lower.host import Routine
 from tilewright.codegen.program import Loop, Program, Slot, Step, launched
-from tilewright.codegen.schedule import Defaults, Schedule, default_schedule
+from tilewright.codegen.schedule import Schedule, Usage, default_schedule, settled
 from tilewright.codegen.target import gpu
 from tilewright.codegen.triton import Argument, Emitted, emit
 from tilewright.ir import dtype as dtypes
@@ -136,21 +136,20 @@ def _compiled(
 ) -> dict[Kernel | Bundle | External, tuple[Emitted, Image]]:
     """Each kernel in Triton and compiled; one that spills in its default schedule, in another."""
     machine = gpu(target)
-    defaults = Defaults(machine)
     found: dict[Kernel | Bundle | External, tuple[Emitted, Image]] = {}
-    todo = {k: None if isinstance(k, External) else schedule(k, machine) for k in kernels}
-    while todo:
-        emitted = {k: _emitted(k, each, target) for k, each in todo.items()}
+
+    def compiled(asked: Mapping[Any, Schedule | None]) -> dict[Any, Usage]:
+        emitted = {k: _emitted(k, each, target) for k, each in asked.items()}
         # Rows that loops walk through may lie at any address, which rules descriptors out.
         emitted = {k: e.plain or e if k in looped else e for k, e in emitted.items()}
         made = offline.compile_many([offline.request(e, target) for e in emitted.values()])
-        found |= {k: (e, Image.of(c)) for (k, e), c in zip(emitted.items(), made, strict=True)}
-        better = {
-            k: defaults.after(k, each, found[k][1].usage)
-            for k, each in todo.items()
-            if each is not None and not isinstance(k, External)
-        }
-        todo = {k: each for k, each in better.items() if each != todo[k]}
+        found.update({k: (e, Image.of(c)) for (k, e), c in zip(emitted.items(), made, strict=True)})
+        return {k: found[k][1].usage for k in asked}
+
+    settled(
+        {k: schedule(k, machine) for k in kernels if not isinstance(k, External)}, machine, compiled
+    )
+    compiled({k: None for k in kernels if isinstance(k, External)})
     return {k: found[k] for k in kernels}
 
 

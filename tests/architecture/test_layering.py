@@ -251,8 +251,8 @@ ROOMS = {
         program
     """,
     "runtime": """
-        __init__ arena cubin debug device files forks placement
-        cache host loops segment
+        __init__ arena cubin debug device driver files forks placement
+        cache hip host loops segment
         interpret meta native results run segments
         engine offline
         cpu

@@ -52,8 +52,9 @@ from tilewright.runtime import offline
 from tilewright.runtime.arena import Arena
 from tilewright.runtime.cuda import driver, image, memory
 from tilewright.runtime.cuda.device import Cuda
-from tilewright.runtime.cuda.driver import PROTOTYPES
 from tilewright.runtime.cuda.memory import Pool
+from tilewright.runtime.cuda.nvidia import Nvidia
+from tilewright.runtime.driver import Driver
 
 OK, INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED = 0, 1, 2, 3
 INVALID_DEVICE, INVALID_IMAGE, INVALID_CONTEXT, INVALID_HANDLE = 101, 200, 201, 400
@@ -74,6 +75,7 @@ GRID, MOST_SHARED = ((1 << 31) - 1, 65535, 65535), 232448
 SWIZZLED = {0: 1 << 20, 1: 32, 2: 64, 3: 128}  # CUtensorMapSwizzle -> most bytes of a box's row
 ANYWHERE = re.compile(  # functions that need no current context
     "cuInit|cuDriver.*|cuDevice.*|cuCtxSetCurrent|cuMemPool.*|cuGraph(Exec)?Destroy|cuGetError.*"
+    "|hipGetDeviceProperties"
 )
 REPAIRED = 13010  # from the next version on drivers mark no small tensor map
 
@@ -87,21 +89,23 @@ def installed(
     keeping: bool = False,
     compiler: Callable[..., list[offline.Compiled]] = compile_many,
     seed: int | None = None,
+    library: type[FakeCuda] | None = None,
 ) -> Iterator[FakeCuda]:
     """Give this machine GPUs inside the block. At its end no race may have been found.
 
     keeping: whether the pool keeps freed memory. Otherwise it goes back to the driver, which
         notices later uses. seed: of the order in which streams run; None: each as late as possible.
+    library: FakeCuda, or the same for another platform.
     """
     flushing.flush()
-    fake = FakeCuda(devices, capability, multiprocessors, seed)
+    fake = (library or FakeCuda)(devices, capability, multiprocessors, seed)
     with pytest.MonkeyPatch.context() as patch, fake.watched():
         patch.setattr(offline, "compile_many", compiler)
         patch.setattr(image, "_compiler", lambda: "fake")  # a part of the key on disk
         if not keeping:
             patch.setattr(memory, "KEPT", 0)
             patch.setattr(Pool, "most_kept", lambda pool: 0)
-        driver.use(fake)
+        driver.use(fake, fake.kind)
         for number in range(devices):
             device = Cuda(number, large_programs, blocking)
             patch.setitem(runtime_devices._devices, device.name, device)
@@ -130,9 +134,12 @@ class Failure(Exception):
 
 
 class FakeCuda:
-    """The library. Tests read `launches`, `calls` (the number of calls of each function), `live`
-    (size and device by address), `graph_launches`, `capacity`, `races`, `opened` (pairs of a GPU
-    and another one that may access its pool)."""
+    """The library, with the functions of `kind`. Tests read `launches`, `calls` (the number of
+    calls of each function), `live` (size and device by address), `graph_launches`, `capacity`,
+    `races`, `opened` (pairs of a GPU and another one that may access its pool)."""
+
+    kind: type[Driver] = Nvidia
+    errors = ERRORS
 
     def __init__(
         self,
@@ -173,9 +180,10 @@ class FakeCuda:
         self.races = Races()
         self._place = 0  # of the current work
         self._texts: list[bytes] = []
-        for name, (_, types) in PROTOTYPES.items():
+        for name, (_, types) in self.kind.prototypes.items():
             # Called through the C prototype, so arguments arrive as in a C library.
-            setattr(self, name, ctypes.CFUNCTYPE(ctypes.c_int, *types)(self._entry(name)))
+            function = ctypes.CFUNCTYPE(ctypes.c_int, *types)(self._entry(name))
+            setattr(self, self.kind.symbols.get(name, name), function)
 
     def _entry(self, name: str) -> Callable[..., int]:
         body = getattr(self, f"_{name.removesuffix('_v2')}")
@@ -671,7 +679,7 @@ class FakeCuda:
     # -- errors
 
     def _cuGetErrorName(self, code: int, out: Any) -> None:
-        self._texts.append(ERRORS[code].encode())
+        self._texts.append(self.errors[code].encode())
         out[0] = self._texts[-1]
 
     def _cuGetErrorString(self, code: int, out: Any) -> None:

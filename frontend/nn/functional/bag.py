@@ -38,6 +38,8 @@ def _embedding_bag(
     by_frequency: bool,
     sparse: bool,
 ) -> Node:
+    if offsets is None and mode != "max":
+        return _sum_of_rows(index, weight, scale, mode, padding, by_frequency, sparse)
     if offsets is None:
         bags = index.shape[0]
         bag = ops.reshape(ops.expand(ops.unsqueeze(ops.iota(bags), 1), index.shape), (-1,))
@@ -61,6 +63,29 @@ def _embedding_bag(
         return total
     members = ops.scatter(ops.expand(zero, (bags,)), to(real, rows.dtype), bag, 0, "add")
     return total / ops.unsqueeze(ops.maximum(members, ops.full_like(members, 1)), 1)
+
+
+def _sum_of_rows(
+    index: Node,
+    weight: Node,
+    scale: Node | None,
+    mode: str,
+    padding: int,
+    by_frequency: bool,
+    sparse: bool,
+) -> Node:
+    """The sum or mean of each row of `index[bags, size]`, which is a bag."""
+    index = _indices(index)
+    rows = _embedding(index, weight, padding, by_frequency, "element", sparse)
+    if scale is not None:
+        rows = rows * ops.unsqueeze(scale, 2)
+    members = ops.constant(index.shape[1], rows.dtype)
+    if padding >= 0:
+        real = ops.ne(index, ops.full_like(index, padding))
+        rows = ops.where(ops.unsqueeze(real, 2), rows, ops.constant(0, rows.dtype))
+        members = ops.sum(to(real, rows.dtype), (1,))
+    total = ops.reshape(ops.sum(rows, (1,)), (index.shape[0], weight.shape[1]))
+    return total / ops.maximum(members, ops.full_like(members, 1)) if mode == "mean" else total
 
 
 def _first_largest(rows: Node, counts: Node, bag: Node, bags: int) -> Node:

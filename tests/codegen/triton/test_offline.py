@@ -18,7 +18,8 @@ from tilewright.codegen.chip import CHIPS
 from tilewright.codegen.kernel import Apply, Constant, Dot, Kernel, Store
 from tilewright.codegen.kernel.index import Axis
 from tilewright.codegen.program import compile_graph
-from tilewright.codegen.schedule import Schedule, default_schedule
+from tilewright.codegen.schedule import Schedule, Usage, default_schedule
+from tilewright.codegen.schedule.choices import space
 from tilewright.codegen.target import gpu
 from tilewright.codegen.triton import emit
 from tilewright.ir import dtype as dt
@@ -276,6 +277,38 @@ def test_tensor_descriptors() -> None:
     assert "descriptor" not in emit(kernel, schedule).unaligned().body
 
 
+@pytest.mark.parametrize("copied", [False, True], ids=["stores", "copies"])
+def test_copies_and_products_in_warps_of_their_own(copied: bool) -> None:
+    """The compiler adds warps, which share out registers, and needs fewer instructions."""
+    schedule = Schedule(
+        block_m=128, block_n=256, block_k=64, num_warps=8, persistent=148, descriptors=copied
+    )
+    kernel = tk.matmul(4096, 4096, 4096, dt.bfloat16)
+    apart = replace(schedule, specialized=True)
+    found, alike = (compile_offline(kernel, "sm_100", s) for s in (apart, schedule))
+    assert alike.num_warps == 8 and "setmaxnreg" not in alike.asm["ptx"]
+    assert found.num_warps > 8 and "setmaxnreg" in found.asm["ptx"]
+    assert "tcgen05.mma" in found.asm["ptx"] and found.spills == 0
+    assert found.asm["ptx"].count(";\n") < alike.asm["ptx"].count(";\n")
+    assert "warp_specialize" not in emit(kernel, apart).unaligned().body
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("rows", "columns"), [(1, 64), (64, 1), (1, 1)])
+def test_products_of_one_row_or_column(rows: int, columns: int, target: str) -> None:
+    """One operand is as wide as a tile only because it is repeated, for which compilers have
+    failed."""
+    found = compile_offline(tk.matmul(rows, columns, 8192, dt.bfloat16), target)
+    assert found.spills == 0
+
+
+def test_only_chips_that_heed_it_are_asked_for_warps_of_their_own() -> None:
+    kernel = tk.matmul(4096, 4096, 4096, dt.bfloat16)
+    for target in ("sm_80", "sm_90", "sm_100"):
+        asked = {s.specialized for s in space(kernel, gpu(target)).schedules}
+        assert asked == ({False, True} if target == "sm_100" else {False})
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "name", ["pow", "shift_left", "shift_right", "floor_divide", "maximum", "gcd"]
@@ -288,6 +321,16 @@ def test_a_number_and_numbers(name: str, dtype: DType) -> None:
     program = compile_graph(lower_graph([op(x, y), op(y, x)]), gpu("sm_90"))
     for step in program.steps:
         assert compile_offline(step.kernel, "sm_90").binary[:4] == b"\x7fELF"
+
+
+def test_a_small_tile_that_spills_gets_more_warps() -> None:
+    """A weight's gradient over rows of odd length, whose elements one warp loads one by one."""
+    machine, kernel = gpu("sm_80"), tk.matmul(16, 1433, 2708, dt.bfloat16)
+    first = default_schedule(kernel, machine)
+    known = {first: Usage(168, 16384, spills=96)}
+    second = default_schedule(kernel, machine, known)
+    assert first.num_warps == 1 and second == replace(first, num_warps=2)
+    assert compile_offline(kernel, "sm_80", second).spills == 0
 
 
 @pytest.mark.parametrize("spilling", [False, True])

@@ -16,7 +16,7 @@ import tilewright.optim
 from tilewright.codegen.chip import SM_90
 from tilewright.codegen.kernel import Bundle, Dot, Kernel
 from tilewright.codegen.program import launched
-from tilewright.codegen.schedule import Schedule, default_schedule
+from tilewright.codegen.schedule import Schedule, Usage, default_schedule, settled
 from tilewright.codegen.target import gpu
 from tilewright.codegen.triton import emit
 from tilewright.inspection.explanation import predict
@@ -92,16 +92,24 @@ STEPS = {
 
 
 def kernels_of(step: Callable[[], None]) -> list[tuple[Kernel, Schedule, Compiled]]:
-    """The distinct kernels of a step with their default schedules, compiled."""
-    found = {}
-    for _, program in predict(step).programs("sm_90"):
-        for kernel in launched(program):
-            assert isinstance(kernel, (Kernel, Bundle))
-            schedule = default_schedule(kernel, HOPPER)
-            asked = request(emit(kernel, schedule), "sm_90")
-            found[repr(asked)] = kernel, schedule, asked
-    compiled = compile_many([asked for *_, asked in found.values()], processes=2)
-    return [(k, s, c) for (k, s, _), c in zip(found.values(), compiled, strict=True)]
+    """The distinct kernels of a step, compiled by the schedules that they are taken with."""
+    made: dict[str, Compiled] = {}
+    texts: dict[Any, str] = {}
+
+    def compiled(asked: dict[Any, Schedule]) -> dict[Any, Usage]:
+        requests = {k: request(emit(k, s), "sm_90") for k, s in asked.items()}
+        texts.update({k: repr(r) for k, r in requests.items()})
+        missing = {repr(r): r for r in requests.values() if repr(r) not in made}
+        made.update(zip(missing, compile_many(list(missing.values()), processes=2), strict=True))
+        used = {k: made[texts[k]] for k in asked}
+        return {k: Usage(c.registers, c.shared, c.spills) for k, c in used.items()}
+
+    programs = predict(step).programs("sm_90")
+    kernels = [k for _, program in programs for k in launched(program)]
+    assert all(isinstance(k, (Kernel, Bundle)) for k in kernels)
+    taken = settled({k: default_schedule(k, HOPPER) for k in kernels}, HOPPER, compiled)
+    found = {texts[k]: (k, schedule, made[texts[k]]) for k, schedule in taken.items()}
+    return list(found.values())
 
 
 @pytest.mark.slow

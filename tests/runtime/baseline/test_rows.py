@@ -60,3 +60,25 @@ def test_a_position_out_of_range(which: int, bad: int) -> None:
     arrays[which][7] = bad
     with pytest.raises(IndexError):
         Program([node]).run(arrays, ())
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64], ids=lambda d: d.name)
+@pytest.mark.parametrize("width", [1, 7, 8, 70])
+def test_sums_of_rows_beside_numpy(width: int, dtype: dtypes.DType) -> None:
+    """Rows at positions[bags, size] are added from where they are, unless somebody reads them."""
+    rng = np.random.default_rng(0)
+    table, index = rng.normal(size=(30, width)).astype(dtype.np), rng.integers(0, 30, (9, 5))
+    x = ops.leaf(0, Size(table.shape), dtype)
+    taken = ops.gather(x, ops.leaf(1, Size(index.shape), dtypes.int64), 0)
+    node = ops.sum(taken, (1,))
+    expected = table.astype(np.float64)[index].sum(1, keepdims=True)
+    for roots in ([node], [node, taken], [node]):
+        made = Program(roots)
+        found = made.run([table, index], ())
+        assert found[0].shape == (9, 1, width) and found[0].dtype == dtype.np
+        np.testing.assert_allclose(found[0], expected, rtol=0, atol=1e-5)
+        if rows._native(dtype, True) is not None:
+            assert len(made.steps) == len(roots)
+    index[3, 2] = 30
+    with pytest.raises(IndexError):
+        Program([node]).run([table, index], ())

@@ -28,6 +28,7 @@ from tilewright.runtime import devices, offline
 from tilewright.runtime.cuda import device, driver, graphs, kernels, pack
 from tilewright.runtime.cuda import image as image_of
 from tilewright.runtime.cuda.context import Event
+from tilewright.runtime.driver import CudaError
 
 pytestmark = pytest.mark.triton
 
@@ -40,14 +41,14 @@ def fake() -> Iterator[FakeCuda]:
 
 def test_errors_have_a_name_and_advice(fake: FakeCuda) -> None:
     devices.get("cuda:0").context.use()
-    with pytest.raises(driver.CudaError) as caught:
+    with pytest.raises(CudaError) as caught:
         driver.get().cuMemFreeAsync(12345, None)
     assert str(caught.value) == (
         "CUDA error: couldn't free memory: CUDA_ERROR_INVALID_VALUE (error 1 of the fake driver), "
         "from cuMemFreeAsync"
     )
     assert (caught.value.code, caught.value.name) == (1, "CUDA_ERROR_INVALID_VALUE")
-    with pytest.raises(driver.CudaError, match="CUDA_VISIBLE_DEVICES may hide the GPU"):
+    with pytest.raises(CudaError, match="CUDA_VISIBLE_DEVICES may hide the GPU"):
         driver.get().number("cuDeviceGet", 7)
 
 
@@ -114,7 +115,7 @@ def test_a_kernel_has_its_own_name_in_the_binary(fake: FakeCuda) -> None:
     found = image_of.Image(image(asked), 0, 4, 0, entry="named")
     again = image_of.Image.read(found.binary, found.numbers())
     assert loaded.load("kernel", again) is not None
-    with pytest.raises(driver.CudaError, match="NOT_FOUND"):
+    with pytest.raises(CudaError, match="NOT_FOUND"):
         loaded.load("kernel", replace(found, entry=""))
 
 
@@ -323,8 +324,9 @@ def test_without_a_driver(run_python: Callable[..., str]) -> None:
     lines = run_python(CHECK).splitlines()
     assert lines[0] == "False 0"
     assert [line.rsplit(", at", 1)[0] for line in lines[1:3]] == 2 * [
-        "No CUDA device is available: the NVIDIA driver's libcuda.so.1 wasn't found. Use "
-        "device='cpu', or 'interpret' to run the GPU's kernels without one"
+        "No CUDA device is available: neither the NVIDIA driver's libcuda.so.1 nor the AMD "
+        "driver's libamdhip64.so was found. Use device='cpu', or 'interpret' to run the GPU's "
+        "kernels without one"
     ]
     assert lines[3:] == ["[]", "0 False"]
 
@@ -397,7 +399,7 @@ def test_a_pack_serves_what_another_machine_compiled(
     ]
     monkeypatch.setattr(offline, "compile_many", compiler)
     monkeypatch.setattr(image_of, "_compiler", lambda: "fake")
-    images = pack.compiled(kernels_of, "sm_90")
+    images = pack.compiled(kernels_of, "sm_90").images
     assert len(images) == len(asked) >= 4
     file = tmp_path / "kernels.pack"
     pack.write(file, "sm_90", images)

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tilewright.runtime.cuda import context, driver, graphs, kernels, matrices, memory, pinned
+from tilewright.runtime import driver
+from tilewright.runtime.cuda import context, graphs, matrices, memory, nvidia, pinned
 
 _spec = find_spec("triton")
 FOLDERS = list(_spec.submodule_search_locations or ()) if _spec is not None else []
@@ -40,8 +41,8 @@ MEANT = {
     "CU_MEM_LOCATION_TYPE_DEVICE": memory._A_GPU,
     "CU_MEM_ACCESS_FLAGS_PROT_READWRITE": memory._READ_AND_WRITE,
     "CU_MEMHOSTALLOC_PORTABLE": pinned._PORTABLE,
-    "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES": kernels._MAX_DYNAMIC_SHARED,
-    "CU_FUNC_CACHE_PREFER_SHARED": kernels._PREFER_SHARED,
+    "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES": nvidia._MAX_DYNAMIC_SHARED,
+    "CU_FUNC_CACHE_PREFER_SHARED": nvidia._PREFER_SHARED,
     "CU_TENSOR_MAP_L2_PROMOTION_L2_128B": matrices._L2_128B,
     "CU_TENSOR_MAP_INTERLEAVE_NONE": matrices._NONE,
     "CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE": matrices._NONE,
@@ -139,6 +140,6 @@ def test_structures_and_numbers() -> None:
     claims += [f"{name} == {number}" for name, number in MEANT.items()]
     claims += [
         f"CU_DEVICE_ATTRIBUTE_{ATTRIBUTES.get(name, name).upper()} == {number}"
-        for name, number in context._ATTRIBUTES.items()
+        for name, number in nvidia.ATTRIBUTES.items()
     ]
     gcc("-fsyntax-only", text="".join(f'_Static_assert({c}, "{c}");\n' for c in claims))

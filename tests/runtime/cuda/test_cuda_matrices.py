@@ -34,6 +34,7 @@ def fake() -> Iterator[FakeCuda]:
 
 COPIED = replace(SCHEDULE, descriptors=True)
 PARTS = replace(COPIED, block_n=32, parts=2)
+APART = replace(COPIED, specialized=True)
 
 
 def compiled(schedule: Schedule = SCHEDULE) -> tuple[Cuda, Launcher]:
@@ -68,7 +69,7 @@ def test_a_map_for_each_address(fake: FakeCuda) -> None:
         assert fake.calls["cuTensorMapEncodeTiled"] <= 4 * (round + 1)
 
 
-@pytest.mark.parametrize("schedule", [COPIED, PARTS], ids=["tiles", "parts"])
+@pytest.mark.parametrize("schedule", [COPIED, PARTS, APART], ids=["tiles", "parts", "apart"])
 def test_results_are_copied_by_maps(fake: FakeCuda, schedule: Schedule) -> None:
     """Results have maps, too; tiles that reach over the end store nothing there."""
     device, launcher = compiled(schedule)

@@ -10,7 +10,7 @@ import fake_libcuda
 import pytest
 from paths import SUPPORT
 
-from tilewright.runtime.cuda.driver import PROTOTYPES
+from tilewright.runtime.driver import PROTOTYPES
 
 HERE = SUPPORT
 # What Triton's own launcher looks up besides.
