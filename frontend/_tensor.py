@@ -175,6 +175,8 @@ class Tensor(Methods, metaclass=_TensorMeta):
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
+        if value.__class__ is not bool:
+            raise RuntimeError(f"requires_grad must be a bool{at_user_line()}")
         self.requires_grad_(value)
 
     def _get_grad(self) -> Tensor | None:
@@ -584,7 +586,7 @@ class Tensor(Methods, metaclass=_TensorMeta):
         return complex(self._one().item())
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if self.dim() == 0 else format(repr(self), spec)
+        return format(self.item(), spec) if self.dim() == 0 else super().__format__(spec)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         from .exchange.printing import text

@@ -337,11 +337,14 @@ class _Pass:
 
     def _wanted_in(self, batch: dict[History, Node]) -> list[tuple[Any, Node]]:
         """The tensors asked for whose histories are in `batch`, with their gradients, unless
-        another history there leads to them: `_through_batch` finds those on its way."""
+        the pass goes on through them and another history there leads to them: `_through_batch`
+        finds those on its way."""
         found = []
         for t in self.tensors:
             for history, g in batch.items():
-                if _begins_at(history, t) and not _is_inside(history.node, batch):
+                if not _begins_at(history, t):
+                    continue
+                if not _is_inside(history.node, batch) or not self._is_needed(history):
                     found.append((t, g))
         return found
 
@@ -393,6 +396,8 @@ class _Pass:
                 if node is None or node.op is ops.variable:  # a pass ends in variables anyway
                     continue
                 if node is not history.node or _is_inside(node, batch):
+                    if history.shared.has_twin(node, t):
+                        raise twins(node)
                     inner[node] = t
         return inner
 
@@ -537,10 +542,10 @@ def _revive(
 
 def _hooks_of(history: History) -> dict[Node, list[dict[int, Any]]]:
     """The hooks on the way of a gradient through `history`."""
-    if not history.hooks:
+    if not history.shared.hooks:
         return {}
-    inside = history.hooks.keys() & history.inside  # looks through the smaller one
-    return {n: history.hooks[n] for n in sorted(inside, key=lambda n: n.seq)}
+    inside = history.shared.hooks.keys() & history.inside  # looks through the smaller one
+    return {n: history.shared.hooks[n] for n in sorted(inside, key=lambda n: n.seq)}
 
 
 def _is_itself(t: Any, held: Held) -> bool:
@@ -572,10 +577,7 @@ def _node_of(t: Any, history: History) -> Node | None:
     own = _history_of(t)
     if own is not None and own.epoch == history.epoch:
         return own.node
-    if t._past is not None and t._past[0] == history.epoch:
-        node: Node = t._past[1]
-        return node
-    return None
+    return history.shared.node_of(t)
 
 
 def _node_in(t: Any, history: History) -> Node | None:

@@ -147,6 +147,8 @@ class Function:
             "autograd.Function to use it with backward mode AD."
         )
 
+    vjp = backward
+
     @classmethod
     @threads.gives_way
     def apply(cls, *args: Any) -> Any:
@@ -217,6 +219,18 @@ def _connect(cls: type[Function], ctx: FunctionCtx, args: Sequence[Any], result:
     return tuple(out) if isinstance(result, tuple) else out[0]
 
 
+def _derivative_of(cls: type[Function]) -> Callable[..., Any]:
+    """The derivative that a Function has under one of its two names."""
+    if cls.vjp is Function.vjp:
+        return cls.backward
+    if cls.backward is not Function.backward:
+        raise RuntimeError(
+            "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You "
+            f"should only implement one of them.{at_user_line()}"
+        )
+    return cls.vjp
+
+
 def _backward_of(
     cls: type[Function],
     ctx: FunctionCtx,
@@ -231,6 +245,7 @@ def _backward_of(
     ]
 
     needed = [a.requires_grad for a in inputs]
+    backward = _derivative_of(cls)
 
     def run(cotangents: dict[int, Node], token: Node) -> list[Node | None]:
         wrapped = []
@@ -241,7 +256,7 @@ def _backward_of(
             wrapped.append(None if g is None else wrap(g))
         ctx._token = token
         try:
-            result = cls.backward(ctx, *wrapped)
+            result = backward(ctx, *wrapped)
         finally:
             ctx._token = None
         given = result if isinstance(result, tuple) else (result,)

@@ -14,6 +14,7 @@ from tilewright.ir.node import Node
 
 from .. import recording
 from ..recording import epoch
+from ..recording.histories import with_views
 from .engine import RETAINED, NodeHooks, has_twin, twins
 
 if TYPE_CHECKING:
@@ -129,9 +130,15 @@ def arguments_of(
 def _watch(t: Any) -> None:
     """Have backward passes call the hooks of non-leaf `t`, also after this epoch."""
     is_recorded, node = t._node is not None, recording.resolve(t)
+    for shared in list(with_views) if t._chain is not None else ():
+        before = shared.node_of(t)
+        if before is not None:
+            if shared.has_twin(before, t):
+                raise twins(before)
+            epoch.watch(shared.hooks, before, t._hooks)
     if node.op is ops.variable:  # of an earlier epoch, as `t` is no leaf
         history = recording.variable_target(node.attrs[0])
-        epoch.watch(history.hooks, history.node, t._hooks)
+        epoch.watch(history.shared.hooks, history.node, t._hooks)
     elif is_recorded and all(h is not t._hooks for h in recording.hooked.get(node, ())):
         if (t._storage is None or t._chain is not None) and _is_unread(t, node):
             t._node = node = epoch.own_node(node)

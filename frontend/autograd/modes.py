@@ -201,6 +201,9 @@ class set_grad_enabled(_Mode):
         self.outer = recording.asked_grad()
         recording.ask_grad(self.enabled)
 
+    def __repr__(self) -> str:
+        return f"torch.autograd.grad_mode.set_grad_enabled(mode={self.enabled})"
+
     def clone(self) -> Any:
         """The same mode, set at once as each of them."""
         return set_grad_enabled(self.enabled)

@@ -67,10 +67,18 @@ def _version(
 
 
 @app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
-def run(script: Script, args: Args = None) -> None:
+def run(
+    script: Script,
+    args: Args = None,
+    module: Annotated[
+        bool, typer.Option("-m", help="SCRIPT is a module's name, as for `python -m`.")
+    ] = False,
+) -> None:
     """Run an unmodified PyTorch script; `import torch` means tilewright."""
-    from .script import run_script, script_file
+    from .script import run_module, run_script, script_file
 
+    if module:
+        raise typer.Exit(run_module(str(script), args or []))
     raise typer.Exit(run_script(script_file(script), args or []))
 
 

@@ -1,11 +1,12 @@
-"""Run a script as `python SCRIPT ARGS` does."""
+"""Run a script as `python SCRIPT ARGS` does, and a module as `python -m MODULE ARGS` does."""
 
 from __future__ import annotations
 
 import os
+import runpy
 import sys
 import tokenize
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 
@@ -29,9 +30,20 @@ def run_script(path: Path, args: Sequence[str]) -> int:
     """
     # As in Python, __file__ and tracebacks have the absolute path, sys.argv the typed one.
     file = os.path.abspath(path)
+    return _run(lambda: _execute(_compiled(file), file, [str(path), *args]), file)
+
+
+def run_module(name: str, args: Sequence[str]) -> int:
+    """Run a module, or the `__main__` of a package, with `torch` meaning tilewright. Returns its
+    exit status."""
+    return _run(lambda: _execute_module(name, args), runpy.run_module.__code__.co_filename)
+
+
+def _run(execute: Callable[[], None], file: str) -> int:
+    """Execute a program, and print an error's traceback from the first frame of `file` on."""
     try:
         with torch_means_tilewright():
-            _execute(_compiled(file), file, [str(path), *args])
+            execute()
     except SystemExit as stop:
         return _status(stop.code)
     except BaseException as error:  # KeyboardInterrupt too: Python prints that as well
@@ -57,6 +69,13 @@ def _execute(code: CodeType, file: str, argv: Sequence[str]) -> None:
     sys.path[0] = os.path.dirname(os.path.realpath(file))
     sys.modules["__main__"] = module
     exec(code, module.__dict__)
+
+
+@gives_way
+def _execute_module(name: str, args: Sequence[str]) -> None:
+    sys.argv = [name, *args]
+    sys.path[0] = os.getcwd()
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
 def _status(code: object) -> int:

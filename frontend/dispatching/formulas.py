@@ -90,6 +90,23 @@ def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
     return input.view([*input.shape[:first], size, *input.shape[last + 1 :]])
 
 
+def movedim(input: Any, source: Any, destination: Any) -> Any:
+    rank = input.dim()
+    pairs = [[d] if isinstance(d, int) else d for d in (source, destination)]
+    taken, places = ([d % rank for d in dims] for dims in pairs)
+    rest = iter(d for d in range(rank) if d not in taken)
+    moved = dict(zip(places, taken, strict=True))
+    return input.permute([moved[i] if i in moved else next(rest) for i in range(rank)])
+
+
+def pad(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
+    if mode != "constant":
+        raise NotImplementedError(
+            f"pad: mode '{mode}' has no formula for __torch_dispatch__ here{at_user_line()}"
+        )
+    return operator(_aten().constant_pad_nd.default, input, list(pad), float(value or 0))
+
+
 def chunk(input: Any, chunks: int, dim: int = 0) -> Any:
     size = -(-input.shape[dim] // chunks)
     return _top().split(input, size, dim) if dim else _top().split(input, size)
@@ -226,6 +243,7 @@ def known() -> dict[Function, Function]:
         functional.embedding: embedding,
         functional.layer_norm: layer_norm,
         functional.dropout: dropout,
+        functional.pad: pad,
         functional.nll_loss: nll_loss,
         functional.cross_entropy: cross_entropy,
         tensor.__matmul__: matmul,
@@ -234,8 +252,9 @@ def known() -> dict[Function, Function]:
         tensor.__rsub__: top.rsub,
         tensor.to: to,
     }
-    shared = (matmul, reshape, flatten, chunk, norm)
+    shared = (matmul, reshape, flatten, movedim, chunk, norm)
     named = {each.__name__: each for each in shared}
+    named["moveaxis"] = movedim
     named |= {"softmax": _soft("_softmax"), "log_softmax": _soft("_log_softmax")}
     for name, formula in named.items():
         for home in (top, tensor, functional):

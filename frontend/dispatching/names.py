@@ -117,7 +117,7 @@ def as_operator(
     given, options = list(args), dict(kwargs)
     if several is not None and name.startswith(_OF_SIZES):
         rest = given[len(places) :]
-        if len(rest) == 1 and isinstance(rest[0], (tuple, list)):
+        if len(rest) == 1 and isinstance(rest[0], Sequence):
             rest = list(rest[0])
         named = next((options.pop(n) for n in ("size", "shape", "dims") if n in options), None)
         return (*given[: len(places)], list(rest if named is None else named)), options

@@ -56,7 +56,7 @@ def functional_call(
     if not isinstance(module, Module):
         raise TypeError(f"functional_call: expected a Module, got {type(module).__name__}")
     args = () if args is None else args if isinstance(args, tuple) else (args,)
-    with _replaced(module, given, tie_weights, strict):
+    with _reparametrize_module(module, given, tie_weights, strict):
         return module(*args, **(kwargs or {}))
 
 
@@ -71,9 +71,11 @@ def _slots(module: Module) -> dict[str, tuple[dict[str, Any], str]]:
 
 
 @contextmanager
-def _replaced(
-    module: Module, given: dict[str, Any], tie_weights: bool, strict: bool
+def _reparametrize_module(
+    module: Module, given: dict[str, Any], tie_weights: bool = False, strict: bool = False
 ) -> Iterator[None]:
+    """Put other tensors in the place of the module's parameters and buffers until the block
+    ends."""
     slots = _slots(module)
     held = {name: entries[key] for name, (entries, key) in slots.items()}
     if tie_weights:

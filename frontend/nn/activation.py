@@ -32,7 +32,7 @@ class _Activation(Module):
     The options become attributes, arguments of the function, and the repr.
     """
 
-    function: Any
+    function: str  # its name in nn.functional, where programs replace functions
     inplace = False
     shown: tuple[str, ...] = ()  # options the repr shows without their names
     _derived = ("_options", "_arguments")
@@ -49,8 +49,8 @@ class _Activation(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         if self.inplace:
-            return type(self).function(input, *self._arguments, inplace=True)
-        return type(self).function(input, *self._arguments)
+            return getattr(F, self.function)(input, *self._arguments, inplace=True)
+        return getattr(F, self.function)(input, *self._arguments)
 
     def extra_repr(self) -> str:
         parts = []
@@ -67,7 +67,7 @@ class _Activation(Module):
 class ReLU(_Activation):
     """max(x, 0)."""
 
-    function = staticmethod(F.relu)
+    function = "relu"
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__(inplace=inplace)
@@ -76,7 +76,7 @@ class ReLU(_Activation):
 class RReLU(_Activation):
     """x above zero, a x below: a is drawn from [lower, upper) in training, else their mean."""
 
-    function = staticmethod(F.rrelu)
+    function = "rrelu"
 
     def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3, inplace: bool = False) -> None:
         super().__init__(lower=lower, upper=upper, inplace=inplace)
@@ -88,7 +88,7 @@ class RReLU(_Activation):
 class GELU(_Activation):
     """x Phi(x), Phi being the normal distribution's; approximate='tanh' computes it by tanh."""
 
-    function = staticmethod(F.gelu)
+    function = "gelu"
 
     def __init__(self, approximate: str = "none") -> None:
         super().__init__(approximate=approximate)
@@ -97,7 +97,7 @@ class GELU(_Activation):
 class SiLU(_Activation):
     """x sigmoid(x)."""
 
-    function = staticmethod(F.silu)
+    function = "silu"
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__(inplace=inplace)
@@ -106,7 +106,7 @@ class SiLU(_Activation):
 class Mish(_Activation):
     """x tanh(softplus(x))."""
 
-    function = staticmethod(F.mish)
+    function = "mish"
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__(inplace=inplace)
@@ -115,7 +115,7 @@ class Mish(_Activation):
 class Sigmoid(_Activation):
     """1 / (1 + exp(-x))."""
 
-    function = staticmethod(F.sigmoid)
+    function = "sigmoid"
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class Sigmoid(_Activation):
 class Tanh(_Activation):
     """tanh(x)."""
 
-    function = staticmethod(F.tanh)
+    function = "tanh"
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class Tanh(_Activation):
 class ELU(_Activation):
     """x above zero, alpha (exp(x) - 1) below."""
 
-    function = staticmethod(F.elu)
+    function = "elu"
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__(alpha=alpha, inplace=inplace)
@@ -142,7 +142,7 @@ class ELU(_Activation):
 class CELU(_Activation):
     """x above zero, alpha (exp(x / alpha) - 1) below."""
 
-    function = staticmethod(F.celu)
+    function = "celu"
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__(alpha=alpha, inplace=inplace)
@@ -151,7 +151,7 @@ class CELU(_Activation):
 class SELU(_Activation):
     """1.0507 elu(x, 1.6733)."""
 
-    function = staticmethod(F.selu)
+    function = "selu"
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__(inplace=inplace)
@@ -160,7 +160,7 @@ class SELU(_Activation):
 class LeakyReLU(_Activation):
     """x above zero, negative_slope x below."""
 
-    function = staticmethod(F.leaky_relu)
+    function = "leaky_relu"
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
         super().__init__(negative_slope=negative_slope, inplace=inplace)
@@ -169,7 +169,7 @@ class LeakyReLU(_Activation):
 class Softplus(_Activation):
     """log(1 + exp(beta x)) / beta, and x where beta x > threshold."""
 
-    function = staticmethod(F.softplus)
+    function = "softplus"
 
     def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
         super().__init__(beta=beta, threshold=threshold)
@@ -178,7 +178,7 @@ class Softplus(_Activation):
 class Hardtanh(_Activation):
     """x limited to [min_val, max_val]."""
 
-    function = staticmethod(F.hardtanh)
+    function = "hardtanh"
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
         super().__init__(min_val=min_val, max_val=max_val, inplace=inplace)
@@ -197,7 +197,7 @@ class ReLU6(Hardtanh):
 class Hardswish(_Activation):
     """x relu6(x + 3) / 6."""
 
-    function = staticmethod(F.hardswish)
+    function = "hardswish"
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__(inplace=inplace)
@@ -206,7 +206,7 @@ class Hardswish(_Activation):
 class Hardsigmoid(_Activation):
     """relu6(x + 3) / 6."""
 
-    function = staticmethod(F.hardsigmoid)
+    function = "hardsigmoid"
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__(inplace=inplace)
@@ -215,7 +215,7 @@ class Hardsigmoid(_Activation):
 class Hardshrink(_Activation):
     """0 in [-lambd, lambd], x elsewhere."""
 
-    function = staticmethod(F.hardshrink)
+    function = "hardshrink"
     shown = ("lambd",)
 
     def __init__(self, lambd: float = 0.5) -> None:
@@ -225,7 +225,7 @@ class Hardshrink(_Activation):
 class Softshrink(_Activation):
     """x moved towards zero by lambd, at most to zero."""
 
-    function = staticmethod(F.softshrink)
+    function = "softshrink"
     shown = ("lambd",)
 
     def __init__(self, lambd: float = 0.5) -> None:
@@ -235,7 +235,7 @@ class Softshrink(_Activation):
 class Threshold(_Activation):
     """x above the threshold, else `value`."""
 
-    function = staticmethod(F.threshold)
+    function = "threshold"
 
     def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
         super().__init__(threshold=threshold, value=value, inplace=inplace)
@@ -244,7 +244,7 @@ class Threshold(_Activation):
 class Softsign(_Activation):
     """x / (1 + |x|)."""
 
-    function = staticmethod(F.softsign)
+    function = "softsign"
 
     def __init__(self) -> None:
         super().__init__()
@@ -253,7 +253,7 @@ class Softsign(_Activation):
 class Tanhshrink(_Activation):
     """x - tanh(x)."""
 
-    function = staticmethod(F.tanhshrink)
+    function = "tanhshrink"
 
     def __init__(self) -> None:
         super().__init__()
@@ -262,7 +262,7 @@ class Tanhshrink(_Activation):
 class LogSigmoid(_Activation):
     """log(sigmoid(x))."""
 
-    function = staticmethod(F.logsigmoid)
+    function = "logsigmoid"
 
     def __init__(self) -> None:
         super().__init__()
@@ -271,7 +271,7 @@ class LogSigmoid(_Activation):
 class GLU(_Activation):
     """The first half along `dim` times the sigmoid of the second."""
 
-    function = staticmethod(F.glu)
+    function = "glu"
 
     def __init__(self, dim: int = -1) -> None:
         super().__init__(dim=dim)
@@ -280,7 +280,7 @@ class GLU(_Activation):
 class Softmax(_Activation):
     """exp(x) / sum(exp(x)) along `dim`."""
 
-    function = staticmethod(F.softmax)
+    function = "softmax"
 
     def __init__(self, dim: int | None = None) -> None:
         super().__init__(dim=dim)
@@ -289,7 +289,7 @@ class Softmax(_Activation):
 class Softmin(_Activation):
     """softmax(-x) along `dim`."""
 
-    function = staticmethod(F.softmin)
+    function = "softmin"
 
     def __init__(self, dim: int | None = None) -> None:
         super().__init__(dim=dim)
@@ -298,7 +298,7 @@ class Softmin(_Activation):
 class LogSoftmax(_Activation):
     """log(softmax(x)) along `dim`."""
 
-    function = staticmethod(F.log_softmax)
+    function = "log_softmax"
 
     def __init__(self, dim: int | None = None) -> None:
         super().__init__(dim=dim)

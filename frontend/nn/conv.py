@@ -131,7 +131,7 @@ class _Conv(_ConvNd):
     """Conv1d to Conv3d: `dims` counts the spatial dimensions."""
 
     dims: int
-    function: Any
+    function: str  # its name in nn.functional, where programs replace functions
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class _Conv(_ConvNd):
         if self.padding_mode != "zeros":
             input = F.pad(input, self._reversed_padding_repeated_twice, self.padding_mode)
             padding = 0
-        return type(self).function(
+        return getattr(F, self.function)(
             input, weight, bias, self.stride, padding, self.dilation, self.groups
         )
 
@@ -178,7 +178,7 @@ class Conv1d(_Conv):
     """
 
     dims = 1
-    function = staticmethod(F.conv1d)
+    function = "conv1d"
 
 
 class Conv2d(_Conv):
@@ -191,7 +191,7 @@ class Conv2d(_Conv):
     """
 
     dims = 2
-    function = staticmethod(F.conv2d)
+    function = "conv2d"
 
 
 class Conv3d(_Conv):
@@ -199,14 +199,14 @@ class Conv3d(_Conv):
     bias[out]."""
 
     dims = 3
-    function = staticmethod(F.conv3d)
+    function = "conv3d"
 
 
 class _ConvTransposeNd(_ConvNd):
     """ConvTranspose1d to ConvTranspose3d: `dims` counts the spatial dimensions."""
 
     dims: int
-    function: Any
+    function: str  # its name in nn.functional, where programs replace functions
 
     def __init__(
         self,
@@ -240,7 +240,7 @@ class _ConvTransposeNd(_ConvNd):
         extra = self.output_padding
         if output_size is not None:
             extra = self._output_padding(input, tuple(output_size))
-        return type(self).function(
+        return getattr(F, self.function)(
             input, self.weight, self.bias, self.stride, self.padding, extra, self.groups,
             self.dilation,
         )  # fmt: skip
@@ -270,7 +270,7 @@ class ConvTranspose1d(_ConvTransposeNd):
     bias[out]."""
 
     dims = 1
-    function = staticmethod(F.conv_transpose1d)
+    function = "conv_transpose1d"
 
 
 class ConvTranspose2d(_ConvTransposeNd):
@@ -278,7 +278,7 @@ class ConvTranspose2d(_ConvTransposeNd):
     bias[out]."""
 
     dims = 2
-    function = staticmethod(F.conv_transpose2d)
+    function = "conv_transpose2d"
 
 
 class ConvTranspose3d(_ConvTransposeNd):
@@ -286,7 +286,7 @@ class ConvTranspose3d(_ConvTransposeNd):
     bias[out]."""
 
     dims = 3
-    function = staticmethod(F.conv_transpose3d)
+    function = "conv_transpose3d"
 
 
 class Fold(Module):

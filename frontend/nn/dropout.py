@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import functional as F
 from .module import Module
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class _DropoutNd(Module):
-    function: Any
+    function: str  # its name in nn.functional, where programs replace functions
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class _DropoutNd(Module):
         self.inplace = inplace
 
     def forward(self, input: Tensor) -> Tensor:
-        return type(self).function(input, self.p, self.training, self.inplace)
+        return getattr(F, self.function)(input, self.p, self.training, self.inplace)
 
     def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"
@@ -31,34 +31,34 @@ class _DropoutNd(Module):
 class Dropout(_DropoutNd):
     """In training each element is zero with probability `p`, else x / (1 - p)."""
 
-    function = staticmethod(F.dropout)
+    function = "dropout"
 
 
 class Dropout1d(_DropoutNd):
     """In training each channel of x[n, c, l] is zero with probability `p`, else x / (1 - p)."""
 
-    function = staticmethod(F.dropout1d)
+    function = "dropout1d"
 
 
 class Dropout2d(_DropoutNd):
     """In training each channel of x[n, c, h, w] is zero with probability `p`, else x / (1 - p)."""
 
-    function = staticmethod(F.dropout2d)
+    function = "dropout2d"
 
 
 class Dropout3d(_DropoutNd):
     """In training each channel of x[n, c, d, h, w] is zero with probability `p`."""
 
-    function = staticmethod(F.dropout3d)
+    function = "dropout3d"
 
 
 class AlphaDropout(_DropoutNd):
     """Dropout that keeps zero mean and unit variance, for selu networks."""
 
-    function = staticmethod(F.alpha_dropout)
+    function = "alpha_dropout"
 
 
 class FeatureAlphaDropout(_DropoutNd):
     """AlphaDropout of whole channels of x[n, c, …]."""
 
-    function = staticmethod(F.feature_alpha_dropout)
+    function = "feature_alpha_dropout"

@@ -14,7 +14,7 @@ from ..functions import joining
 from ..functions.creation import empty, ones, tensor, zeros
 from . import functional as F
 from . import init
-from .functional.normalization import batch_norm_step
+from .functional.normalization import batch_norm, batch_norm_step
 from .module import Module
 from .parameter import Parameter
 
@@ -133,11 +133,26 @@ class _BatchNorm(_NormBase):
             if self.training and self.track_running_stats:
                 mean, variance = self.running_mean, self.running_var
                 count = self.num_batches_tracked
+            if F.batch_norm is not batch_norm:  # a program has replaced it
+                return self._replaced(input, mean, variance, count)
             return batch_norm_step(
                 input, self.weight, self.bias, mean, variance, count, self.momentum, self.eps
             )
         return F.batch_norm(
-            input, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps
+            input, self.running_mean, self.running_var, self.weight, self.bias, False,
+            self.momentum or 0.0, self.eps,
+        )  # fmt: skip
+
+    def _replaced(
+        self, input: Tensor, mean: Tensor | None, variance: Tensor | None, count: Tensor | None
+    ) -> Tensor:
+        """Training by the function that stands in the place of `batch_norm`."""
+        momentum = self.momentum
+        if count is not None:
+            count.add_(1)
+            momentum = 1 / float(count) if momentum is None else momentum
+        return F.batch_norm(
+            input, mean, variance, self.weight, self.bias, True, momentum or 0.0, self.eps
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import functional as F
 from .functional.conv import tuple_of
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class _MaxPoolNd(Module):
-    function: Any
+    function: str  # its name in nn.functional, where programs replace functions
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class _MaxPoolNd(Module):
         self.ceil_mode = ceil_mode
 
     def forward(self, input: Tensor) -> Tensor:
-        return type(self).function(
+        return getattr(F, self.function)(
             input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode,
             self.return_indices,
         )  # fmt: skip
@@ -49,23 +49,23 @@ class _MaxPoolNd(Module):
 class MaxPool1d(_MaxPoolNd):
     """The largest element of each window of the last dimension."""
 
-    function = staticmethod(F.max_pool1d)
+    function = "max_pool1d"
 
 
 class MaxPool2d(_MaxPoolNd):
     """The largest element of each window of the last two dimensions."""
 
-    function = staticmethod(F.max_pool2d)
+    function = "max_pool2d"
 
 
 class MaxPool3d(_MaxPoolNd):
     """The largest element of each window of the last three dimensions."""
 
-    function = staticmethod(F.max_pool3d)
+    function = "max_pool3d"
 
 
 class _AvgPoolNd(Module):
-    function: Any
+    function: str  # its name in nn.functional, where programs replace functions
     divisor_override: int | None = None
 
     def __init__(
@@ -86,7 +86,7 @@ class _AvgPoolNd(Module):
         self.divisor_override = divisor_override
 
     def forward(self, input: Tensor) -> Tensor:
-        return type(self).function(
+        return getattr(F, self.function)(
             input, self.kernel_size, self.stride, self.padding, self.ceil_mode,
             self.count_include_pad, self.divisor_override,
         )  # fmt: skip
@@ -98,7 +98,7 @@ class _AvgPoolNd(Module):
 class AvgPool1d(_AvgPoolNd):
     """The mean of each window of the last dimension."""
 
-    function = staticmethod(F.avg_pool1d)
+    function = "avg_pool1d"
 
     def __init__(
         self,
@@ -120,24 +120,24 @@ class AvgPool1d(_AvgPoolNd):
 class AvgPool2d(_AvgPoolNd):
     """The mean of each window of the last two dimensions."""
 
-    function = staticmethod(F.avg_pool2d)
+    function = "avg_pool2d"
 
 
 class AvgPool3d(_AvgPoolNd):
     """The mean of each window of the last three dimensions."""
 
-    function = staticmethod(F.avg_pool3d)
+    function = "avg_pool3d"
 
 
 class _Adaptive(Module):
-    function: Any
+    function: str  # its name in nn.functional, where programs replace functions
 
     def __init__(self, output_size: int | Sequence[int]) -> None:
         super().__init__()
         self.output_size = output_size
 
     def forward(self, input: Tensor) -> Tensor:
-        return type(self).function(input, self.output_size)
+        return getattr(F, self.function)(input, self.output_size)
 
     def extra_repr(self) -> str:
         return f"output_size={self.output_size}"
@@ -150,19 +150,19 @@ class _AdaptiveAvgPoolNd(_Adaptive):
 class AdaptiveAvgPool1d(_AdaptiveAvgPoolNd):
     """Means of windows such that `output_size` of them cover the last dimension."""
 
-    function = staticmethod(F.adaptive_avg_pool1d)
+    function = "adaptive_avg_pool1d"
 
 
 class AdaptiveAvgPool2d(_AdaptiveAvgPoolNd):
     """Means of windows such that `output_size` of them cover the last two dimensions."""
 
-    function = staticmethod(F.adaptive_avg_pool2d)
+    function = "adaptive_avg_pool2d"
 
 
 class AdaptiveAvgPool3d(_AdaptiveAvgPoolNd):
     """Means of windows such that `output_size` of them cover the last three dimensions."""
 
-    function = staticmethod(F.adaptive_avg_pool3d)
+    function = "adaptive_avg_pool3d"
 
 
 class _AdaptiveMaxPoolNd(_Adaptive):
@@ -171,29 +171,29 @@ class _AdaptiveMaxPoolNd(_Adaptive):
         self.return_indices = return_indices
 
     def forward(self, input: Tensor) -> Tensor:
-        return type(self).function(input, self.output_size, self.return_indices)
+        return getattr(F, self.function)(input, self.output_size, self.return_indices)
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd):
     """Maxima of windows such that `output_size` of them cover the last dimension."""
 
-    function = staticmethod(F.adaptive_max_pool1d)
+    function = "adaptive_max_pool1d"
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd):
     """Maxima of windows such that `output_size` of them cover the last two dimensions."""
 
-    function = staticmethod(F.adaptive_max_pool2d)
+    function = "adaptive_max_pool2d"
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
     """Maxima of windows such that `output_size` of them cover the last three dimensions."""
 
-    function = staticmethod(F.adaptive_max_pool3d)
+    function = "adaptive_max_pool3d"
 
 
 class _LPPoolNd(Module):
-    function: Any
+    function: str  # its name in nn.functional, where programs replace functions
 
     def __init__(
         self,
@@ -207,7 +207,7 @@ class _LPPoolNd(Module):
         self.stride, self.ceil_mode = stride, ceil_mode
 
     def forward(self, input: Tensor) -> Tensor:
-        return type(self).function(
+        return getattr(F, self.function)(
             input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode
         )
 
@@ -221,16 +221,16 @@ class _LPPoolNd(Module):
 class LPPool1d(_LPPoolNd):
     """The p-norm of each window of the last dimension."""
 
-    function = staticmethod(F.lp_pool1d)
+    function = "lp_pool1d"
 
 
 class LPPool2d(_LPPoolNd):
     """The p-norm of each window of the last two dimensions."""
 
-    function = staticmethod(F.lp_pool2d)
+    function = "lp_pool2d"
 
 
 class LPPool3d(_LPPoolNd):
     """The p-norm of each window of the last three dimensions."""
 
-    function = staticmethod(F.lp_pool3d)
+    function = "lp_pool3d"

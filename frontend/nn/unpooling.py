@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 class _MaxUnpoolNd(Module):
     dims: int
-    function: Any
+    function: str  # its name in nn.functional, where programs replace functions
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class _MaxUnpoolNd(Module):
     def forward(
         self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None
     ) -> Tensor:
-        return type(self).function(
+        return getattr(F, self.function)(
             input, indices, self.kernel_size, self.stride, self.padding, output_size
         )
 
@@ -42,24 +42,24 @@ class _MaxUnpoolNd(Module):
 class MaxUnpool1d(_MaxUnpoolNd):
     """The inverse of MaxPool1d with return_indices: zeros but for the maxima."""
 
-    dims, function = 1, staticmethod(F.max_unpool1d)
+    dims, function = 1, "max_unpool1d"
 
 
 class MaxUnpool2d(_MaxUnpoolNd):
     """The inverse of MaxPool2d with return_indices: zeros but for the maxima."""
 
-    dims, function = 2, staticmethod(F.max_unpool2d)
+    dims, function = 2, "max_unpool2d"
 
 
 class MaxUnpool3d(_MaxUnpoolNd):
     """The inverse of MaxPool3d with return_indices: zeros but for the maxima."""
 
-    dims, function = 3, staticmethod(F.max_unpool3d)
+    dims, function = 3, "max_unpool3d"
 
 
 class _FractionalMaxPool(Module):
     dims: int
-    function: Any
+    function: str  # its name in nn.functional, where programs replace functions
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class _FractionalMaxPool(Module):
             raise ValueError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
 
     def forward(self, input: Tensor) -> Any:
-        return type(self).function(
+        return getattr(F, self.function)(
             input, self.kernel_size, self.output_size, self.output_ratio, self.return_indices,
             _random_samples=self._random_samples,
         )  # fmt: skip
@@ -98,10 +98,10 @@ class _FractionalMaxPool(Module):
 class FractionalMaxPool2d(_FractionalMaxPool):
     """Maxima over windows of an image that begin at random places; Graham, arXiv 1412.6071."""
 
-    dims, function = 2, staticmethod(F.fractional_max_pool2d)
+    dims, function = 2, "fractional_max_pool2d"
 
 
 class FractionalMaxPool3d(_FractionalMaxPool):
     """Maxima over windows of a volume that begin at random places; Graham, arXiv 1412.6071."""
 
-    dims, function = 3, staticmethod(F.fractional_max_pool3d)
+    dims, function = 3, "fractional_max_pool3d"

@@ -102,7 +102,6 @@ class Handle(State):
     """The state of a Tensor: memory of its own, or a storage and a chain of views of it.
 
     _writes: the count of writes of its root or storage when it was made.
-    _past: (epoch, node) of a view that required a gradient at the end of its last epoch.
     _root: the root of its history; None if it has its storage's history.
     _leaf: the tensor that collects the gradient of this view, if that isn't its storage's owner.
     _moves: counts how often it was given other memory. _move_is_read: whether the last time was an
@@ -112,7 +111,6 @@ class Handle(State):
     _storage: Storage | None = None
     _chain: views.Chain | None = None
     _writes = 0
-    _past: tuple[int, Node] | None = None
     _root: Root | None = None
     _leaf: Handle | None = None
     _grad: Handle | None = None
@@ -160,6 +158,7 @@ mutated: set[Node] = set()  # overwritten values, for the check in backward
 rewritten: dict[Node, tuple[Node, views.Chain | None]] = {}
 moved: set[Node] = set()  # values of leaves that were given other memory, likewise
 viewed: dict[Node, tuple[int, views.Chain | None]] = {}  # views' storages by id, in a flush
+differentiable_views: dict[int, tuple[weakref.ref[Any], Node]] = {}  # see histories.Shared
 freed: list[tuple[Node, int]] = []  # (root of a backward pass, number of handles then)
 hooked: dict[Node, list[dict[int, Any]]] = {}  # hooks on the gradient of a node
 contexts: list[Any] = []  # contexts of autograd.Function calls

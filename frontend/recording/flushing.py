@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from sys import getrefcount
@@ -25,6 +26,7 @@ from .epoch import (
     clock,
     contexts,
     counted,
+    differentiable_views,
     drawn,
     fallible,
     freed,
@@ -59,7 +61,7 @@ launch takes two or three memory mappings, and Linux allows a process 65,530."""
 
 SELDOM_USED: list[Any] = [
     storages, windows, variables, scalars, drawn, counted, freed, contexts, mutated, rewritten,
-    moved, viewed, hooked, fallible,
+    moved, viewed, differentiable_views, hooked, fallible,
 ]  # fmt: skip
 """What is cleared at the end of an epoch, if it isn't empty."""
 Update = Callable[[], Iterable[Handle]]
@@ -371,7 +373,8 @@ def _forget_views() -> None:
             node = v._node
             if node is not None:
                 v._aval = (node.shape, node.dtype, node.device or "cpu")
-                v._past = (clock.number, node) if node.requires_grad else None
+                if node.requires_grad:
+                    differentiable_views[id(v)] = weakref.ref(v), node
                 v._node = None
                 if viewed.setdefault(node, (owner, v._chain))[0] != owner:
                     viewed[node] = 0, None  # it isn't known whose value is read

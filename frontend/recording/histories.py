@@ -34,6 +34,41 @@ class Ends:
     is_asked: bool = False
 
 
+@dataclass(eq=False)
+class Shared:
+    """What the histories of an epoch have in common, so that all of them see a hook that is set
+    later.
+
+    hooks: node -> dictionaries of hooks on its gradient.
+    views: id of a view that required a gradient -> a reference to it, and its node. A view that is
+        read in a later epoch has a node there too.
+    alike: the nodes that several tensors had, other than views.
+    """
+
+    hooks: dict[Node, list[dict[int, Any]]] = field(default_factory=dict)
+    views: dict[int, tuple[weakref.ref[Any], Node]] = field(default_factory=dict)
+    alike: frozenset[Node] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.views:
+            with_views.add(self)
+
+    def node_of(self, t: Any) -> Node | None:
+        """The node that the view `t` had in the epoch."""
+        seen, node = self.views.get(id(t), (None, None))
+        return node if seen is not None and seen() is t else None
+
+    def has_twin(self, node: Node, t: Any) -> bool:
+        """Whether another tensor than `t` had `node`, too. Their gradients can't be told apart."""
+        return node in self.alike or any(
+            n is node and seen() is not t for seen, n in self.views.values()
+        )
+
+
+with_views: weakref.WeakSet[Shared] = weakref.WeakSet()
+"""Those with views, of all epochs that have histories."""
+
+
 class Held(NamedTuple):
     """A value that a history keeps.
 
@@ -94,7 +129,7 @@ class History:
     targets: variable node -> the leaf tensor that collects its gradient, or the earlier history
         where the gradient continues; stop -> the inner history that begins there. Variables behind
         a `detach` have no target, which would keep earlier histories alive.
-    hooks: node -> dictionaries of hooks on its gradient; shared by the epoch's histories.
+    shared: what it has in common with the epoch's other histories.
     overwritten: saved nodes whose tensors were changed in place within the epoch. rewritten: read
         nodes whose tensors were changed through `.data` within the epoch -> what has their values.
     is_captured: whether its saved values are memory of a graph, which each replay overwrites.
@@ -113,7 +148,7 @@ class History:
     scalar_values: dict[Node, Any] = field(default_factory=dict)
     targets: dict[Node, Any] = field(default_factory=dict)
     call_contexts: dict[Node, Any] = field(default_factory=dict)
-    hooks: dict[Node, list[dict[int, Any]]] = field(default_factory=dict)
+    shared: Shared = field(default_factory=Shared)
     overwritten: frozenset[Node] = frozenset()
     _reached: tuple[weakref.ref[Any], ...] | None = None  # the leaf tensors, after the first search
 
@@ -228,7 +263,7 @@ class History:
                 elif target not in seen:
                     seen.add(target)
                     stack.append(target)
-        return Ends(self.epoch, targets, self.hooks)
+        return Ends(self.epoch, targets, self.shared.hooks)
 
     def inner(self) -> list[History]:
         """The histories that begin at its stops."""
@@ -241,7 +276,7 @@ class History:
         self.leaf_tensors()  # remembers the leaf tensors, which alone are kept
         self.is_freed = True
         self.saved, self.leaf_values, self.scalar_values, self.rewritten = {}, {}, {}, {}
-        self.targets, self.call_contexts, self.hooks = {}, {}, {}
+        self.targets, self.call_contexts, self.shared = {}, {}, Shared()
 
 
 def _inputs_lead_to(node: Node) -> list[Node]:

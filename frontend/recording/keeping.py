@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from .epoch import (
     Handle,
     clock,
     contexts,
+    differentiable_views,
     freed,
     handles,
     hooked,
@@ -29,7 +31,7 @@ from .epoch import (
     viewed,
     windows,
 )
-from .histories import Held, History, variables_of
+from .histories import Held, History, Shared, variables_of
 from .parts import differentiable, partition
 
 Seen = dict[Node, tuple[Any, "views.Chain | None"]]
@@ -177,8 +179,12 @@ def keep(
         for n, value in zip(nodes[len(live) :], values[len(live) :], strict=True)
     }
     read = {n: _held_leaf(n, seen) for n in {n for h in histories for n in h.leaves}}
-    # Shared by the epoch's histories, so that all of them see a hook that is set later.
-    hooks = {n: list(each) for n, each in hooked.items()}
+    times = Counter(n for n in nodes[: len(live)] if n.requires_grad)
+    shared = Shared(
+        {n: list(each) for n, each in hooked.items()},
+        dict(differentiable_views),
+        frozenset(n for n, count in times.items() if count > 1),
+    )
     for history in histories:
         changed = changed_for(history.reads, (history.node,))
         history.keep(
@@ -190,12 +196,12 @@ def keep(
             rewritten={n: t for n in changed if (t := _showing_now(n)) is not None},
             overwritten=frozenset(map(value_node, changed)),
         )
-        history.hooks = hooks
+        history.shared = shared
         for node, target in history.targets.items():
             if isinstance(target, Handle) and target._storage is not None:
                 _own_leaf(history, value_node(node), target)
     if clock.ends.is_asked:
-        clock.ends.hooks = hooks
+        clock.ends.hooks = shared.hooks
         for history in histories:
             clock.ends.targets.update({n: history.targets[n] for n in history.variables})
 

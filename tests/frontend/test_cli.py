@@ -96,6 +96,22 @@ def test_run_an_unmodified_script(script: Path) -> None:
     assert last == f"torch True {script}"
 
 
+def test_run_a_module(tmp_path: Path) -> None:
+    package = tmp_path / "nets"
+    package.mkdir()
+    (package / "__init__.py").write_text("import torch\n")
+    (package / "__main__.py").write_text(
+        "import sys\nfrom . import torch\n"
+        "print(sys.argv[1:], __name__, __spec__.name, hasattr(torch.version, 'tilewright'))\n"
+        "raise SystemExit(len(sys.argv))\n"
+    )
+    status, out, err = call("run", "-m", "nets", "-m", "--lr", "1", cwd=tmp_path)
+    assert (status, err) == (4, "")
+    assert out == "['-m', '--lr', '1'] __main__ nets.__main__ True\n"
+    status, _, err = call("run", "-m", "no_nets", cwd=tmp_path)
+    assert status == 1 and err.endswith("No module named no_nets\n") and "tilewright" not in err
+
+
 def test_an_error_looks_like_pythons(tmp_path: Path) -> None:
     path = tmp_path / "bad.py"
     path.write_text("import torch\n\ndef f():\n    torch.ones(2) @ torch.ones(3)\n\nf()\n")

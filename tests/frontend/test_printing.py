@@ -175,6 +175,8 @@ def test_format() -> None:
     assert f"{tw.tensor(1.23456):.2f}" == "1.23"
     assert f"{tw.tensor(3)}" == "3" and f"{tw.tensor([1.0])}" == "tensor([1.])"
     assert "%.1f" % tw.tensor(2.25) == "2.2"  # noqa: UP031
+    with pytest.raises(TypeError, match="unsupported format string"):
+        f"{tw.ones(2):.2f}"
 
 
 def test_tensors_of_other_classes_have_their_names(torch: Any) -> None:

@@ -86,13 +86,31 @@ def _cross_entropy_name(args: Sequence[Any]) -> str:
 
 
 @builder("cross_entropy", casts=FLOAT32, gradient=_cross_entropy_name)
-def _cross_entropy(x: Node, *rest: Any) -> Node:
+def _cross_entropy(x: Node, target: Node, weight: Node | None, *rest: Any) -> Node:
+    if target.dtype.is_floating_point:
+        both = (x, target) if weight is None else (x, target, weight)
+        x, target, *weights = promoted(*both)
+        weight = weights[0] if weights else None
+    else:
+        _check_weight(x, weight)
     # PyTorch keeps the log-probabilities, so scores may be overwritten after the loss. The
     # derivative reads a copy that no tensor holds; it costs nothing.
-    return ops.cross_entropy(ops.saved(x), *rest)
+    return ops.cross_entropy(ops.saved(x), target, weight, *rest)
 
 
-_nll = builder("nll_loss", casts=FLOAT32, gradient=_nll_name)(ops.nll_loss)
+@builder("nll_loss", casts=FLOAT32, gradient=_nll_name)
+def _nll(x: Node, target: Node, weight: Node | None, *rest: Any) -> Node:
+    _check_weight(x, weight)
+    return ops.nll_loss(x, target, weight, *rest)
+
+
+def _check_weight(x: Node, weight: Node | None) -> None:
+    """Raise unless the weights of classes have the dtype of the scores."""
+    if weight is not None and weight.dtype is not x.dtype:
+        raise RuntimeError(
+            f"expected weights of the scores' dtype {x.dtype}, but found {weight.dtype}"
+            f"{at_user_line()}"
+        )
 
 
 def _warn_of_broadcast(input: Any, target: Any) -> None:
@@ -262,6 +280,10 @@ def _bce(x: Node, target: Node, weight: Node | None, reduction: str) -> Node:
             f"Using a target size ({target.shape}) that is different to the input size ({x.shape}) "
             f"is deprecated. Please ensure they have the same size.{at_user_line()}"
         )
+    if target.dtype is not x.dtype:
+        raise RuntimeError(
+            f"Found target of dtype {target.dtype} but expected {x.dtype}{at_user_line()}"
+        )
     return ops.binary_cross_entropy(x, target, weight, reduction)
 
 
@@ -402,6 +424,7 @@ def _gaussian(x: Node, target: Node, var: Node, full: bool, eps: float, how: str
     wrong = [v for v, n in zip(var.shape, x.shape, strict=False) if v != n]
     if var.rank and (var.rank != x.rank or wrong not in ([], [1])):
         raise ValueError(f"var is of incorrect size{at_user_line()}")
+    x, target, var = promoted(x, target, var)
     var = ops.maximum(var, ops.full_like(var, eps))
     loss = (ops.log(var) + (x - target) * (x - target) / var) * 0.5
     return _reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, how)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.dtype import accumulator
 from tilewright.ir.location import at_user_line
@@ -24,6 +25,25 @@ if TYPE_CHECKING:
     from ..._tensor import Tensor
 
 
+def _check_parameters(x: Node, *parameters: Node | None) -> None:
+    """Raise unless all parameters have the dtype of `x`, or float32 where `x` is of a half type."""
+    found = [p.dtype for p in parameters if p is not None]
+    if all(dtype is x.dtype for dtype in found):
+        return
+    wanted = x.dtype if found[0] is x.dtype else dtypes.float32
+    other = next((dtype for dtype in found if dtype is not wanted), None)
+    if other is not None:
+        raise RuntimeError(
+            f"mixed dtype: expect parameter to have scalar type of {wanted} for an input of "
+            f"{x.dtype}, got {other}{at_user_line()}"
+        )
+    if x.dtype not in (dtypes.float16, dtypes.bfloat16):
+        raise RuntimeError(
+            f"mixed dtype: all inputs must share same datatype, got an input of {x.dtype} and "
+            f"parameters of {wanted}{at_user_line()}"
+        )
+
+
 def _layer_norm(
     x: Node, shape: tuple[int, ...], weight: Node | None, bias: Node | None, eps: float
 ) -> Node:
@@ -33,6 +53,7 @@ def _layer_norm(
             f"[*{''.join(f', {s}' for s in shape)}], but got input of size{list(x.shape)}"
             f"{at_user_line()}"
         )
+    _check_parameters(x, weight, bias)
     return ops.layer_norm(x, len(shape), weight, bias, eps)
 
 
@@ -63,6 +84,8 @@ def _rms_norm(x: Node, shape: tuple[int, ...], weight: Node | None, eps: float |
         )
     if eps is None:
         eps = float(np.finfo(accumulator(x.dtype).np).eps)
+    if weight is not None and dtypes.float64 in (x.dtype, weight.dtype):
+        weight = to(weight, x.dtype)
     return ops.rms_norm(x, len(shape), weight, eps)
 
 
@@ -80,9 +103,14 @@ def rms_norm(
     return record(_rms_norm, input, tuple(normalized_shape), weight, eps)
 
 
+def _group_norm(x: Node, groups: int, weight: Node | None, bias: Node | None, eps: float) -> Node:
+    _check_parameters(x, weight, bias)
+    return ops.group_norm(x, groups, weight, bias, eps)
+
+
 @public(
     "group_norm",
-    ops.group_norm,
+    _group_norm,
     method=False,
     casts=ON_A_GPU,
     gradient="NativeGroupNormBackward0",
@@ -95,7 +123,7 @@ def group_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """(x - mean) / sqrt(var + eps) over groups of channels (dimension 1) and all positions."""
-    return record(ops.group_norm, input, num_groups, weight, bias, eps)
+    return record(_group_norm, input, num_groups, weight, bias, eps)
 
 
 # Batch norm.
@@ -116,6 +144,7 @@ def _batch_norm_train(
 ) -> tuple[Node, ...]:
     """The normalized batch, and the updated running mean, variance and count, if there are any."""
     _check_values(x, "batch_norm")
+    _check_parameters(x, weight, bias, mean, variance)
     out = [ops.batch_norm(x, weight, bias, eps)]
     one = None if count is None else count + 1
     if mean is not None and variance is not None:
@@ -163,7 +192,12 @@ def batch_norm_step(
     return made[0]
 
 
-_batch_norm_eval = builder("batch_norm", gradient=_BATCH_NORM)(ops.batch_norm_eval)
+@builder("batch_norm", gradient=_BATCH_NORM)
+def _batch_norm_eval(
+    x: Node, mean: Node, variance: Node, weight: Node | None, bias: Node | None, eps: float
+) -> Node:
+    _check_parameters(x, weight, bias, mean, variance)
+    return ops.batch_norm_eval(x, mean, variance, weight, bias, eps)
 
 
 def batch_norm(
@@ -203,6 +237,7 @@ def _instance_norm_train(
     momentum: float,
     eps: float,
 ) -> tuple[Node, ...]:
+    _check_parameters(x, weight, bias, mean, variance)
     out = [ops.instance_norm(x, weight, bias, eps)]
     if mean is not None and variance is not None:
         axes = tuple(range(2, x.rank))

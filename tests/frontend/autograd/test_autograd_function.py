@@ -345,3 +345,30 @@ def test_a_gradient_of_an_argument_that_needs_none_is_not_looked_at(torch):
         Scaled.apply(x, m.ones(4, 1)).sum().backward()
         seen.append(x.grad.tolist())
     assert seen[0] == seen[1] == [4, 4, 4]
+
+
+def test_a_derivative_under_its_other_name(torch):
+    found = []
+    for m in (tw, torch):
+
+        class Square(m.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.save_for_backward(x)
+                return x**2
+
+            @staticmethod
+            def vjp(ctx, g):
+                return 2 * ctx.saved_tensors[0] * g
+
+        class Both(Square):
+            @staticmethod
+            def backward(ctx, g):
+                return g
+
+        x = m.tensor([1.0, 3.0], requires_grad=True)
+        Square.apply(x).sum().backward()
+        found.append(x.grad.tolist())
+        with pytest.raises(RuntimeError, match="Implementing both 'backward' and 'vjp'"):
+            Both.apply(x).sum().backward()
+    assert found[0] == found[1] == [2, 6]

@@ -107,3 +107,10 @@ def test_blocks_of_packages_decorate_in_clones_of_themselves() -> None:
     log: list[int] = []
     block = Counted(log)
     assert block(lambda x: x + 1)(2) == 3 and len(log) == 1 and log[0] != id(block)
+
+
+def test_a_mode_that_is_set_prints_as_in_pytorch(torch: Any) -> None:
+    assert repr(tw.set_grad_enabled(True)) == repr(torch.set_grad_enabled(True))
+    for m in (tw, torch):
+        with pytest.raises(RuntimeError, match="requires_grad must be a bool"):
+            m.ones(2).requires_grad = "yes"

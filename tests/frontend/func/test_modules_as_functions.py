@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -107,3 +108,20 @@ def test_a_failed_call_restores_the_module() -> None:
     with pytest.raises(RuntimeError):
         tw.func.functional_call(net, {"weight": tw.ones(2, 7)}, (tw.ones(3),))
     assert net.weight is before
+
+
+def test_tensors_in_the_place_of_parameters_until_a_block_ends(torch: Any) -> None:
+    """The context manager that packages take from nn.utils.stateless."""
+    found = []
+    for m in (torch, tw):
+        stateless = importlib.import_module(f"{m.__name__}.nn.utils.stateless")
+        model = m.nn.Linear(2, 1)
+        own = model.weight
+        with stateless._reparametrize_module(model, {"weight": m.ones(1, 2), "bias": m.zeros(1)}):
+            found.append(model(m.tensor([[1.0, 2.0]])).tolist())
+        assert model.weight is own
+        wrong = stateless._reparametrize_module(model, {"gain": own}, strict=True)
+        with pytest.raises(RuntimeError, match="in reparametrizing"), wrong:
+            pass
+        assert model.weight is own
+    assert found == [[[3.0]], [[3.0]]]

@@ -351,3 +351,47 @@ def test_a_gradient_needs_only_what_it_reads(how: str, read: bool, torch: Any) -
         return
     for ours, theirs in zip(program(tw), program(torch), strict=True):
         same(ours, theirs)
+
+
+def views_read_again(lib: Any) -> list[Any]:
+    """Gradients of views whose graph is of an earlier epoch than their latest read."""
+    w = lib.tensor([[1.0, 2.0, 3.0], [0.5, -1.0, 2.0]], requires_grad=True)
+    base = w * 2
+    view = base.view(3, 2)
+    first = (view * view).sum()
+    out = [lib.tensor(view.sum().item())]
+    second = view.exp().sum()
+    out.append(lib.tensor(view.mean().item()))
+    out += lib.autograd.grad(first, view, retain_graph=True)
+    out += lib.autograd.grad(first * 2 + second, (view, base), retain_graph=True)
+    view.retain_grad()
+    (first + second).backward(retain_graph=True)
+    return [*out, view.grad, w.grad]
+
+
+def hooks_of_views(lib: Any) -> list[Any]:
+    """A hook on a view that is set after another epoch has read the view."""
+    w = lib.tensor([[1.0, 2.0], [0.5, -1.0]], requires_grad=True)
+    part, rest = (w * 3).exp().chunk(2, 0)
+    y = (part * 3).sin().sum() + rest.sum()
+    out = [lib.tensor(y.item() + part.sum().item())]
+    part.register_hook(lambda g: out.append(g) or g * 2)
+    y.backward()
+    assert len(out) == 2
+    return [*out, w.grad]
+
+
+@pytest.mark.parametrize("program", [views_read_again, hooks_of_views], ids=lambda f: f.__name__)
+def test_views_that_a_later_epoch_reads(program: Any, torch: Any) -> None:
+    for ours, theirs in zip(program(tw), program(torch), strict=True):
+        same(ours, theirs)
+
+
+def test_the_gradients_of_views_seen_alike_in_an_earlier_epoch_are_refused() -> None:
+    w = tw.ones(2, 3, requires_grad=True)
+    base = w * 2
+    one, other = base.view(3, 2), base.view(3, 2)
+    y = (one * one).sum() + (other * 2).sum()
+    y.item(), one.sum().item(), other.sum().item()
+    with pytest.raises(RuntimeError, match="can't be told from that of another one"):
+        one.register_hook(lambda g: g)

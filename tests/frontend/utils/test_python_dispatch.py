@@ -82,6 +82,11 @@ CALLS: dict[str, Call] = {
     "activations": lambda m, x: m.nn.functional.gelu(m.nn.functional.relu(x)),
     "softmax": lambda m, x: m.nn.functional.softmax(x, dim=-1).log_softmax(1),
     "moves": lambda m, x: x.t().permute(1, 0).unsqueeze(0).expand(2, 2, 3).transpose(0, 1),
+    "turned": lambda m, x: (x.T, x.movedim(0, 1), m.moveaxis(x[None], (0, 2), (1, 0))),
+    "padded": lambda m, x: (
+        m.nn.functional.pad(x, (1, 1)),
+        m.nn.functional.pad(x, (0, 1), value=2),
+    ),
     "shapes": lambda m, x: (x.view(3, 2), x.reshape(6), x.flatten(), x.repeat(2, 1)),
     "parts": lambda m, x: (x[0], x[:, 1:], x[m.tensor([1, 0])], x[..., None], x.chunk(2)[1]),
     "products": lambda m, x: (m.mm(x, x.t()), x @ x.t(), x[None] @ x.t()[None]),
