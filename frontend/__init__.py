@@ -241,6 +241,8 @@ _LAZY = {
             "quantize_per_channel",
             "quantize_per_tensor",
             "quantize_per_tensor_dynamic",
+            "quint2x4",
+            "quint4x2",
             "quint8",
         ],
         "functions.quantized",

@@ -244,7 +244,7 @@ PATHS: dict[str, dict[str, str]] = {
         "default_debug_observer default_dynamic_quant_observer "
         "default_fixed_qparams_range_0to1_observer "
         "default_fixed_qparams_range_neg1to1_observer "
-        "default_float_qparams_observer default_observer "
+        "default_float_qparams_observer default_float_qparams_observer_4bit default_observer "
         "default_per_channel_weight_observer default_placeholder_observer "
         "default_reuse_input_observer "
         "default_symmetric_fixed_qparams_observer default_weight_observer "
@@ -267,7 +267,8 @@ PATHS: dict[str, dict[str, str]] = {
         "default_dynamic_quant_observer default_fake_quant "
         "default_fixed_qparams_range_0to1_fake_quant "
         "default_fixed_qparams_range_neg1to1_fake_quant "
-        "default_float_qparams_observer default_fused_act_fake_quant "
+        "default_float_qparams_observer default_float_qparams_observer_4bit "
+        "default_fused_act_fake_quant "
         "default_fused_per_channel_wt_fake_quant "
         "default_fused_wt_fake_quant default_histogram_fake_quant "
         "default_histogram_observer default_observer "
@@ -279,6 +280,7 @@ PATHS: dict[str, dict[str, str]] = {
         "default_weight_only_qconfig disable_fake_quant disable_observer "
         "enable_fake_quant enable_observer float16_dynamic_qconfig "
         "float16_static_qconfig float_qparams_weight_only_qconfig "
+        "float_qparams_weight_only_qconfig_4bit "
         "fuse_modules get_default_dynamic_quant_module_mappings "
         "get_default_qat_module_mappings get_default_qat_qconfig "
         "get_default_qconfig get_default_static_quant_module_mappings "
@@ -292,7 +294,7 @@ PATHS: dict[str, dict[str, str]] = {
         "MovingAveragePerChannelMinMaxObserver NoopObserver ObserverBase "
         "PerChannelMinMaxObserver PlaceholderObserver RecordingObserver "
         "default_debug_observer default_dynamic_quant_observer "
-        "default_float_qparams_observer default_observer "
+        "default_float_qparams_observer default_float_qparams_observer_4bit default_observer "
         "default_per_channel_weight_observer default_placeholder_observer "
         "default_weight_observer get_observer_state_dict "
         "load_observer_state_dict",
@@ -302,7 +304,7 @@ PATHS: dict[str, dict[str, str]] = {
     "quantization.quantize_fx": {
         "ao.quantization.quantize_fx": "convert_fx fuse_fx prepare_fx prepare_qat_fx",
     },
-    "nn.quantizable": {"ao.nn.quantizable": "LSTM LSTMCell"},
+    "nn.quantizable": {"ao.nn.quantizable": "LSTM LSTMCell MultiheadAttention"},
     "nn.qat": {
         "ao.nn.qat": "Conv1d Conv2d Conv3d Embedding EmbeddingBag Linear",
     },
@@ -317,6 +319,7 @@ PATHS: dict[str, dict[str, str]] = {
         "default_qat_qconfig default_qat_qconfig_v2 default_qconfig "
         "default_weight_only_qconfig float16_dynamic_qconfig "
         "float16_static_qconfig float_qparams_weight_only_qconfig "
+        "float_qparams_weight_only_qconfig_4bit "
         "get_default_qat_qconfig get_default_qconfig "
         "per_channel_dynamic_qconfig qconfig_equals",
     },
