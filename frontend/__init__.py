@@ -116,6 +116,7 @@ _LAZY = {
     "ScriptModule": "jit",
     "ScriptFunction": "jit",
     "TypedStorage": "storage",
+    "StorageBase": "exchange.storages",
     "UntypedStorage": "storage",
     "fork": "jit",
     "wait": "jit",

@@ -85,6 +85,11 @@ class OpOverloadPacket:
         return self._qualified_op_name.replace("::", ".")
 
 
+class HigherOrderOperator:
+    """The class of PyTorch's operators that take functions, which `torch.cond` and its kin are not
+    here: they are functions."""
+
+
 class _OpNamespace:
     """The operators of one namespace."""
 

@@ -24,7 +24,19 @@ PATHS: dict[str, dict[str, str]] = {
         "max_autotune_gemm max_autotune_gemm_backends max_autotune_pointwise patch shape_padding "
         "triton use_mixed_mm"
     },
-    "_C._functorch": {"func.vmapping": "is_batchedtensor"},
+    "_C._functorch": {
+        "func.vmapping": "is_batchedtensor",
+        "func.levels": "_add_batch_dim _remove_batch_dim get_unwrapped",
+    },
+    "_functorch": {},
+    "_functorch.vmap": {
+        "func.levels": "_add_batch_dim _broadcast_to_and_flatten _get_name "
+        "_maybe_remove_batch_dim _remove_batch_dim",
+        "utils._pytree": "tree_flatten tree_unflatten",
+        "": "Tensor",
+    },
+    "_guards": {"_subclasses.fake_tensor": "active_fake_mode detect_fake_mode"},
+    "_ops": {"ops": "HigherOrderOperator OpOverload OpOverloadPacket"},
     "_VF": {
         "": "broadcast_tensors block_diag cartesian_prod cdist chunk einsum gru gru_cell istft "
         "lstm lstm_cell meshgrid norm nuclear_norm frobenius_norm rnn_relu rnn_relu_cell rnn_tanh "
@@ -244,7 +256,7 @@ PATHS: dict[str, dict[str, str]] = {
         "default_debug_observer default_dynamic_quant_observer "
         "default_fixed_qparams_range_0to1_observer "
         "default_fixed_qparams_range_neg1to1_observer "
-        "default_float_qparams_observer default_float_qparams_observer_4bit default_observer "
+        "default_float_qparams_observer default_observer "
         "default_per_channel_weight_observer default_placeholder_observer "
         "default_reuse_input_observer "
         "default_symmetric_fixed_qparams_observer default_weight_observer "
@@ -267,7 +279,7 @@ PATHS: dict[str, dict[str, str]] = {
         "default_dynamic_quant_observer default_fake_quant "
         "default_fixed_qparams_range_0to1_fake_quant "
         "default_fixed_qparams_range_neg1to1_fake_quant "
-        "default_float_qparams_observer default_float_qparams_observer_4bit "
+        "default_float_qparams_observer "
         "default_fused_act_fake_quant "
         "default_fused_per_channel_wt_fake_quant "
         "default_fused_wt_fake_quant default_histogram_fake_quant "
@@ -280,7 +292,6 @@ PATHS: dict[str, dict[str, str]] = {
         "default_weight_only_qconfig disable_fake_quant disable_observer "
         "enable_fake_quant enable_observer float16_dynamic_qconfig "
         "float16_static_qconfig float_qparams_weight_only_qconfig "
-        "float_qparams_weight_only_qconfig_4bit "
         "fuse_modules get_default_dynamic_quant_module_mappings "
         "get_default_qat_module_mappings get_default_qat_qconfig "
         "get_default_qconfig get_default_static_quant_module_mappings "
@@ -294,7 +305,7 @@ PATHS: dict[str, dict[str, str]] = {
         "MovingAveragePerChannelMinMaxObserver NoopObserver ObserverBase "
         "PerChannelMinMaxObserver PlaceholderObserver RecordingObserver "
         "default_debug_observer default_dynamic_quant_observer "
-        "default_float_qparams_observer default_float_qparams_observer_4bit default_observer "
+        "default_float_qparams_observer default_observer "
         "default_per_channel_weight_observer default_placeholder_observer "
         "default_weight_observer get_observer_state_dict "
         "load_observer_state_dict",
@@ -319,7 +330,6 @@ PATHS: dict[str, dict[str, str]] = {
         "default_qat_qconfig default_qat_qconfig_v2 default_qconfig "
         "default_weight_only_qconfig float16_dynamic_qconfig "
         "float16_static_qconfig float_qparams_weight_only_qconfig "
-        "float_qparams_weight_only_qconfig_4bit "
         "get_default_qat_qconfig get_default_qconfig "
         "per_channel_dynamic_qconfig qconfig_equals",
     },

@@ -316,8 +316,8 @@ def _by_name() -> dict[str, Any]:
 _METHODS = frozenset("clamp mean relu relu_ sigmoid tanh".split())
 """Methods that compute."""
 _MOVES = frozenset(
-    "contiguous expand flatten flip narrow permute repeat reshape select squeeze t transpose unflatten "
-    "unsqueeze view".split()
+    "contiguous expand flatten flip narrow permute repeat reshape select squeeze t transpose "
+    "unflatten unsqueeze view".split()
 )
 """Methods that move elements: those of the integers."""
 

@@ -142,7 +142,9 @@ class Pickler(_BasePickler):
 
     def _reduce_quantized(self, q: QuantizedTensor) -> Any:
         codes = q._codes.detach()
-        storage, strides, offset = self._memory(codes if q.dtype.per_byte == 1 else packed(q).detach())
+        storage, strides, offset = self._memory(
+            codes if q.dtype.per_byte == 1 else packed(q).detach()
+        )
         if q.dtype.per_byte > 1:
             strides, offset = contiguous_strides(tuple(q.shape)), 0
         kind = next(name for name, dtype in QUANTIZED.items() if dtype is q.dtype)
