@@ -100,14 +100,31 @@ PATHS: dict[str, dict[str, str]] = {
     "distributed.algorithms.model_averaging.averagers": {
         "distributed.absent": "ModelAverager PeriodicModelAverager"
     },
-    "distributed.checkpoint.default_planner": {
-        "distributed.absent": "DefaultLoadPlanner DefaultSavePlanner"
-    },
-    "distributed.checkpoint.format_utils": {"distributed.absent": "_EmptyStateDictLoadPlanner"},
     "distributed.checkpoint": {
-        "distributed.absent": "DefaultLoadPlanner DefaultSavePlanner FileSystemReader "
-        "FileSystemWriter async_save load load_state_dict save save_state_dict"
+        "sharding.checkpoint_files": "FileSystemReader FileSystemWriter",
+        "sharding.checkpoint_metadata": "BytesStorageMetadata ChunkStorageMetadata Metadata "
+        "TensorStorageMetadata",
+        "sharding.checkpoints": "CheckpointException DefaultLoadPlanner DefaultSavePlanner "
+        "async_save load load_state_dict save save_state_dict",
+        "distributed.absent": "HuggingFaceStorageReader HuggingFaceStorageWriter",
     },
+    "distributed.checkpoint.api": {"sharding.checkpoints": "CheckpointException"},
+    "distributed.checkpoint.default_planner": {
+        "sharding.checkpoints": "DefaultLoadPlanner DefaultSavePlanner _EmptyStateDictLoadPlanner"
+    },
+    "distributed.checkpoint.filesystem": {
+        "sharding.checkpoint_files": "FileSystemReader FileSystemWriter",
+        "sharding.checkpoint_metadata": "_StorageInfo",
+    },
+    "distributed.checkpoint.format_utils": {
+        "sharding.checkpoints": "_EmptyStateDictLoadPlanner _load_state_dict dcp_to_torch_save "
+        "torch_save_to_dcp"
+    },
+    "distributed.checkpoint.metadata": {
+        "sharding.checkpoint_metadata": "BytesStorageMetadata ChunkStorageMetadata Metadata "
+        "MetadataIndex StorageMeta TensorProperties TensorStorageMetadata _MEM_FORMAT_ENCODING"
+    },
+    "distributed.checkpoint.stateful": {"sharding.checkpoints": "Stateful"},
     "distributed.checkpoint.state_dict": {
         "sharding.state_dict": "StateDictOptions get_model_state_dict get_optimizer_state_dict "
         "get_state_dict set_model_state_dict set_optimizer_state_dict set_state_dict"
@@ -124,10 +141,10 @@ PATHS: dict[str, dict[str, str]] = {
     },
     "distributed.checkpoint.optimizer": {"distributed.absent": "load_sharded_optimizer_state_dict"},
     "distributed.checkpoint.state_dict_loader": {
-        "distributed.absent": "_load_state_dict load load_state_dict"
+        "sharding.checkpoints": "_load_state_dict _load_state_dict_from_keys load load_state_dict"
     },
     "distributed.checkpoint.state_dict_saver": {
-        "distributed.absent": "async_save save save_state_dict"
+        "sharding.checkpoints": "async_save save save_state_dict"
     },
     "distributed.constants": {"distributed": "default_pg_timeout"},
     "distributed.elastic": {},

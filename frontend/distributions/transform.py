@@ -25,7 +25,9 @@ class Transform:
 
     def __init__(self, cache_size: int = 0):
         self._cache_size = cache_size
-        self._inv: Any = None  # a weak reference to the inverse; an inverse has the transform itself
+        self._inv: Any = (
+            None  # a weak reference to the inverse; an inverse has the transform itself
+        )
         if cache_size not in (0, 1):
             raise ValueError(f"cache_size must be 0 or 1{at_user_line()}")
         self._pair: tuple[Any, Any] = (None, None)
