@@ -402,6 +402,7 @@ def _gaussian(x: Node, target: Node, var: Node, full: bool, eps: float, how: str
     wrong = [v for v, n in zip(var.shape, x.shape, strict=False) if v != n]
     if var.rank and (var.rank != x.rank or wrong not in ([], [1])):
         raise ValueError(f"var is of incorrect size{at_user_line()}")
+    x, target, var = promoted(x, target, var)
     var = ops.maximum(var, ops.full_like(var, eps))
     loss = (ops.log(var) + (x - target) * (x - target) / var) * 0.5
     return _reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, how)
@@ -418,6 +419,8 @@ def gaussian_nll_loss(
     """(log(var) + (input - target)^2 / var) / 2, var not below eps."""
     if not hasattr(var, "shape"):
         var = input.new_full((), float(var))
+    if not hasattr(target, "shape"):
+        target = input.new_full((), float(target))
     return record(_gaussian, input, target, var, bool(full), float(eps), reduction)
 
 
@@ -471,6 +474,11 @@ def soft_margin_loss(
 
 @builder("margin_ranking_loss", casts=FLOAT32, gradient=_by_reduction("ClampMinBackward0"))
 def _margin_ranking(a: Node, b: Node, target: Node, margin: float, how: str) -> Node:
+    if not a.rank == b.rank == target.rank:
+        raise RuntimeError(
+            "margin_ranking_loss : All input tensors should have same dimension but got sizes: "
+            f"input1: {a.shape}, input2: {b.shape}, target: {target.shape}{at_user_line()}"
+        )
     a, b, target = promoted(a, b, target)
     return _reduced(ops.relu((b - a) * target + margin), how)
 
@@ -510,6 +518,12 @@ def triplet_margin_loss(
     from .linear import pairwise_distance
 
     require_margin(margin)
+    if not anchor.dim() == positive.dim() == negative.dim():
+        raise RuntimeError(
+            "The anchor, positive, and negative tensors are expected to have the same number of "
+            f"dimensions, but got: anchor {anchor.dim()}D, positive {positive.dim()}D, and "
+            f"negative {negative.dim()}D inputs{at_user_line()}"
+        )
     near = pairwise_distance(anchor, positive, p, eps)
     far = pairwise_distance(anchor, negative, p, eps)
     if swap:
