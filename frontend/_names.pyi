@@ -119,6 +119,7 @@ from .devices import set_default_device as set_default_device
 from .exchange.arrays import asarray as asarray
 from .exchange.arrays import from_dlpack as from_dlpack
 from .exchange.printing import set_printoptions as set_printoptions
+from .exchange.storages import StorageBase as StorageBase
 from .exchange.storages import from_file as from_file
 from .exchange.typed_storages import BFloat16Storage as BFloat16Storage
 from .exchange.typed_storages import BoolStorage as BoolStorage
@@ -439,6 +440,8 @@ from .functions.quantized import qscheme as qscheme
 from .functions.quantized import quantize_per_channel as quantize_per_channel
 from .functions.quantized import quantize_per_tensor as quantize_per_tensor
 from .functions.quantized import quantize_per_tensor_dynamic as quantize_per_tensor_dynamic
+from .functions.quantized import quint2x4 as quint2x4
+from .functions.quantized import quint4x2 as quint4x2
 from .functions.quantized import quint8 as quint8
 from .functions.queries import allclose as allclose
 from .functions.queries import broadcast_shapes as broadcast_shapes

@@ -16,7 +16,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import normalize_axis
 
-from .functions.arguments import into
+from .functions.arguments import into, is_whole
 from .functions.creation import arange
 from .functions.joining import roll
 from .functions.promotion import floating
@@ -137,7 +137,7 @@ def _transform(
         kind = _checked_norm(norm)
         if real_only:
             _no_complex(called, x)
-        dims = (dim,) if isinstance(dim, int) else dim
+        dims = (int(dim),) if isinstance(dim, int) or is_whole(dim) else dim
         sizes, axes = _along(x, s, dims, halved)
         if not axes and (halved or real_only):
             raise RuntimeError(f"{called} must transform at least one axis{at_user_line()}")

@@ -85,6 +85,11 @@ class OpOverloadPacket:
         return self._qualified_op_name.replace("::", ".")
 
 
+class HigherOrderOperator:
+    """The class of PyTorch's operators that take functions, which `torch.cond` and its kin are not
+    here: they are functions."""
+
+
 class _OpNamespace:
     """The operators of one namespace."""
 
@@ -95,6 +100,9 @@ class _OpNamespace:
         if not name.startswith("__"):
             op: Callable[..., Any] | None = defined(f"{self._name}::{name}")
             forms = frozenset[str]()
+            if op is None and self._name == "quantized":
+                rows = importlib.import_module(".ao.nn.quantized.rows", __package__)
+                op = rows.OPERATORS.get(name)
             if self._name == "aten":
                 op, forms = operators.of_aten(name), operators.FORMS
             if op is not None:

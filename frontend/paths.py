@@ -24,7 +24,19 @@ PATHS: dict[str, dict[str, str]] = {
         "max_autotune_gemm max_autotune_gemm_backends max_autotune_pointwise patch shape_padding "
         "triton use_mixed_mm"
     },
-    "_C._functorch": {"func.vmapping": "is_batchedtensor"},
+    "_C._functorch": {
+        "func.vmapping": "is_batchedtensor",
+        "func.levels": "_add_batch_dim _remove_batch_dim get_unwrapped",
+    },
+    "_functorch": {},
+    "_functorch.vmap": {
+        "func.levels": "_add_batch_dim _broadcast_to_and_flatten _get_name "
+        "_maybe_remove_batch_dim _remove_batch_dim",
+        "utils._pytree": "tree_flatten tree_unflatten",
+        "": "Tensor",
+    },
+    "_guards": {"_subclasses.fake_tensor": "active_fake_mode detect_fake_mode"},
+    "_ops": {"ops": "HigherOrderOperator OpOverload OpOverloadPacket"},
     "_VF": {
         "": "broadcast_tensors block_diag cartesian_prod cdist chunk einsum gru gru_cell istft "
         "lstm lstm_cell meshgrid norm nuclear_norm frobenius_norm rnn_relu rnn_relu_cell rnn_tanh "
@@ -88,14 +100,31 @@ PATHS: dict[str, dict[str, str]] = {
     "distributed.algorithms.model_averaging.averagers": {
         "distributed.absent": "ModelAverager PeriodicModelAverager"
     },
-    "distributed.checkpoint.default_planner": {
-        "distributed.absent": "DefaultLoadPlanner DefaultSavePlanner"
-    },
-    "distributed.checkpoint.format_utils": {"distributed.absent": "_EmptyStateDictLoadPlanner"},
     "distributed.checkpoint": {
-        "distributed.absent": "DefaultLoadPlanner DefaultSavePlanner FileSystemReader "
-        "FileSystemWriter async_save load load_state_dict save save_state_dict"
+        "sharding.checkpoint_files": "FileSystemReader FileSystemWriter",
+        "sharding.checkpoint_metadata": "BytesStorageMetadata ChunkStorageMetadata Metadata "
+        "TensorStorageMetadata",
+        "sharding.checkpoints": "CheckpointException DefaultLoadPlanner DefaultSavePlanner "
+        "async_save load load_state_dict save save_state_dict",
+        "distributed.absent": "HuggingFaceStorageReader HuggingFaceStorageWriter",
     },
+    "distributed.checkpoint.api": {"sharding.checkpoints": "CheckpointException"},
+    "distributed.checkpoint.default_planner": {
+        "sharding.checkpoints": "DefaultLoadPlanner DefaultSavePlanner _EmptyStateDictLoadPlanner"
+    },
+    "distributed.checkpoint.filesystem": {
+        "sharding.checkpoint_files": "FileSystemReader FileSystemWriter",
+        "sharding.checkpoint_metadata": "_StorageInfo",
+    },
+    "distributed.checkpoint.format_utils": {
+        "sharding.checkpoints": "_EmptyStateDictLoadPlanner _load_state_dict dcp_to_torch_save "
+        "torch_save_to_dcp"
+    },
+    "distributed.checkpoint.metadata": {
+        "sharding.checkpoint_metadata": "BytesStorageMetadata ChunkStorageMetadata Metadata "
+        "MetadataIndex StorageMeta TensorProperties TensorStorageMetadata _MEM_FORMAT_ENCODING"
+    },
+    "distributed.checkpoint.stateful": {"sharding.checkpoints": "Stateful"},
     "distributed.checkpoint.state_dict": {
         "sharding.state_dict": "StateDictOptions get_model_state_dict get_optimizer_state_dict "
         "get_state_dict set_model_state_dict set_optimizer_state_dict set_state_dict"
@@ -112,10 +141,10 @@ PATHS: dict[str, dict[str, str]] = {
     },
     "distributed.checkpoint.optimizer": {"distributed.absent": "load_sharded_optimizer_state_dict"},
     "distributed.checkpoint.state_dict_loader": {
-        "distributed.absent": "_load_state_dict load load_state_dict"
+        "sharding.checkpoints": "_load_state_dict _load_state_dict_from_keys load load_state_dict"
     },
     "distributed.checkpoint.state_dict_saver": {
-        "distributed.absent": "async_save save save_state_dict"
+        "sharding.checkpoints": "async_save save save_state_dict"
     },
     "distributed.constants": {"distributed": "default_pg_timeout"},
     "distributed.elastic": {},
@@ -267,7 +296,8 @@ PATHS: dict[str, dict[str, str]] = {
         "default_dynamic_quant_observer default_fake_quant "
         "default_fixed_qparams_range_0to1_fake_quant "
         "default_fixed_qparams_range_neg1to1_fake_quant "
-        "default_float_qparams_observer default_fused_act_fake_quant "
+        "default_float_qparams_observer "
+        "default_fused_act_fake_quant "
         "default_fused_per_channel_wt_fake_quant "
         "default_fused_wt_fake_quant default_histogram_fake_quant "
         "default_histogram_observer default_observer "
@@ -302,7 +332,7 @@ PATHS: dict[str, dict[str, str]] = {
     "quantization.quantize_fx": {
         "ao.quantization.quantize_fx": "convert_fx fuse_fx prepare_fx prepare_qat_fx",
     },
-    "nn.quantizable": {"ao.nn.quantizable": "LSTM LSTMCell"},
+    "nn.quantizable": {"ao.nn.quantizable": "LSTM LSTMCell MultiheadAttention"},
     "nn.qat": {
         "ao.nn.qat": "Conv1d Conv2d Conv3d Embedding EmbeddingBag Linear",
     },

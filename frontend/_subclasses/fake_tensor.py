@@ -39,3 +39,11 @@ def is_fake(x: object) -> bool:
 def unset_fake_temporarily() -> Iterator[None]:
     """A block in which no FakeTensorMode is active. None ever is."""
     yield None
+
+
+def active_fake_mode() -> None:
+    """The FakeTensorMode around the call: none, as none can be made."""
+
+
+def detect_fake_mode(inputs: Any = None) -> None:
+    """The FakeTensorMode of one of the values: none, as none can be made."""

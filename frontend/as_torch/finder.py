@@ -66,9 +66,11 @@ def take_names(ours: ModuleType) -> Callable[[], None]:
 
 def is_public(rest: str) -> bool:
     """Whether a module below torch is for programs to name: our own rooms are not."""
+    from ..paths import PATHS
     from ..publish import MODULES
 
-    return not rest or rest.partition(".")[0] in MODULES
+    head = rest.partition(".")[0]
+    return not rest or head in MODULES or head in PATHS
 
 
 def _is_import(frame: FrameType | None) -> bool:

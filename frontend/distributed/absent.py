@@ -10,20 +10,19 @@ from typing import Any, NoReturn
 from . import _Absent, _refuse
 
 _CLASSES = (
-    "ColwiseParallel DefaultLoadPlanner DefaultSavePlanner FileSystemReader FileSystemWriter "
-    "HuggingFaceStorageReader HuggingFaceStorageWriter Join JoinHook Joinable "
+    "ColwiseParallel HuggingFaceStorageReader HuggingFaceStorageWriter Join JoinHook Joinable "
     "LaunchConfig ModelAverager ParallelStyle PeriodicModelAverager "
     "PostLocalSGDState PowerSGDState PrepareModuleInput PrepareModuleInputOutput "
     "PrepareModuleOutput Reducer RowwiseParallel ScheduleGPipe SequenceParallel ShardedGradScaler "
-    "SplitPoint _EmptyStateDictLoadPlanner _MaskPartial _StridedShard"
+    "SplitPoint _MaskPartial _StridedShard"
 ).split()
 _FUNCTIONS = (
-    "_load_state_dict _sync_module_states allreduce_hook async_save batched_powerSGD_hook "
+    "_sync_module_states allreduce_hook batched_powerSGD_hook "
     "bf16_compress_hook bf16_compress_wrapper consolidate_safetensors_files elastic_launch "
     "compute_local_shape_and_global_offset context_parallel "
-    "fp16_compress_hook fp16_compress_wrapper load load_sharded_optimizer_state_dict "
-    "load_state_dict loss_parallel "
-    "parallelize_module pipeline post_localSGD_hook powerSGD_hook save save_state_dict "
+    "fp16_compress_hook fp16_compress_wrapper load_sharded_optimizer_state_dict "
+    "loss_parallel "
+    "parallelize_module pipeline post_localSGD_hook powerSGD_hook "
     "set_rotate_method"
 ).split()
 

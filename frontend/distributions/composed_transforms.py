@@ -66,10 +66,10 @@ class ComposeTransform(Transform):
 
     @property
     def inv(self) -> Transform:
-        known = None if self._inverse_of is None else self._inverse_of()
+        known = None if self._inv is None else self._inv()
         if known is None:
             known = ComposeTransform([p.inv for p in reversed(self.parts)])
-            self._inverse_of, known._inverse_of = weakref.ref(known), weakref.ref(self)
+            self._inv, known._inv = weakref.ref(known), weakref.ref(self)
         return known
 
     def with_cache(self, cache_size: int = 1) -> Transform:

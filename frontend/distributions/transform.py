@@ -25,14 +25,17 @@ class Transform:
 
     def __init__(self, cache_size: int = 0):
         self._cache_size = cache_size
-        self._inverse_of: weakref.ReferenceType[Transform] | None = None
+        self._inv: Any = (
+            None  # a weak reference to the inverse; an inverse has the transform itself
+        )
         if cache_size not in (0, 1):
             raise ValueError(f"cache_size must be 0 or 1{at_user_line()}")
         self._pair: tuple[Any, Any] = (None, None)
         super().__init__()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_inverse_of": None}
+        weak = isinstance(self._inv, weakref.ReferenceType)
+        return {**self.__dict__, "_inv": None if weak else self._inv}
 
     @property
     def event_dim(self) -> int:
@@ -44,10 +47,10 @@ class Transform:
     @property
     def inv(self) -> Transform:
         """The inverse transform; its inverse is this one."""
-        known = None if self._inverse_of is None else self._inverse_of()
+        known: Transform | None = None if self._inv is None else self._inv()
         if known is None:
             known = _InverseTransform(self)
-            self._inverse_of = weakref.ref(known)
+            self._inv = weakref.ref(known)
         return known
 
     @property

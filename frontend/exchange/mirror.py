@@ -26,7 +26,9 @@ class Mirror(dict[str, Any]):
             other.pop(name, None)
 
     def pop(self, name: str, *default: Any) -> Any:
-        value = super().pop(name, *default)
+        if name not in self:  # what the other one has by that name is its own
+            return super().pop(name, *default)
+        value = super().pop(name)
         other = self._other()
         if other is not None:
             other.pop(name, None)

@@ -121,7 +121,11 @@ def from_file(
     return over(array, kind).requires_grad_(requires_grad)
 
 
-class UntypedStorage:
+class StorageBase:
+    """The class of memory without a type."""
+
+
+class UntypedStorage(StorageBase):
     """The memory of a tensor, as bytes."""
 
     def __init__(self, *size: Any, device: Any = None, dtype: Any = None):

@@ -29,6 +29,8 @@ from ..utils._pytree import tree_flatten, tree_unflatten
 
 _RANDOMNESS = ("error", "different", "same")
 _level = 0
+_draws: list[int | None] = []
+"""For each vmap under way: the first random number that differs between its examples."""
 
 
 def vmap(
@@ -62,7 +64,7 @@ def vmap(
 
     @functools.wraps(func)
     def mapped(*args: Any, **options: Any) -> Any:
-        leaves, form = tree_flatten((args, options))
+        leaves, form = tree_flatten((args, options), holds_tensors)
         dims = _in_dims(func, in_dims, args, leaves)
         size = _batch_size(leaves, dims)
         step = size if chunk_size is None else chunk_size
@@ -84,14 +86,20 @@ def vmap(
 # ---- dimensions --------------------------------------------------------------------------------
 
 
-def _name(func: Any) -> str:
+def holds_tensors(x: Any) -> bool:
+    """Whether an object holds tensors and takes the dimension of the examples off by itself:
+    `_add_batch_dim` and `_maybe_remove_batch_dim` of tensordict."""
+    return hasattr(type(x), "_add_batch_dim") and not isinstance(x, Handle)
+
+
+def name_of(func: Any) -> str:
     return getattr(func, "__name__", repr(func))
 
 
-def _spread(dims: Any, tree: Any) -> list[Any] | None:
+def spread(dims: Any, tree: Any) -> list[Any] | None:
     """One entry of `dims` for each leaf of `tree`; None if `dims` isn't a prefix of it."""
     if dims is None or isinstance(dims, int):
-        return [dims] * len(tree_flatten(tree)[0])
+        return [dims] * len(tree_flatten(tree, holds_tensors)[0])
     if type(dims) is not type(tree) and not (
         isinstance(dims, (tuple, list)) and isinstance(tree, (tuple, list))
     ):
@@ -108,7 +116,7 @@ def _spread(dims: Any, tree: Any) -> list[Any] | None:
         return None
     found: list[Any] = []
     for d, part in pairs:
-        inner = _spread(d, part)
+        inner = spread(d, part)
         if inner is None:
             return None
         found += inner
@@ -118,7 +126,7 @@ def _spread(dims: Any, tree: Any) -> list[Any] | None:
 def _in_dims(func: Any, in_dims: Any, args: tuple[Any, ...], leaves: list[Any]) -> list[int | None]:
     """The dimension of the examples in each leaf of the arguments. All examples share the keyword
     arguments."""
-    called = f"vmap({_name(func)}, in_dims={in_dims}, ...)(<inputs>)"
+    called = f"vmap({name_of(func)}, in_dims={in_dims}, ...)(<inputs>)"
     if not isinstance(in_dims, (int, tuple, list)):
         raise ValueError(
             f"{called}: expected `in_dims` to be int or a (potentially nested) tuple matching the "
@@ -129,7 +137,7 @@ def _in_dims(func: Any, in_dims: Any, args: tuple[Any, ...], leaves: list[Any]) 
             f"{called}: got no inputs. Maybe you forgot to add inputs, or you are trying to vmap "
             f"over a function with no inputs. The latter is unsupported.{at_user_line()}"
         )
-    dims = _spread(in_dims, args)
+    dims = spread(in_dims, args)
     if dims is None:
         raise ValueError(
             f"{called}: in_dims is not compatible with the structure of `inputs`: it should have "
@@ -141,7 +149,7 @@ def _in_dims(func: Any, in_dims: Any, args: tuple[Any, ...], leaves: list[Any]) 
         if d is None:
             made.append(None)
             continue
-        if not isinstance(x, Handle):
+        if not isinstance(x, Handle) and not holds_tensors(x):
             raise ValueError(
                 f"{called}: Got in_dim={d} for an input but the input is of type {type(x)}. We "
                 "cannot vmap over non-Tensor arguments, please use None as the respective "
@@ -173,13 +181,13 @@ def _batch_size(leaves: list[Any], dims: list[Any]) -> int:
 
 
 def _out_dims(func: Any, out_dims: Any, outputs: Any) -> list[Any]:
-    dims = _spread(out_dims, outputs)
+    dims = spread(out_dims, outputs)
     if dims is None and isinstance(out_dims, (tuple, list)) and len(out_dims) == 1:
-        dims = _spread(out_dims[0], outputs)
+        dims = spread(out_dims[0], outputs)
     if dims is None:
         raise ValueError(
-            f"vmap({_name(func)}, ..., out_dims={out_dims})(<inputs>): out_dims is not compatible "
-            f"with the structure of `outputs`{at_user_line()}"
+            f"vmap({name_of(func)}, ..., out_dims={out_dims})(<inputs>): out_dims is not "
+            f"compatible with the structure of `outputs`{at_user_line()}"
         )
     return dims
 
@@ -228,11 +236,18 @@ def _call(
         held = [(t, t._node) for t in epoch.handles]
         given = list(leaves)
         for i, d in enumerate(dims):
-            if d is not None:
-                given[i] = recording.wrap(ops.example(_front(leaves[i], d), level))
-        begun = {i: recording.resolve(given[i]) for i, d in enumerate(dims) if d is not None}
+            if d is not None and holds_tensors(leaves[i]):
+                given[i] = leaves[i]._add_batch_dim(in_dim=d, vmap_level=level + 1)
+            elif d is not None:
+                given[i] = example(leaves[i], d, level)
+        begun = {
+            i: recording.resolve(given[i])
+            for i, d in enumerate(dims)
+            if d is not None and isinstance(given[i], Handle)
+        }
         args, options = tree_unflatten(given, form)
         draws = first_draw if randomness == "different" else None
+        _draws[level:] = [draws]
         axes = {begun[i]: dims[i] for i in begun}
         with _functions_of_users(level, size, randomness), _printed(level, size, draws, axes):
             outputs = func(*args, **options)
@@ -244,7 +259,7 @@ def _call(
             )
         batch = Batching(level, size, draws)
         _move_checks(batch, known)
-        results, outer = tree_flatten(outputs)
+        results, outer = tree_flatten(outputs, holds_tensors)
         where = _out_dims(func, out_dims, outputs)
         made = [_result(func, batch, *each) for each in zip(results, where, strict=True)]
         written = [
@@ -322,18 +337,40 @@ def _printed(level: int, size: int, draws: int | None, axes: dict[Node, int]) ->
         printing.shown_by.pop()
 
 
+def example(x: Any, dim: int, level: int) -> Any:
+    """One example of a tensor that has them along `dim`, in the vmap of a level."""
+    return recording.wrap(ops.example(_front(x, dim), level))
+
+
+def whole(x: Any, dim: int, level: int, size: int) -> Any:
+    """The tensor of all examples along `dim`, for that of one."""
+    batch = Batching(level, size, _draws[level])
+    return recording.wrap(_placed(batch.whole(recording.resolve(x)), dim))
+
+
+def level_of(x: Any) -> int | None:
+    """The innermost vmap under way on whose examples a tensor depends."""
+    node = x._node if isinstance(x, Handle) else None
+    found = [] if node is None else [n for n in range(_level) if _depends(node, n)]
+    return max(found, default=None)
+
+
 def _result(func: Any, batch: Batching, value: Any, dim: Any) -> Any:
+    if holds_tensors(value):
+        return value._maybe_remove_batch_dim(
+            name_of(func), vmap_level=batch.level + 1, batch_size=batch.size, out_dim=dim
+        )
     if not isinstance(value, Handle):
         raise ValueError(
-            f"vmap({_name(func)}, ...): `{_name(func)}` must only return Tensors, got type "
+            f"vmap({name_of(func)}, ...): `{name_of(func)}` must only return Tensors, got type "
             f"{type(value)}. Did you mean to set out_dims= to None for output?{at_user_line()}"
         )
     node = recording.resolve(value)
     if dim is None:
         if batch.of(node) is not None:
             raise ValueError(
-                f"vmap({_name(func)}, ...): `{_name(func)}` can not return a BatchedTensor when "
-                f"out_dim is None{at_user_line()}"
+                f"vmap({name_of(func)}, ...): `{name_of(func)}` can not return a BatchedTensor "
+                f"when out_dim is None{at_user_line()}"
             )
         return value
     if not -node.rank - 1 <= dim <= node.rank:
@@ -436,5 +473,4 @@ def _depends(node: Node, level: int) -> bool:
 
 def is_batchedtensor(tensor: Any) -> bool:
     """Whether a tensor depends on an example of a `vmap` that is under way."""
-    node = tensor._node if isinstance(tensor, Handle) else None
-    return node is not None and any(_depends(node, level) for level in range(_level))
+    return level_of(tensor) is not None

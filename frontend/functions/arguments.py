@@ -133,6 +133,14 @@ def need_tensor(name: str, input: Any) -> None:
         )
 
 
+def is_whole(value: Any) -> bool:
+    """Whether a value is a tensor that stands for one integer."""
+    if not isinstance(value, Handle) or value.dim():  # type: ignore[attr-defined]
+        return False
+    kind: Any = value.dtype  # type: ignore[attr-defined]
+    return not kind.is_floating_point and not kind.is_complex
+
+
 def listed(dims: Any) -> tuple[int, ...]:
     """Dimensions that were given as one whole number, of Python or of NumPy, or as several."""
     if isinstance(dims, int) or hasattr(dims, "__index__"):
@@ -146,6 +154,7 @@ def sizes(args: Sequence[Any], named: Any = None) -> tuple[int, ...]:
         if args:
             raise TypeError(f"sizes are given twice: {args} and {named}{at_user_line()}")
         args = (named,)
-    if len(args) == 1 and not isinstance(args[0], int) and hasattr(args[0], "__iter__"):
+    several = len(args) == 1 and not isinstance(args[0], int) and hasattr(args[0], "__iter__")
+    if several and not is_whole(args[0]):
         args = tuple(args[0])
     return tuple(map(operator.index, args))

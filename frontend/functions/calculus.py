@@ -148,7 +148,7 @@ def renorm(
     others = [i for i in range(input.dim()) if i != axis]
     norm = input.norm(p, others, keepdim=True)
     scale = (maxnorm / (norm + 1e-7)).where(norm > maxnorm, norm.new_ones(()))
-    return into(out, input * scale)
+    return into(out, input * scale, cast=False)
 
 
 @public("norm_except_dim", method=False)

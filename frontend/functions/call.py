@@ -171,12 +171,14 @@ def unary(
     unexportable: Mapping[Op, str] | None = None,
     casts: Casts = None,
     gradient: Gradient = None,
+    same_out: bool = False,
 ) -> Unary:
-    """Declare an elementwise op of one tensor; returns torch.x."""
+    """Declare an elementwise op of one tensor; returns torch.x. same_out: whether `out` must have
+    the dtype of the result."""
     builder(name, casts=casts, gradient=gradient)(build)
     method = recording.unary(build, name, _doc(name, build))
     write = overwriting(name, method) if in_place else None
-    function = of_one(name, build)
+    function = of_one(name, build, same_out)
     _declare(
         Declaration(
             name,
@@ -248,14 +250,14 @@ def binary(
     return function
 
 
-def of_one(name: str, build: Function) -> Unary:
+def of_one(name: str, build: Function, same_out: bool = False) -> Unary:
     """The function of a tensor that records `build`."""
 
     def function(input: Any = None, *, out: Tensor | None = None, **numpys: Any) -> Tensor:
         if numpys:
             (input,) = operands(name, {"input": input}, numpys)
         need_tensor(name, input)
-        return into(out, record(build, input))
+        return into(out, record(build, input), not same_out)
 
     _name(function, name, build)
     return function

@@ -130,7 +130,7 @@ def _conj(x: Node) -> Node:
 
 
 angle = unary("angle", _angle, in_place=False)
-sgn = unary("sgn", _sgn, in_place_function=False)
+sgn = unary("sgn", _sgn, in_place_function=False, same_out=True)
 
 
 @public(
@@ -142,7 +142,7 @@ sgn = unary("sgn", _sgn, in_place_function=False)
 )
 def conj_physical(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The conjugates; a real tensor itself."""
-    return into(out, record(_conj, input) if input.dtype.is_complex else input)
+    return into(out, record(_conj, input) if input.dtype.is_complex else input, cast=False)
 
 
 @public("conj")

@@ -107,9 +107,9 @@ def _ldexp(x: Node, exponent: Node) -> Node:
 
 
 sinc = unary("sinc", _sinc)
-signbit = unary("signbit", _signbit, in_place=False)
-isposinf = unary("isposinf", _infinite(True), in_place=False)
-isneginf = unary("isneginf", _infinite(False), in_place=False)
+signbit = unary("signbit", _signbit, in_place=False, same_out=True)
+isposinf = unary("isposinf", _infinite(True), in_place=False, same_out=True)
+isneginf = unary("isneginf", _infinite(False), in_place=False, same_out=True)
 isreal = unary("isreal", _isreal, in_place=False)
 
 logaddexp = binary("logaddexp", _logaddexp, numbers=False, in_place=False)

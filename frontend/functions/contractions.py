@@ -14,7 +14,7 @@ from tilewright.ir.node import Node
 
 from ..recording import Handle, record
 from ..recording.builders import LOWER, WIDEST
-from .arguments import into
+from .arguments import into, is_whole
 from .call import public
 from .promotion import to
 
@@ -196,7 +196,8 @@ def tensordot(
     """Sum of products over the given dimensions of `a` and `b`."""
     first: Any
     second: Any
-    if isinstance(dims, int):
+    if isinstance(dims, int) or is_whole(dims):
+        dims = int(dims)  # type: ignore[arg-type]
         first, second = list(range(a.dim() - dims, a.dim())), list(range(dims))
     else:
         first, second = ([d] if isinstance(d, int) else list(d) for d in dims)
@@ -206,4 +207,6 @@ def tensordot(
     for i, j in zip(first, second, strict=True):
         t[j % b.dim()] = s[i % a.dim()]
     kept = [c for c in s if c not in t] + [c for c in t if c not in s]
-    return into(out, record(_tensordot, a, b, f"{''.join(s)},{''.join(t)}->{''.join(kept)}"))
+    return into(
+        out, record(_tensordot, a, b, f"{''.join(s)},{''.join(t)}->{''.join(kept)}"), cast=False
+    )

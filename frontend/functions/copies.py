@@ -23,8 +23,8 @@ def _copying(view: Callable[..., Any]) -> Callable[..., Any]:
     def copy(*args: Any, out: Any = None, **options: Any) -> Any:
         seen = view(*args, **options)
         if isinstance(seen, tuple):
-            return into(out, tuple([shapes.clone(each) for each in seen]))
-        return into(out, shapes.clone(seen))
+            return into(out, tuple([shapes.clone(each) for each in seen]), cast=False)
+        return into(out, shapes.clone(seen), cast=False)
 
     copy.__doc__ = f"A copy of what `{view.__name__}` shows."
     return copy

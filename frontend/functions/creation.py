@@ -394,7 +394,11 @@ def zeros(
         dtype = recording.named_dtype(dtype)
         return compounds.sparse().empty(layout, sizes(args, size), dtype, device, requires_grad)
     dtype = recording.named_dtype(_written(out, dtype))
-    return into(out, filled(sizes(args, size), 0, dtype, device, requires_grad, pin_memory))
+    return into(
+        out,
+        filled(sizes(args, size), 0, dtype, device, requires_grad, pin_memory),
+        cast=dtype is None,
+    )
 
 
 def ones(
@@ -409,7 +413,11 @@ def ones(
 ) -> Tensor:
     """Ones of shape `size`."""
     dtype = recording.named_dtype(_written(out, dtype))
-    return into(out, filled(sizes(args, size), 1, dtype, device, requires_grad, pin_memory))
+    return into(
+        out,
+        filled(sizes(args, size), 1, dtype, device, requires_grad, pin_memory),
+        cast=dtype is None,
+    )
 
 
 def empty(
@@ -433,7 +441,7 @@ def empty(
         return compounds.sparse().empty(layout, sizes(args, size), dtype, device, requires_grad)
     node = _filled(sizes(args, size), 0, recording.named_dtype(_written(out, dtype)), device)
     t = recording.wrap(ops.empty(node))
-    return into(out, finished(t, requires_grad, pin_memory))
+    return into(out, finished(t, requires_grad, pin_memory), cast=dtype is None)
 
 
 def _like(value: Any) -> Any:
@@ -569,7 +577,7 @@ def arange(
     if node is None:
         node = recording.remember(key, _arange(start, step, count, dtype, where))
     t = recording.wrap(node)
-    return into(out, finished(t, requires_grad, pin_memory))
+    return into(out, finished(t, requires_grad, pin_memory), cast=dtype is None)
 
 
 def _count(name: str, what: str, given: Any) -> int:
@@ -639,7 +647,7 @@ def linspace(
     else:
         line = _spaced(first, last, steps, dtype).astype(dtype.np)
         t = _upload(line, dtype, device_module.resolve(device))
-    return into(out, finished(t, requires_grad, pin_memory))
+    return into(out, finished(t, requires_grad, pin_memory), cast=dtype is None)
 
 
 def linspace_of(start: float, end: float, steps: int, dtype: DType) -> Node:
@@ -676,7 +684,7 @@ def logspace(
     with np.errstate(invalid="ignore", over="ignore"):
         line = np.power(float(base), exponents).astype(dtype.np)
     t = _upload(line, dtype, device_module.resolve(device))
-    return into(out, finished(t, requires_grad, pin_memory))
+    return into(out, finished(t, requires_grad, pin_memory), cast=dtype is None)
 
 
 def eye(
@@ -697,7 +705,7 @@ def eye(
         t = recording.wrap(eye_of(n, n if m is None else m, dtype))
     else:
         t = _upload(np.eye(n, m, dtype=dtype.np), dtype, device_module.resolve(device))
-    return into(out, finished(t, requires_grad, pin_memory))
+    return into(out, finished(t, requires_grad, pin_memory), cast=dtype is None)
 
 
 def scalar_tensor(

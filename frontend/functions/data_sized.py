@@ -80,7 +80,7 @@ def nonzero(input: Tensor, *, as_tuple: bool = False, out: Any = None) -> Any:
     if _is_read(input):
         table = _nonzero(np.atleast_1d(input.detach()._array()))
         if not as_tuple:
-            return into(out, beside(table[:, : input.dim()], input))
+            return into(out, beside(table[:, : input.dim()], input), cast=False)
         found = [beside(line, input) for line in table.T]
     else:
         at, found = places(shapes.reshape(input.detach() != 0, -1)), []
@@ -88,10 +88,12 @@ def nonzero(input: Tensor, *, as_tuple: bool = False, out: Any = None) -> Any:
             found.insert(0, at % max(size, 1))
             at = at // max(size, 1)
     if as_tuple:
-        return into(out, tuple(found))
+        return into(out, tuple(found), cast=False)
     if input.dim() == 0:
-        return into(out, zeros(found[0].numel(), 0, dtype=dtypes.int64, device=input.device))
-    return into(out, joining.stack(found, -1))
+        return into(
+            out, zeros(found[0].numel(), 0, dtype=dtypes.int64, device=input.device), cast=False
+        )
+    return into(out, joining.stack(found, -1), cast=False)
 
 
 def recorded(build: Any, input: Tensor) -> Any:

@@ -163,20 +163,22 @@ digamma = unary(
     in_place_function=False,
     unexportable=without_operator(ops.digamma),
 )
-abs = unary("abs", _abs, operator="abs", aliases=("absolute",))
-neg = unary("neg", _neg, operator="neg", aliases=("negative",))
-sign = unary("sign", _sign, in_place_function=False)
-floor = unary("floor", _rounding(ops.floor))
-ceil = unary("ceil", _rounding(ops.ceil))
-trunc = unary("trunc", _rounding(ops.trunc), aliases=("fix",))
-frac = unary("frac", _frac)
+abs = unary("abs", _abs, operator="abs", aliases=("absolute",), same_out=True)
+neg = unary("neg", _neg, operator="neg", aliases=("negative",), same_out=True)
+sign = unary("sign", _sign, in_place_function=False, same_out=True)
+floor = unary("floor", _rounding(ops.floor), same_out=True)
+ceil = unary("ceil", _rounding(ops.ceil), same_out=True)
+trunc = unary("trunc", _rounding(ops.trunc), aliases=("fix",), same_out=True)
+frac = unary("frac", _frac, same_out=True)
 square = unary("square", _square, gradient="PowBackward0")
 relu = unary("relu", ops.relu)
 isnan = unary("isnan", _isnan, in_place=False)
 isinf = unary("isinf", _isinf, in_place=False)
 isfinite = unary("isfinite", _isfinite, in_place=False)
 logical_not = unary("logical_not", _logical_not, in_place_function=False)
-bitwise_not = unary("bitwise_not", _invert, operator="invert", in_place_function=False)
+bitwise_not = unary(
+    "bitwise_not", _invert, operator="invert", in_place_function=False, same_out=True
+)
 deg2rad = unary("deg2rad", _deg2rad, gradient="Deg2RadBackward0")
 rad2deg = unary("rad2deg", _rad2deg, gradient="Rad2DegBackward0")
 
@@ -479,15 +481,15 @@ _round = builder("round")(_rounding(ops.round))
 def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Tensor:
     """Nearest integer, halves to even; or the nearest multiple of 10**-decimals."""
     if decimals == 0:
-        return into(out, record(_round, input))
+        return into(out, record(_round, input), cast=False)
     if not input.dtype.is_floating_point:
         raise NotImplementedError(
             f"round: expected floats where `decimals` is given, got {input.dtype}{at_user_line()}"
         )
     factor = 10.0 ** builtins.abs(decimals)  # 10.0**-3 is no float, and 1000.0 is one
     if decimals < 0:
-        return into(out, record(_round, input / factor) * factor)
-    return into(out, record(_round, input * factor) / factor)
+        return into(out, record(_round, input / factor) * factor, cast=False)
+    return into(out, record(_round, input * factor) / factor, cast=False)
 
 
 @public("clamp", in_place=True, in_place_function=True, aliases=("clip",))
@@ -617,13 +619,15 @@ def nan_to_num(
         parts = (nan_to_num(part, nan, posinf, neginf) for part in (input.real, input.imag))
         return record(ops.complex, *parts)
     if not input.dtype.is_floating_point:
-        return into(out, input.clone())
+        return into(out, input.clone(), cast=False)
     import ml_dtypes
 
     largest = float(ml_dtypes.finfo(input.dtype.np).max)
     high = as_handle(largest if posinf is None else float(posinf), input)
     low = as_handle(-largest if neginf is None else float(neginf), input)
-    return into(out, record(_nan_to_num, input, as_handle(float(nan), input), high, low))
+    return into(
+        out, record(_nan_to_num, input, as_handle(float(nan), input), high, low), cast=False
+    )
 
 
 @builder("nan_to_num")

@@ -108,7 +108,7 @@ def take_along_dim(
             f"indices{at_user_line()}"
         )
     if not input.dim():
-        return into(out, record(_take_along, input, dim, indices))
+        return into(out, record(_take_along, input, dim, indices), cast=False)
     axis = normalize_axis(dim, input.dim())
 
     def beside(t: Any, size: int) -> tuple[int, ...]:
@@ -118,7 +118,7 @@ def take_along_dim(
     shape[axis] = input.shape[axis]
     source = shapes.expand(input, shape)
     shape[axis] = indices.shape[axis]
-    return into(out, record(_take_along, source, axis, shapes.expand(indices, shape)))
+    return into(out, record(_take_along, source, axis, shapes.expand(indices, shape)), cast=False)
 
 
 @builder("take_along_dim")

@@ -43,4 +43,6 @@ def hash_tensor(
     fold: Any = np.bitwise_xor.reduce
     for axis in sorted(axes, reverse=True):
         made = fold(made, axis=axis, keepdims=keepdim)
-    return into(out, creation.tensor(np.asarray(made), dtype=uint64, device=input.device))
+    return into(
+        out, creation.tensor(np.asarray(made), dtype=uint64, device=input.device), cast=False
+    )

@@ -271,13 +271,13 @@ _tril, _triu = _triangle(True), _triangle(False)
 @public("tril", _tril, in_place=True)
 def tril(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """The lower triangle of the last two dimensions; zero elsewhere."""
-    return into(out, record(_tril, input, int(diagonal)))
+    return into(out, record(_tril, input, int(diagonal)), cast=False)
 
 
 @public("triu", _triu, in_place=True)
 def triu(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """The upper triangle of the last two dimensions; zero elsewhere."""
-    return into(out, record(_triu, input, int(diagonal)))
+    return into(out, record(_triu, input, int(diagonal)), cast=False)
 
 
 def _diag(x: Node, offset: int) -> Node:
@@ -291,7 +291,7 @@ def _diag(x: Node, offset: int) -> Node:
 @public("diag", _diag)
 def diag(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """A vector as a diagonal matrix, or the diagonal of a matrix."""
-    return into(out, record(_diag, input, int(diagonal)))
+    return into(out, record(_diag, input, int(diagonal)), cast=False)
 
 
 @public("meshgrid", method=False)
@@ -312,6 +312,11 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
             f"{at_user_line()}"
         )
     for each in tensors:
+        if each.dtype is not tensors[0].dtype:
+            raise RuntimeError(
+                "torch.meshgrid expects all tensors to have the same dtype, got "
+                f"{tensors[0].dtype} and {each.dtype}{at_user_line()}"
+            )
         if each.dim() > 1:
             raise RuntimeError(
                 f"torch.meshgrid: expected 0-D or 1-D tensors, got one of shape "
@@ -332,6 +337,11 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
 @public("cartesian_prod", method=False)
 def cartesian_prod(*tensors: Tensor) -> Tensor:
     """All combinations of elements of 1-d tensors, one a row."""
+    for each in tensors:
+        if each.dim() != 1:
+            raise RuntimeError(
+                f"Expect a 1D vector, but got shape {list(each.shape)}{at_user_line()}"
+            )
     grids = [flatten(g) for g in meshgrid(*tensors, indexing="ij")]
     return grids[0] if len(grids) == 1 else stack(grids, 1)
 
@@ -504,7 +514,13 @@ def triu_indices(
 def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     """A copy with the slice `index` of `dim` replaced by `src`."""
     out = input.clone()
-    out.select(dim, index).copy_(src)
+    slot = out.select(dim, int(index))
+    if slot.shape != src.shape:
+        raise RuntimeError(
+            "expected src to have a size equal to the slice of self. src size = "
+            f"{list(src.shape)}, slice size = {list(slot.shape)}{at_user_line()}"
+        )
+    slot.copy_(src)
     return out
 
 

@@ -12,6 +12,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import normalize_axis
 
 from ..recording import Handle, cached_view, view, views
+from .arguments import is_whole
 from .call import public
 from .spellings import also_named, by_numpys_names
 
@@ -146,6 +147,8 @@ def split(
 ) -> tuple[Tensor, ...]:
     """Views of the given size(s) along `dim`."""
     if not isinstance(split_size_or_sections, int):
+        if is_whole(split_size_or_sections):
+            return split(input, int(split_size_or_sections), dim)  # type: ignore[arg-type, call-overload]
         return split_with_sizes(input, split_size_or_sections, dim)
     return _parts(input, views.SPLIT, *_even(input, split_size_or_sections, dim))
 

@@ -144,7 +144,7 @@ def _batches(a: Any, b: Any) -> None:
 @public("mv", _mv, casts={"cuda": LOWER}, gradient="MvBackward0")
 def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
     _ranks("mv", input, vec, 2, 1)
-    return into(out, record(_mv, input, vec))
+    return into(out, record(_mv, input, vec), cast=False)
 
 
 @public("dot", _dot, casts={"cuda": WIDEST}, gradient="DotBackward0")
@@ -152,7 +152,7 @@ def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
 def dot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inner product of two vectors."""
     _ranks("dot", input, other, 1, 1)
-    return into(out, record(_dot, input, other))
+    return into(out, record(_dot, input, other), cast=False)
 
 
 @public("outer", aliases=("ger",))
@@ -206,7 +206,7 @@ def addmm(
         return in_older_order(addmm, (input, mat1, mat2, *last), _FACTORS, out=out)  # type: ignore[no-any-return]
     input, mat1, mat2 = lowered(_addmm, input, mat1, mat2)
     _ranks("mm", mat1, mat2, 2, 2)
-    return into(out, _added(_addmm, input, mat1, mat2, beta, alpha))
+    return into(out, _added(_addmm, input, mat1, mat2, beta, alpha), cast=False)
 
 
 @public("baddbmm", _baddbmm, in_place=True, casts=LOWER_BEFORE)
@@ -223,7 +223,7 @@ def baddbmm(
         return in_older_order(baddbmm, (input, batch1, batch2, *last), _FACTORS, out=out)  # type: ignore[no-any-return]
     input, batch1, batch2 = lowered(_baddbmm, input, batch1, batch2)
     _batches(batch1, batch2)
-    return into(out, _added(_baddbmm, input, batch1, batch2, beta, alpha))
+    return into(out, _added(_baddbmm, input, batch1, batch2, beta, alpha), cast=False)
 
 
 @public("addmv", _addmv, in_place=True, casts={"cuda": LOWER_BEFORE}, in_place_function=True)
@@ -240,7 +240,7 @@ def addmv(
         return in_older_order(addmv, (input, mat, vec, *last), _FACTORS, out=out)  # type: ignore[no-any-return]
     input, mat, vec = lowered(_addmv, input, mat, vec)
     _ranks("mv", mat, vec, 2, 1)
-    return into(out, _added(_addmv, input, mat, vec, beta, alpha))
+    return into(out, _added(_addmv, input, mat, vec, beta, alpha), cast=False)
 
 
 # ---- matrices made of others -----------------------------------------------------------------
@@ -250,8 +250,8 @@ def addmv(
 def inner(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Sums of products over the last dimensions."""
     if not input.dim() or not other.dim():
-        return into(out, input * other)
-    return into(out, tensordot(input, other, ([-1], [-1])))
+        return into(out, input * other, cast=False)
+    return into(out, tensordot(input, other, ([-1], [-1])), cast=False)
 
 
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
@@ -303,9 +303,21 @@ def cross(
             f"linalg.cross: inputs dimension {-1 if dim is None else dim} must have length 3. Got "
             f"{list(shape)}{at_user_line()}"
         )
+    if input.dim() != other.dim():
+        raise RuntimeError(
+            "linalg.cross: inputs must have the same number of dimensions, got "
+            f"{input.dim()} and {other.dim()}{at_user_line()}"
+        )
+    if input.dtype is not other.dtype:
+        raise RuntimeError(
+            f"linalg.cross: expected inputs of one dtype, got {input.dtype} and {other.dtype}"
+            f"{at_user_line()}"
+        )
     axis = dim % len(shape)
     a, b = input.expand(shape), other.expand(shape)
-    return into(out, a.roll(-1, axis) * b.roll(-2, axis) - a.roll(-2, axis) * b.roll(-1, axis))
+    return into(
+        out, a.roll(-1, axis) * b.roll(-2, axis) - a.roll(-2, axis) * b.roll(-1, axis), cast=False
+    )
 
 
 def _vdot(a: Node, b: Node) -> Node:
@@ -316,7 +328,7 @@ def _vdot(a: Node, b: Node) -> Node:
 def vdot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inner product of two vectors, of which the first is conjugated."""
     _ranks("vdot", input, other, 1, 1)
-    return into(out, record(_vdot, input, other))
+    return into(out, record(_vdot, input, other), cast=False)
 
 
 @public("addr", _addr, in_place=True, casts={"cuda": LOWER_BEFORE})
@@ -352,7 +364,7 @@ def addbmm(
         return in_older_order(addbmm, (input, batch1, batch2, *last), _FACTORS, out=out)  # type: ignore[no-any-return]
     input, batch1, batch2 = lowered(_addbmm, input, batch1, batch2)
     _batches(batch1, batch2)
-    return into(out, _added(_addbmm, input, batch1, batch2, beta, alpha))
+    return into(out, _added(_addbmm, input, batch1, batch2, beta, alpha), cast=False)
 
 
 @public("chain_matmul", method=False)
@@ -412,7 +424,7 @@ def multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor
 
     result = product(0, count - 1)
     result = result.squeeze(0) if row else result
-    return into(out, result.squeeze(-1) if column else result)
+    return into(out, result.squeeze(-1) if column else result, cast=False)
 
 
 def _cheapest_cuts(sizes: Sequence[int]) -> dict[tuple[int, int], int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,8 @@ from .. import overriding
 from ..layouts import strided
 from ..recording import Handle, epoch, record
 from .call import public
-from .creation import tensor
+from .creation import tensor, zeros
+from .joining import cat, stack
 
 if TYPE_CHECKING:
     from tilewright.ir.dtype import DType
@@ -30,18 +32,23 @@ if TYPE_CHECKING:
 
 
 class QuantizedDType:
-    """The type of a quantized tensor's elements. stored: that of its integers."""
+    """The type of a quantized tensor's elements. stored: that of its integers.
+
+    per_byte: how many of its integers fill a byte in files and in `int_repr()`.
+    """
 
     is_floating_point = is_complex = False
 
-    def __init__(self, name: str, stored: DType):
-        self.name, self.stored = name, stored
+    def __init__(self, name: str, stored: DType, per_byte: int = 1):
+        self.name, self.stored, self.per_byte = name, stored, per_byte
         self.itemsize = stored.itemsize
         self.is_signed = stored.is_signed
 
     @property
     def range(self) -> tuple[int, int]:
         """The least and the largest integer."""
+        if self.per_byte > 1:
+            return 0, 2 ** (8 // self.per_byte) - 1
         limits = np.iinfo(self.stored.np)
         return int(limits.min), int(limits.max)
 
@@ -55,6 +62,8 @@ class QuantizedDType:
 qint8 = QuantizedDType("qint8", dtypes.int8)
 quint8 = QuantizedDType("quint8", dtypes.uint8)
 qint32 = QuantizedDType("qint32", dtypes.int32)
+quint4x2 = QuantizedDType("quint4x2", dtypes.uint8, per_byte=2)
+quint2x4 = QuantizedDType("quint2x4", dtypes.uint8, per_byte=4)
 
 
 class qscheme:
@@ -109,8 +118,9 @@ class QuantizedTensor:
         return _shown_class()
 
     def int_repr(self) -> Tensor:
-        """The integers."""
-        return self._codes.clone()
+        """The integers: those of less than a byte as bytes in one dimension, of which each holds
+        its first number in its lowest bits."""
+        return self._codes.clone() if self.dtype.per_byte == 1 else packed(self)
 
     def dequantize(self) -> Tensor:
         """The numbers for which the integers stand, as float32."""
@@ -276,6 +286,22 @@ class QuantizedTensor:
         )
 
 
+def packed(q: QuantizedTensor) -> Tensor:
+    """The bytes that hold the integers, from the lowest bits on."""
+    count = q.dtype.per_byte
+    flat = q._codes.reshape(-1)
+    flat = cat([flat, zeros(-flat.numel() % count, dtype=flat.dtype)]).view(-1, count)
+    bits = 8 // count
+    return sum(flat[:, i] << bits * i for i in range(count))  # type: ignore[return-value]
+
+
+def unpacked(held: Tensor, shape: tuple[int, ...], dtype: QuantizedDType) -> Tensor:
+    """The integers that the bytes `held` hold."""
+    bits = 8 // dtype.per_byte
+    each = stack([held >> bits * i & 2**bits - 1 for i in range(dtype.per_byte)], 1)
+    return each.view(-1)[: math.prod(shape)].reshape(shape)
+
+
 @functools.cache
 def _shown_class() -> type:
     """A class of tensors that isn't Tensor itself, whose functions ask no tensor of that class."""
@@ -290,8 +316,8 @@ def _by_name() -> dict[str, Any]:
 _METHODS = frozenset("clamp mean relu relu_ sigmoid tanh".split())
 """Methods that compute."""
 _MOVES = frozenset(
-    "contiguous expand flatten flip narrow permute reshape select squeeze t transpose unflatten "
-    "unsqueeze view".split()
+    "contiguous expand flatten flip narrow permute repeat reshape select squeeze t transpose "
+    "unflatten unsqueeze view".split()
 )
 """Methods that move elements: those of the integers."""
 
@@ -312,8 +338,8 @@ def _round(
 ) -> Tensor:
     if not isinstance(dtype, QuantizedDType):
         raise RuntimeError(
-            f"{name}: expected torch.qint8, torch.quint8 or torch.qint32, got {dtype}: a quantized "
-            f"tensor has no other types{at_user_line()}"
+            f"{name}: expected torch.qint8, torch.quint8, torch.qint32, torch.quint4x2 or "
+            f"torch.quint2x4, got {dtype}: a quantized tensor has no other types{at_user_line()}"
         )
     if input.dtype is not dtypes.float32:
         raise RuntimeError(
@@ -359,6 +385,11 @@ def quantize_per_channel(
         codes = (input.detach() * each[0].reciprocal() + each[1]).round().clamp(*dtype.range)
         scale, zero = (t.to(dtypes.float32) for t in (scales, zero_points))
         return QuantizedTensor(codes.to(dtype.stored), scale, zero, dtype, axis % input.dim())
+    if dtype.per_byte > 1:
+        raise NotImplementedError(
+            f"quantize_per_channel: zero points of {dtype} must be floats, got "
+            f"{zero_points.dtype}{at_user_line()}"
+        )
     codes = _round("quantize_per_channel", input, scales, zero_points, dtype, axis % input.dim())
     return QuantizedTensor(
         codes, scales.to(dtypes.float64), zero_points.to(dtypes.int64), dtype, axis % input.dim()
@@ -394,6 +425,11 @@ def quantize_per_tensor_dynamic(
     input: Tensor, dtype: QuantizedDType, reduce_range: bool
 ) -> QuantizedTensor:
     """`input` with the scale and the zero point that cover its numbers."""
+    if dtype not in (qint8, quint8):
+        raise RuntimeError(
+            f"quantize_per_tensor_dynamic: expected torch.qint8 or torch.quint8, got {dtype}"
+            f"{at_user_line()}"
+        )
     low, high = (0.0, 0.0) if not input.numel() else (input.min().item(), input.max().item())
     return quantize_per_tensor(input, *affine_parameters(low, high, dtype, reduce_range), dtype)
 

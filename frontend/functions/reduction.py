@@ -139,7 +139,7 @@ def amax(
     """Largest element over `dim`; ties share the gradient evenly."""
     if dim is None or dim == ():
         _some("amax", input)
-    return into(out, record(_amax, input, hashable(dim), bool(keepdim)))
+    return into(out, record(_amax, input, hashable(dim), bool(keepdim)), cast=False)
 
 
 @public("amin", _amin)
@@ -149,7 +149,7 @@ def amin(
     """Smallest element over `dim`; ties share the gradient evenly."""
     if dim is None or dim == ():
         _some("amin", input)
-    return into(out, record(_amin, input, hashable(dim), bool(keepdim)))
+    return into(out, record(_amin, input, hashable(dim), bool(keepdim)), cast=False)
 
 
 def _arg(op: Any) -> Any:
@@ -341,7 +341,11 @@ def any(
     out: Tensor | None = None,
 ) -> Tensor:
     """Whether some element over `dim` is nonzero."""
-    return into(out, record(_any, input, hashable(dim), bool(keepdim)))
+    return into(
+        out,
+        record(_any, input, hashable(dim), bool(keepdim)),
+        cast=out is not None and out.dtype is dtypes.uint8,
+    )
 
 
 @public("all", _all)
@@ -353,7 +357,11 @@ def all(
     out: Tensor | None = None,
 ) -> Tensor:
     """Whether every element over `dim` is nonzero."""
-    return into(out, record(_all, input, hashable(dim), bool(keepdim)))
+    return into(
+        out,
+        record(_all, input, hashable(dim), bool(keepdim)),
+        cast=out is not None and out.dtype is dtypes.uint8,
+    )
 
 
 def _logsumexp(x: Node, dim: Dim, keepdim: bool) -> Node:

@@ -71,7 +71,7 @@ def scatter(
     if reduce is not None:
         mode = _REDUCTIONS[_reduction("scatter", reduce, "add multiply sum prod amax amin")]
     source = as_handle(value if src is None else src, input)
-    return into(out, record_fallible(_scatter, input, int(dim), index, source, mode))
+    return into(out, record_fallible(_scatter, input, int(dim), index, source, mode), cast=False)
 
 
 def _scatter_add(x: Node, dim: int, index: Node, src: Node) -> Node:
@@ -83,7 +83,7 @@ def scatter_add(
     input: Tensor, dim: int, index: Tensor, src: Tensor, *, out: Tensor | None = None
 ) -> Tensor:
     """A copy of `input` with src added at the places that `index` names."""
-    return into(out, record_fallible(_scatter_add, input, int(dim), index, src))
+    return into(out, record_fallible(_scatter_add, input, int(dim), index, src), cast=False)
 
 
 @public("scatter_reduce", in_place=True)
@@ -101,7 +101,7 @@ def scatter_reduce(
     place; with those of `input`, if `include_self`."""
     mode = _reduction("scatter_reduce", reduce, "sum prod mean amax amin")
     made = record_fallible(_scatter_reduce, input, int(dim), index, src, mode, bool(include_self))
-    return into(out, made)
+    return into(out, made, cast=False)
 
 
 def _reduction(name: str, given: Any, known: str) -> str:
@@ -207,6 +207,7 @@ def _at_rows(name: str, mode: str, failure: str) -> Callable[..., Node]:
     def build(x: Node, dim: int, index: Node, source: Node) -> Node:
         axis = normalize_axis(dim, x.rank)
         check_vector(name, index)
+        _check_dtypes(name, x, source)
         index = ops.reshape(index, (-1,))
         shape = (*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :])
         _check_source(name, source, shape if x.rank else (), axis)
@@ -235,7 +236,7 @@ def index_add(
     """A copy of `input` with alpha * source added to the slices `index` of `dim`."""
     if alpha != 1:
         source = source * alpha
-    return into(out, record_fallible(_index_add, input, int(dim), index, source))
+    return into(out, record_fallible(_index_add, input, int(dim), index, source), cast=False)
 
 
 @public("index_reduce", in_place=True)
@@ -254,7 +255,7 @@ def index_reduce(
     warn("index_reduce() is in beta and the API may change at any time.", once=True)
     mode = _reduction("index_reduce", reduce, "prod mean amax amin")
     made = record_fallible(_index_reduce, input, int(dim), index, source, mode, bool(include_self))
-    return into(out, made)
+    return into(out, made, cast=False)
 
 
 @builder("index_reduce")
@@ -312,7 +313,7 @@ def index_copy(
     input: Tensor, dim: int, index: Tensor, source: Tensor, *, out: Tensor | None = None
 ) -> Tensor:
     """A copy of `input` with the slices `index` of `dim` replaced."""
-    return into(out, record_fallible(_index_copy, input, int(dim), index, source))
+    return into(out, record_fallible(_index_copy, input, int(dim), index, source), cast=False)
 
 
 @builder("index_fill", gradient=lambda args: f"IndexFillBackward{int(not is_number(args[3]))}")

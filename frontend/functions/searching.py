@@ -113,7 +113,9 @@ def searchsorted(
         )
     kind = dtypes.int32 if out_int32 else dtypes.int64
     values = as_handle(input, lines).detach()
-    return into(out, record(_insertion, lines.detach(), values, right or side == "right", kind))
+    return into(
+        out, record(_insertion, lines.detach(), values, right or side == "right", kind), cast=False
+    )
 
 
 @public("bucketize", method=False)
@@ -126,7 +128,7 @@ def bucketize(
     out: Tensor | None = None,
 ) -> Tensor:
     """The bucket of each element between sorted `boundaries`."""
-    return into(out, searchsorted(boundaries, input, out_int32=out_int32, right=right))
+    return into(out, searchsorted(boundaries, input, out_int32=out_int32, right=right), cast=False)
 
 
 def _isin(x: Node, tests: Node, invert: bool) -> Node:

@@ -40,7 +40,8 @@ def cumsum(
     input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor | None = None
 ) -> Tensor:
     """Running sums along `dim`."""
-    return into(out, record(_cumsum, input, operator.index(dim), dtype))
+    dtype = out.dtype if dtype is None and out is not None else dtype
+    return into(out, record(_cumsum, input, operator.index(dim), dtype), cast=False)
 
 
 def _cumprod(x: Node, dim: int, dtype: DType | None) -> Node:
@@ -59,7 +60,8 @@ def cumprod(
     input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor | None = None
 ) -> Tensor:
     """Running products along `dim`."""
-    return into(out, record(_cumprod, input, operator.index(dim), dtype))
+    dtype = out.dtype if dtype is None and out is not None else dtype
+    return into(out, record(_cumprod, input, operator.index(dim), dtype), cast=False)
 
 
 def _running(index_of: Any) -> Any:
@@ -93,7 +95,7 @@ def _logcumsumexp(x: Node, dim: int) -> Node:
 @public("logcumsumexp", _logcumsumexp)
 def logcumsumexp(input: Tensor, dim: int, *, out: Tensor | None = None) -> Tensor:
     """log of the running sums of exp; no term is lost beside a larger one that comes later."""
-    return into(out, record(_logcumsumexp, input, operator.index(dim)))
+    return into(out, record(_logcumsumexp, input, operator.index(dim)), cast=False)
 
 
 @public("diff")
@@ -112,7 +114,7 @@ def diff(
     if n < 0:
         raise RuntimeError(f"order must be non-negative but got {n}{at_user_line()}")
     if not n:
-        return into(out, input.clone())
+        return into(out, input.clone(), cast=False)
     parts = [p for p in (prepend, input, append) if p is not None]
     x = joining.cat(parts, dim) if len(parts) > 1 else input
     for _ in range(n):
@@ -170,7 +172,7 @@ def argsort(
 
 @public("msort")
 def msort(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    return into(out, sort(input, 0).values)
+    return into(out, sort(input, 0).values, cast=False)
 
 
 def _topk(x: Node, k: int, dim: int, largest: bool) -> tuple[Node, Node]:
@@ -361,7 +363,7 @@ def quantile(
     interpolation: 'linear', 'lower', 'higher', 'nearest' or 'midpoint', between the two nearest
         elements. NaN if any element is NaN.
     """
-    return into(out, _quantile("quantile", input, q, dim, keepdim, interpolation))
+    return into(out, _quantile("quantile", input, q, dim, keepdim, interpolation), cast=False)
 
 
 @public("nanquantile")
@@ -375,7 +377,7 @@ def nanquantile(
     out: Tensor | None = None,
 ) -> Tensor:
     """The `quantile` of the elements that aren't NaN."""
-    return into(out, _quantile("nanquantile", input, q, dim, keepdim, interpolation))
+    return into(out, _quantile("nanquantile", input, q, dim, keepdim, interpolation), cast=False)
 
 
 def _quantile(name: str, input: Any, q: Any, dim: Any, keepdim: bool, interpolation: str) -> Any:

@@ -64,7 +64,7 @@ def cholesky(A: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Te
     One triangle of A is read. LinAlgError if A is not positive-definite. Gradient: Murray,
     "Differentiation of the Cholesky decomposition", 2016.
     """
-    return into(out, checked(checked_cholesky, A, bool(upper), "linalg.cholesky"))
+    return into(out, checked(checked_cholesky, A, bool(upper), "linalg.cholesky"), cast=False)
 
 
 @also_named(input="A")
@@ -151,7 +151,7 @@ def eigh(A: Tensor, UPLO: str = "L", *, out: Sequence[Tensor] | None = None) -> 
 @also_named(input="A")
 def eigvalsh(A: Tensor, UPLO: str = "L", *, out: Tensor | None = None) -> Tensor:
     """The eigenvalues of a Hermitian matrix, ascending."""
-    return into(out, record(_eigvalsh, A, UPLO))
+    return into(out, record(_eigvalsh, A, UPLO), cast=False)
 
 
 # ---- eigenvalues of any matrices -------------------------------------------------------------
@@ -253,7 +253,7 @@ def svdvals(A: Tensor, *, driver: str | None = None, out: Tensor | None = None) 
     """The singular values of a matrix, descending. The gradient is finite if they are equal,
     too."""
     _need_no_driver("svdvals", driver)
-    return into(out, record_fallible(checked_svdvals, A))
+    return into(out, record_fallible(checked_svdvals, A), cast=False)
 
 
 # ---- Householder's reflectors ----------------------------------------------------------------

@@ -200,7 +200,7 @@ def lu_solve(
     out: Tensor | None = None,
 ) -> Tensor:
     """X with A X = B (or X A = B), for the factors of A; `adjoint`: of Aᴴ."""
-    return into(out, record(solved_by_lu, LU, pivots, B, bool(left), bool(adjoint)))
+    return into(out, record(solved_by_lu, LU, pivots, B, bool(left), bool(adjoint)), cast=False)
 
 
 # ---- symmetric matrices that aren't definite -------------------------------------------------
@@ -278,4 +278,4 @@ def ldl_solve(
     LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False, out: Tensor | None = None
 ) -> Tensor:
     """X with A X = B for the factors of `ldl_factor`, without a gradient. Needs SciPy."""
-    return into(out, record(_ldl_solve, LD, pivots, B, bool(hermitian)))
+    return into(out, record(_ldl_solve, LD, pivots, B, bool(hermitian)), cast=False)

@@ -47,7 +47,7 @@ def vector_norm(
             f"linalg.vector_norm cannot compute the {float(ord)} norm on an empty tensor along "
             f"dimensions of no elements, as the operation does not have an identity{at_user_line()}"
         )
-    return into(out, reduction.norm(x, float(ord), dims, keepdim))
+    return into(out, reduction.norm(x, float(ord), dims, keepdim), cast=False)
 
 
 @by_numpys_names
@@ -81,24 +81,24 @@ def matrix_norm(
         raise RuntimeError(f"linalg.matrix_norm: dims must be different. Got {dim}{at_user_line()}")
     x = A if dtype is None else A.to(dtype)
     if ord == "fro":
-        return into(out, reduction.norm(x, 2.0, (row, column), keepdim))
+        return into(out, reduction.norm(x, 2.0, (row, column), keepdim), cast=False)
     if ord in ("nuc", 2, -2):
         if ord == 2 and 0 in (x.shape[row], x.shape[column]):
-            return into(out, reduction.norm(x, 2.0, (row, column), keepdim))
+            return into(out, reduction.norm(x, 2.0, (row, column), keepdim), cast=False)
         s = svdvals(x.movedim((row, column), (-2, -1)))
         found = s.sum(-1) if ord == "nuc" else s.amax(-1) if ord == 2 else s.amin(-1)
         if keepdim:
             for axis in sorted((row, column)):
                 found = found.unsqueeze(axis)
-        return into(out, found)
+        return into(out, found, cast=False)
     assert not isinstance(ord, str)
     within, over = (row, column) if abs(ord) == 1 else (column, row)
     if ord > 0 and not x.shape[over]:  # the largest of no sums is 0
         found = x.abs().sum((row, column), keepdim=True)
-        return into(out, found if keepdim else found.squeeze((row, column)))
+        return into(out, found if keepdim else found.squeeze((row, column)), cast=False)
     sums = x.abs().sum(within, keepdim=True)
     found = sums.amax(over, keepdim=True) if ord > 0 else sums.amin(over, keepdim=True)
-    return into(out, found if keepdim else found.squeeze((row, column)))
+    return into(out, found if keepdim else found.squeeze((row, column)), cast=False)
 
 
 @by_numpys_names

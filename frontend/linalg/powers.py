@@ -100,4 +100,4 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Tensor | None = N
             f"linalg.cross: inputs dimension {dim} must have length 3. Got {input.shape[dim]} and "
             f"{other.shape[dim]}{at_user_line()}"
         )
-    return into(out, products.cross(input, other, dim))
+    return into(out, products.cross(input, other, dim), cast=False)

@@ -100,7 +100,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Tensor | None = None)
     LinAlgError if A is singular. Gradient: Giles, "An extended collection of matrix derivative
     results", 2008, 2.3.1.
     """
-    return into(out, record_fallible(_solve, A, B, bool(left), True)[0])
+    return into(out, record_fallible(_solve, A, B, bool(left), True)[0], cast=False)
 
 
 def solve_ex(
@@ -150,7 +150,7 @@ def solve_triangular(
     unitriangular: whether the diagonal counts as 1. A zero on it gives infinities, and no error.
     """
     found = record(solved_triangular, A, B, bool(upper), bool(left), bool(unitriangular))
-    return into(out, found)
+    return into(out, found, cast=False)
 
 
 # ---- inverses --------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def inverse(a: Node, check: bool) -> tuple[Node, Node]:
 
 def inv(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inverse of a square matrix: [*, n, n]. LinAlgError if it is singular."""
-    return into(out, record_fallible(inverse, A, True)[0])
+    return into(out, record_fallible(inverse, A, True)[0], cast=False)
 
 
 def inv_ex(
@@ -264,7 +264,7 @@ def _det(a: Node) -> Node:
 def det(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The determinant of a square matrix: [*, n, n]. The gradient (Jacobi's formula) is right where
     A is singular, too; the second derivative is not finite there."""
-    return into(out, record(_det, A))
+    return into(out, record(_det, A), cast=False)
 
 
 @builder("linalg_slogdet")
@@ -349,4 +349,4 @@ def _vecdot(x: Node, y: Node, dim: int) -> Node:
 @by_numpys_names
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
     """The sums of x conj … y along `dim`, of one batch of vectors with another."""
-    return into(out, record(_vecdot, x, y, int(dim)))
+    return into(out, record(_vecdot, x, y, int(dim)), cast=False)

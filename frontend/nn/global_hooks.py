@@ -9,6 +9,10 @@ from ..autograd.hooks import RemovableHandle, add_hook
 from .hooks import BACKWARD, BACKWARD_PRE, EVERYWHERE, FORWARD, FORWARD_PRE, REGISTRATIONS
 from .module import Module
 
+_global_parameter_registration_hooks = REGISTRATIONS["parameter"]
+_global_buffer_registration_hooks = REGISTRATIONS["buffer"]
+_global_module_registration_hooks = REGISTRATIONS["module"]
+
 
 def _everywhere(kind: str, hook: Callable[..., Any], **marks: bool) -> RemovableHandle:
     Module._hooks = EVERYWHERE  # so a call of a module without hooks sees these

@@ -16,8 +16,10 @@ from tilewright.ir.shape import contiguous_strides
 from .. import layouts
 from ..exchange.storages import TypedStorage, UntypedStorage
 from ..functions import creation, older, shapes
-from ..functions.quantized import QuantizedDType, QuantizedTensor, qint8, qint32, quint8
+from ..functions.quantized import QuantizedDType, QuantizedTensor, unpacked
 from ..recording.compounds import is_compound
+
+AnyDType = DType | QuantizedDType
 
 
 class UnpicklingError(pickle.UnpicklingError):
@@ -27,7 +29,7 @@ class UnpicklingError(pickle.UnpicklingError):
 class Loaded:
     """A storage of the file. Tensors that refer to it share its memory."""
 
-    def __init__(self, array: np.ndarray, dtype: DType | None, device: str):
+    def __init__(self, array: np.ndarray, dtype: AnyDType | None, device: str):
         self.array, self.dtype, self.device = array, dtype, device
         self.used = False  # by a tensor
         self.owners: dict[DType, Any] = {}  # dtype -> a contiguous tensor of the whole storage
@@ -47,31 +49,31 @@ class Loaded:
         return self.owners[dtype].detach().view(-1)
 
 
-def storage_id(saved: Any, path: Any) -> tuple[Any, DType | None, str]:
+def storage_id(saved: Any, path: Any) -> tuple[Any, AnyDType | None, str]:
     """(key, dtype, device) of the storage that a pickle refers to."""
     if not isinstance(saved, tuple) or len(saved) not in (5, 6) or saved[0] != "storage":
         raise UnpicklingError(
             f"load: {path!s} refers to an unknown kind of object: {saved!r:.80}{at_user_line()}"
         )
     _, dtype, key, location = saved[:4]
-    known = dtype is None or isinstance(dtype, DType)
+    known = dtype is None or isinstance(dtype, (DType, QuantizedDType))
     if not known or not isinstance(key, (str, int)) or not isinstance(location, str):
         raise UnpicklingError(f"load: {path!s} refers to no storage: {saved!r:.80}{at_user_line()}")
     return key, dtype, location
 
 
-def loaded(raw: np.ndarray, dtype: DType | None, device: str, swapped: bool) -> Loaded:
+def loaded(raw: np.ndarray, dtype: AnyDType | None, device: str, swapped: bool) -> Loaded:
     """A storage with these bytes. swapped: whether they have the other byte order."""
     storage = Loaded(raw, dtype, device)
     if dtype is not None:
-        array = storage.elements(dtype)
+        array = storage.elements(dtype.stored if isinstance(dtype, QuantizedDType) else dtype)
         storage.array = array.byteswap() if swapped else array
     return storage
 
 
 def rebuild(storage: Loaded, offset: int, size: Any, stride: Any, *more: Any) -> Any:
     """A tensor of the storage's dtype. more: (whether it requires a gradient, hooks)."""
-    if not isinstance(storage, Loaded) or storage.dtype is None:
+    if not isinstance(storage, Loaded) or not isinstance(storage.dtype, DType):
         raise RuntimeError(f"load: a tensor without a storage of a known dtype{at_user_line()}")
     wants = bool(more[0]) if more else False
     metadata = more[2] if len(more) > 2 else None
@@ -125,21 +127,21 @@ def _strided(flat: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset
     return base.permute(*[order.index(i) for i in range(len(shape))])
 
 
-_QUANTIZED: dict[Any, QuantizedDType] = {d.stored: d for d in (qint8, quint8, qint32)}
-
-
 def rebuild_quantized(
     storage: Loaded, offset: int, size: Any, stride: Any, params: Any, *more: Any
 ) -> QuantizedTensor:
     """A quantized tensor. params: ("per_tensor_affine", scale, zero point), or the same with one of
     each for each place of an axis, and the axis."""
-    dtype = _QUANTIZED.get(storage.dtype) if isinstance(storage, Loaded) else None
-    if dtype is None:
+    dtype = storage.dtype if isinstance(storage, Loaded) else None
+    if not isinstance(dtype, QuantizedDType):
         raise RuntimeError(
             "load: a quantized tensor of elements that tilewright doesn't have: in PyTorch, save "
             f"x.dequantize(){at_user_line()}"
         )
-    codes = rebuild_any(storage, offset, size, stride, False, None, dtype.stored)
+    if dtype.per_byte > 1:
+        codes = unpacked(storage.whole(dtype.stored), tuple(size), dtype)
+    else:
+        codes = rebuild_any(storage, offset, size, stride, False, None, dtype.stored)
     scheme, scale, zero, *axis = params
     if str(scheme).removeprefix("torch.") == "per_tensor_affine":
         return QuantizedTensor(codes, float(scale), int(zero), dtype)
@@ -206,12 +208,13 @@ def revealed(obj: Any, storages: Any) -> Any:
     if all(each.used for each in storages):
         return obj
     if isinstance(obj, Loaded):
-        whole = obj.whole(obj.dtype or dtypes.uint8)
+        kind = obj.dtype.stored if isinstance(obj.dtype, QuantizedDType) else obj.dtype
+        whole = obj.whole(kind or dtypes.uint8)
         untyped = UntypedStorage(whole)
         return (
             untyped
-            if obj.dtype is None
-            else TypedStorage(wrap_storage=untyped, dtype=obj.dtype, _internal=True)
+            if kind is None
+            else TypedStorage(wrap_storage=untyped, dtype=kind, _internal=True)
         )
     if isinstance(obj, dict):
         for key in obj:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from tilewright.ir import dtype as dtypes
-
 from ..exchange import typed_storages
+from ..functions.quantized import QuantizedDType, qint8, qint32, quint2x4, quint4x2, quint8
 
 # PyTorch's storage class of each dtype. Newer dtypes have none.
 STORAGES, STORAGE_OF = typed_storages.KINDS, typed_storages.NAME_OF
-QUANTIZED = {
-    "Int8": dtypes.int8, "UInt8": dtypes.uint8, "Int32": dtypes.int32, "UInt4x2": dtypes.uint8,
-    "UInt2x4": dtypes.uint8,
-}  # fmt: skip
-"""Storages of quantized tensors: their elements."""
+QUANTIZED: dict[str, QuantizedDType] = {
+    "QInt8Storage": qint8,
+    "QUInt8Storage": quint8,
+    "QInt32Storage": qint32,
+    "QUInt4x2Storage": quint4x2,
+    "QUInt2x4Storage": quint2x4,
+}
+"""Storages of quantized tensors: their types."""

@@ -15,7 +15,6 @@ from tilewright.ir.shape import Size
 
 from .._tensor import Tensor
 from ..devices import device as Device
-from ..functions.quantized import qint8, qint32, quint8
 from ..nn.parameter import Parameter
 from .naming import class_at, is_named, path_of
 from .rebuilding import (
@@ -78,9 +77,12 @@ _SAFE: dict[tuple[str, str], Any] = {
     ("collections", "Counter"): Counter,
     ("_codecs", "encode"): _codecs.encode,
     **{("torch", name): dtype for name, dtype in STORAGES.items()},
-    **{("torch", f"Q{n}Storage"): d for n, d in QUANTIZED.items()},
-    **{("torch", n): n for n in ("per_tensor_affine", "per_channel_affine")},
-    **{("torch", d.name): d for d in (qint8, quint8, qint32)},
+    **{("torch", name): dtype for name, dtype in QUANTIZED.items()},
+    **{
+        ("torch", n): n
+        for n in ("per_tensor_affine", "per_channel_affine", "per_channel_affine_float_qparams")
+    },
+    **{("torch", d.name): d for d in QUANTIZED.values()},
     ("torch", "UntypedStorage"): None,
     ("torch.storage", "UntypedStorage"): None,
     **{("torch", d.name): d for d in dtypes.ALL},

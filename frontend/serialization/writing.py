@@ -22,7 +22,7 @@ from .._tensor import Tensor
 from ..devices import device as Device
 from ..exchange.storages import TypedStorage, UntypedStorage
 from ..functions import shapes
-from ..functions.quantized import QuantizedDType, QuantizedTensor, qscheme
+from ..functions.quantized import QuantizedDType, QuantizedTensor, packed, qscheme
 from ..layouts import layout
 from ..nn import Module
 from ..recording.compounds import is_compound
@@ -141,10 +141,15 @@ class Pickler(_BasePickler):
         return function, args
 
     def _reduce_quantized(self, q: QuantizedTensor) -> Any:
-        storage, strides, offset = self._memory(q._codes.detach())
-        kind = next(n for n, d in QUANTIZED.items() if d is q.dtype.stored)
+        codes = q._codes.detach()
+        storage, strides, offset = self._memory(
+            codes if q.dtype.per_byte == 1 else packed(q).detach()
+        )
+        if q.dtype.per_byte > 1:
+            strides, offset = contiguous_strides(tuple(q.shape)), 0
+        kind = next(name for name, dtype in QUANTIZED.items() if dtype is q.dtype)
         facts = (storage.key, storage.device, storage.count, storage.array)
-        of_codes = Storage(f"Q{kind}Storage", *facts)
+        of_codes = Storage(kind, *facts)
         params: tuple[Any, ...] = (q._scale, q._zero_point)
         if q._axis is not None:
             params = (*params, q._axis)

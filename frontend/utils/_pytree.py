@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, NamedTuple
 
+from .. import overriding
+
 PyTree = Any
 Context = Any
 IsLeaf = Callable[[Any], bool] | None
@@ -87,6 +89,8 @@ def register_pytree_node(
     """Treat instances of a class as containers."""
     if cls in SUPPORTED_NODES:
         raise ValueError(f"{cls} is already registered as pytree node.")
+    if hasattr(cls, "__torch_function__"):
+        overriding.watch()  # nothing else announces containers that functions have to ask
     SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn, flatten_with_keys_fn)
     SUPPORTED_SERIALIZED_TYPES[cls] = _Serialized(
         serialized_type_name or f"{cls.__module__}.{cls.__qualname__}",

@@ -374,3 +374,125 @@ def test_a_quantizable_lstm_of_floats(torch: Any) -> None:
     (y, (h, c)), (z, (k, d)) = observed(x, states), plain(x, states)
     for a, b in ((y, z), (h, k), (c, d)):
         np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), atol=1e-6)
+
+
+ATTENTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "others": {"kdim": 6, "vdim": 10, "add_bias_kv": True, "add_zero_attn": True},
+    "batch first, no bias": {"bias": False, "batch_first": True},
+}
+MASKS: dict[str, Any] = {
+    "none": lambda m: {},
+    "causal": lambda m: {"attn_mask": m.ones(3, 5).bool().triu(1), "average_attn_weights": False},
+    "floats": lambda m: {"attn_mask": drawn(m, 9, 4, 3, 5)},
+    "padding": lambda m: {"key_padding_mask": m.tensor([[0, 0, 1, 0, 1], [0, 1, 0, 0, 0]]).bool()},
+}
+
+
+def attentive(m: Any, options: dict[str, Any]) -> Any:
+    nn, q = m.nn, part(m, "ao.quantization")
+
+    class Net(nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = nn.MultiheadAttention(8, 2, **options)
+            self.q, self.k, self.v = q.QuantStub(), q.QuantStub(), q.QuantStub()
+            self.dequant = q.DeQuantStub()
+
+        def forward(self, x: Any, y: Any, z: Any, **masks: Any) -> Any:
+            out, weights = self.attention(self.q(x), self.k(y), self.v(z), **masks)
+            return self.dequant(out), self.dequant(weights)
+
+    net = Net()
+    for seed, p in enumerate(net.parameters()):
+        p.data.copy_(drawn(m, seed, *p.shape) / 2)
+    net.qconfig = q.get_default_qconfig("fbgemm")
+    return net.eval()
+
+
+@pytest.mark.parametrize(
+    ("case", "mask"),
+    [
+        ("plain", "causal"),
+        ("others", "none"),
+        ("others", "floats"),
+        ("others", "padding"),
+        ("batch first, no bias", "padding"),
+    ],
+)
+def test_attention_of_several_heads(torch: Any, case: str, mask: str) -> None:
+    found = []
+    for m in (tw, torch):
+        options = ATTENTIONS[case]
+        turned = options.get("batch_first", False)
+        if m is torch and turned:  # its layer mixes up batch and length
+            options = {**options, "batch_first": False}
+        q = part(m, "ao.quantization")
+        net = attentive(m, options)
+        sizes = ((3, 2, 8), (5, 2, options.get("kdim", 8)), (5, 2, options.get("vdim", 8)))
+        inputs = [drawn(m, 20 + i, *s) for i, s in enumerate(sizes)]
+        if turned and m is tw:
+            inputs = [x.transpose(0, 1) for x in inputs]
+        masks = MASKS[mask](m)
+        plain = net(*inputs, **masks)
+        ready = q.prepare(net)
+        observed = ready(*inputs, **masks)
+        for a, b in zip(observed, plain, strict=True):
+            np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), atol=2e-6)
+        made = q.convert(ready)
+        whole = made.attention
+        out, shares = made(*inputs, **masks)
+        if turned and m is torch:
+            out = out.transpose(0, 1)
+        rounded = [whole._modules[f"linear_{n}"] for n in "QKV"] + [whole.out_proj]
+        if m is tw:  # PyTorch's refuses biases
+            back = whole.dequantize()
+            same_sizes = back.in_proj_weight is not None
+            weights = (
+                back.in_proj_weight.chunk(3) if same_sizes
+                else (back.q_proj_weight, back.k_proj_weight, back.v_proj_weight)
+            )  # fmt: skip
+            weights = [*weights, back.out_proj.weight]
+            bias = back.in_proj_bias
+            biases = [*(bias.chunk(3) if bias is not None else [None] * 3), back.out_proj.bias]
+            extra = [back.bias_k, back.bias_v]
+        else:
+            weights = [layer.weight().dequantize() for layer in rounded]
+            biases = [layer.bias() for layer in rounded]
+            extra = [None if b is None else b.dequantize() for b in (whole.bias_k, whole.bias_v)]
+        found.append((
+            [x.detach().numpy() for x in (out, shares)],
+            list(ready.attention.state_dict()), list(made.attention.state_dict()),
+            type(made.attention).__name__, made.attention._get_name(),
+            [None if t is None else t.detach().numpy() for t in (*weights, *biases, *extra)],
+            (float(whole.out_proj.scale), float(whole.quant_attn_output_weights.scale)),
+        ))  # fmt: skip
+    ours, theirs = found
+    assert ours[1:5] == theirs[1:5]
+    for a, b, step in zip(ours[0], theirs[0], theirs[6], strict=True):
+        # Attention of floats is rounded otherwise: a number between two steps may get the other.
+        assert np.isclose(a, b, rtol=1e-6, atol=1e-6).mean() > 0.8
+        np.testing.assert_allclose(a, b, rtol=0, atol=1.01 * step)
+    for mine, wanted in zip(ours[5], theirs[5], strict=True):
+        if wanted is not None:
+            np.testing.assert_allclose(mine, wanted, rtol=1e-6)
+
+
+def test_what_attention_refuses(torch: Any) -> None:
+    for m in (tw, torch):
+        layers, nn = part(m, "ao.nn.quantizable"), m.nn
+        made = layers.MultiheadAttention(8, 2)
+        x = drawn(m, 0, 3, 2, 8)
+        with pytest.raises(AssertionError, match="causal mask"):
+            made(x, x, x, is_causal=True)
+        for mask in (m.ones(2, 3), m.ones(2, 3, 3), m.ones(3)):
+            with pytest.raises(RuntimeError, match="attn_mask"):
+                made(x, x, x, attn_mask=mask)
+        with pytest.raises(AssertionError, match="qconfig"):
+            layers.MultiheadAttention.from_float(nn.MultiheadAttention(8, 2))
+        with pytest.raises(AssertionError, match="Expected type"):
+            layers.MultiheadAttention.from_float(nn.Linear(8, 2))
+        with pytest.raises(NotImplementedError, match="non-observed"):
+            part(m, "ao.nn.quantized").MultiheadAttention.from_float(made)
+        with pytest.raises(NotImplementedError, match="prepare an MHA"):
+            layers.MultiheadAttention.from_observed(made)

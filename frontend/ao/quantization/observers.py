@@ -20,6 +20,7 @@ from ...functions.quantized import (
     per_tensor_symmetric,
     qint8,
     qscheme,
+    quint4x2,
     quint8,
 )
 
@@ -370,6 +371,9 @@ default_dynamic_quant_observer = PlaceholderObserver.with_args(
 )
 default_float_qparams_observer = PerChannelMinMaxObserver.with_args(
     dtype=quint8, qscheme=per_channel_affine_float_qparams, ch_axis=0
+)
+default_float_qparams_observer_4bit = PerChannelMinMaxObserver.with_args(
+    dtype=quint4x2, qscheme=per_channel_affine_float_qparams, ch_axis=0
 )
 default_placeholder_observer, default_debug_observer = PlaceholderObserver, RecordingObserver
 default_reuse_input_observer = ReuseInputObserver

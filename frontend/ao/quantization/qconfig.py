@@ -22,6 +22,7 @@ from .observers import (
     ReuseInputObserver,
     default_dynamic_quant_observer,
     default_float_qparams_observer,
+    default_float_qparams_observer_4bit,
     default_observer,
     default_per_channel_weight_observer,
     default_weight_observer,
@@ -52,6 +53,9 @@ _HALVES = PlaceholderObserver.with_args(dtype=dtypes.float16)
 float16_static_qconfig = QConfig(_HALVES, _HALVES)
 float16_dynamic_qconfig = QConfig(_HALVES.with_args(is_dynamic=True), _HALVES)
 float_qparams_weight_only_qconfig = QConfig(PlaceholderObserver, default_float_qparams_observer)
+float_qparams_weight_only_qconfig_4bit = QConfig(
+    PlaceholderObserver, default_float_qparams_observer_4bit
+)
 
 default_qat_qconfig = QConfig(
     fake_quantize.default_fake_quant, fake_quantize.default_weight_fake_quant

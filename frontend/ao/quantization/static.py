@@ -59,9 +59,15 @@ DEFAULT_STATIC_QUANT_MODULE_MAPPINGS: dict[Any, Any] = {
     **_by_size(intrinsic_qat, intrinsic_quantized, "ConvBnReLU", "ConvReLU"),
 }
 """Layers -> the quantized ones."""
-OBSERVED_MODULES: dict[Any, Any] = {nn.LSTM: quantizable.LSTM}
+OBSERVED_MODULES: dict[Any, Any] = {
+    nn.LSTM: quantizable.LSTM,
+    nn.MultiheadAttention: quantizable.MultiheadAttention,
+}
 """Layers -> those that observe the results of their parts."""
-QUANTIZED_MODULES: dict[Any, Any] = {quantizable.LSTM: from_observed.LSTM}
+QUANTIZED_MODULES: dict[Any, Any] = {
+    quantizable.LSTM: from_observed.LSTM,
+    quantizable.MultiheadAttention: from_observed.MultiheadAttention,
+}
 """Layers that observe their parts -> the quantized ones."""
 DEFAULT_QAT_MODULE_MAPPINGS: dict[Any, Any] = {
     nn.Linear: qat.Linear,

@@ -66,7 +66,7 @@ _log_sigmoid = builder("log_sigmoid")(ops.logsigmoid)
 
 def logsigmoid(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """log(sigmoid(x))."""
-    return into(out, record(_log_sigmoid, input))
+    return into(out, record(_log_sigmoid, input), cast=False)
 
 
 def relu_(input: Tensor) -> Tensor:
@@ -80,7 +80,7 @@ def gelu(input: Tensor, approximate: str = "none", *, out: Tensor | None = None)
         raise RuntimeError(
             f"approximate argument must be either none or tanh, got {approximate!r}{at_user_line()}"
         )
-    return into(out, record(ops.gelu, input, approximate))
+    return into(out, record(ops.gelu, input, approximate), cast=False)
 
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
@@ -157,13 +157,13 @@ def softplus(
     input: Tensor, beta: float = 1.0, threshold: float = 20.0, *, out: Tensor | None = None
 ) -> Tensor:
     """log(1 + exp(beta x)) / beta, and x where beta x > threshold."""
-    return into(out, record(_softplus, input, float(beta), float(threshold)))
+    return into(out, record(_softplus, input, float(beta), float(threshold)), cast=False)
 
 
 @public("hardshrink")
 def hardshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
     """0 in [-lambd, lambd], x elsewhere."""
-    return into(out, record(ops.hardshrink, input, float(lambd)))
+    return into(out, record(ops.hardshrink, input, float(lambd)), cast=False)
 
 
 @by_numpys_names
@@ -173,7 +173,7 @@ def softshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) 
         raise RuntimeError(
             f"lambda must be greater or equal to 0, but found to be {lambd}{at_user_line()}"
         )
-    return into(out, record(ops.softshrink, input, float(lambd)))
+    return into(out, record(ops.softshrink, input, float(lambd)), cast=False)
 
 
 def _prelu(x: Node, weight: Node) -> Node:
@@ -246,7 +246,7 @@ def softmax(
     if not isinstance(_stacklevel, int):  # softmax(x, dim, dtype), as torch.softmax has it
         dtype = _stacklevel
     at = dim if dim is not None else _implicit("softmax", input, dim)
-    return into(out, record(_softmax, input, at, dtype))
+    return into(out, record(_softmax, input, at, dtype), cast=False)
 
 
 def softmin(
@@ -272,7 +272,7 @@ def log_softmax(
     if not isinstance(_stacklevel, int):
         dtype = _stacklevel
     at = dim if dim is not None else _implicit("log_softmax", input, dim)
-    return into(out, record(_log_softmax, input, at, dtype))
+    return into(out, record(_log_softmax, input, at, dtype), cast=False)
 
 
 def gumbel_softmax(

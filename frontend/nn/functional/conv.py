@@ -10,6 +10,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import require_positive
 
+from ...functions.arguments import is_whole
 from ...functions.call import public
 from ...recording import record
 from ...recording.builders import LOWER, builder
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 def tuple_of(value: int | Sequence[int], dims: int, what: str = "argument") -> tuple[int, ...]:
     """A number for each of `dims` dimensions."""
-    if isinstance(value, int):
-        return (value,) * dims
+    if isinstance(value, int) or is_whole(value):
+        return (int(value),) * dims  # type: ignore[arg-type]
     out = tuple(int(v) for v in value)
     if len(out) == 1:
         out *= dims

@@ -441,6 +441,8 @@ def gaussian_nll_loss(
     """(log(var) + (input - target)^2 / var) / 2, var not below eps."""
     if not hasattr(var, "shape"):
         var = input.new_full((), float(var))
+    if not hasattr(target, "shape"):
+        target = input.new_full((), float(target))
     return record(_gaussian, input, target, var, bool(full), float(eps), reduction)
 
 
@@ -494,6 +496,11 @@ def soft_margin_loss(
 
 @builder("margin_ranking_loss", casts=FLOAT32, gradient=_by_reduction("ClampMinBackward0"))
 def _margin_ranking(a: Node, b: Node, target: Node, margin: float, how: str) -> Node:
+    if not a.rank == b.rank == target.rank:
+        raise RuntimeError(
+            "margin_ranking_loss : All input tensors should have same dimension but got sizes: "
+            f"input1: {a.shape}, input2: {b.shape}, target: {target.shape}{at_user_line()}"
+        )
     a, b, target = promoted(a, b, target)
     return _reduced(ops.relu((b - a) * target + margin), how)
 
@@ -533,6 +540,12 @@ def triplet_margin_loss(
     from .linear import pairwise_distance
 
     require_margin(margin)
+    if not anchor.dim() == positive.dim() == negative.dim():
+        raise RuntimeError(
+            "The anchor, positive, and negative tensors are expected to have the same number of "
+            f"dimensions, but got: anchor {anchor.dim()}D, positive {positive.dim()}D, and "
+            f"negative {negative.dim()}D inputs{at_user_line()}"
+        )
     near = pairwise_distance(anchor, positive, p, eps)
     far = pairwise_distance(anchor, negative, p, eps)
     if swap:

@@ -10,7 +10,7 @@ from tilewright.ir.dtype import bool_, int64
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
-from ...functions.promotion import to
+from ...functions.promotion import promoted
 from ...recording import record, record_fallible
 from ...recording.builders import FLOAT32, builder
 from .linear import pairwise_distance
@@ -140,9 +140,10 @@ def multilabel_margin_loss(
     ),
 )
 def _multilabel(x: Node, target: Node, weight: Node | None, reduction: str) -> Node:
-    target = to(target, x.dtype)
+    x, target = promoted(x, target)
     loss = -(target * ops.logsigmoid(x) + (1 - target) * ops.logsigmoid(-x))
     if weight is not None:
+        loss, weight = promoted(loss, weight)
         loss = loss * weight
     last = loss.rank - 1
     return _reduced(ops.squeeze(ops.mean(loss, (last,)), (last,)), reduction)
@@ -158,6 +159,8 @@ def multilabel_soft_margin_loss(
 ) -> Tensor:
     """The mean over classes (last) of -(target log(sigmoid(x)) + (1 - target) log(sigmoid(-x)))."""
     name = _reduction(reduction, size_average, reduce)
+    if weight is not None and not hasattr(weight, "shape"):
+        weight = input.new_full((), float(weight))
     return record(_multilabel, input, target, weight, name)
 
 

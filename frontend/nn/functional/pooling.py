@@ -11,6 +11,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import require_positive
 
+from ...functions.arguments import is_whole
 from ...functions.call import public
 from ...functions.spellings import by_numpys_names
 from ...recording import record
@@ -230,6 +231,8 @@ def _adaptive_builder(name: str, dims: int, op: Any, indices: Any) -> Callable[.
 def _output_size(value: Any, dims: int) -> tuple[int | None, ...]:
     if value is None or isinstance(value, int):
         return (value,) * dims
+    if is_whole(value):
+        return (int(value),) * dims
     out = tuple(None if v is None else int(v) for v in value)
     if len(out) != dims:
         raise RuntimeError(f"output_size must have {dims} entries, got {out}{at_user_line()}")

@@ -69,7 +69,9 @@ _PATHS: dict[str, dict[str, str]] = {
         "global_hooks": "register_module_backward_hook register_module_buffer_registration_hook "
         "register_module_forward_hook register_module_forward_pre_hook "
         "register_module_full_backward_hook register_module_full_backward_pre_hook "
-        "register_module_module_registration_hook register_module_parameter_registration_hook",
+        "register_module_module_registration_hook register_module_parameter_registration_hook "
+        "_global_buffer_registration_hooks _global_module_registration_hooks "
+        "_global_parameter_registration_hooks",
     },
     "normalization": {
         "normalization": "CrossMapLRN2d GroupNorm LayerNorm LocalResponseNorm RMSNorm"

@@ -198,7 +198,7 @@ def test_policies_of_wrapping(torch: Any) -> None:
 def test_what_is_missing_has_its_name_and_refuses() -> None:
     for path, name in (
         ("algorithms.join", "Join"),
-        ("checkpoint", "FileSystemReader"),
+        ("checkpoint", "HuggingFaceStorageReader"),
         ("tensor.parallel", "parallelize_module"),
         ("fsdp", "FullyShardedDataParallel"),
         ("algorithms.ddp_comm_hooks.default_hooks", "fp16_compress_hook"),

@@ -18,7 +18,7 @@ from .layers import (
     Quantize,
     ReLU6,
 )
-from .observed import LSTM
+from .observed import LSTM, MultiheadAttention
 from .operations import QFunctional
 from .pointwise import (
     ELU,
@@ -40,6 +40,7 @@ from .tables import Embedding, EmbeddingBag
 
 __all__ = [
     "LSTM",
+    "MultiheadAttention",
     "ELU",
     "BatchNorm2d",
     "BatchNorm3d",

@@ -1,4 +1,4 @@
-"""Embeddings with weights of 8 bits: a scale and an offset for each row."""
+"""Embeddings with weights of 8 or 4 bits: a scale and an offset for each row."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ....functions.quantized import (
     QuantizedTensor,
     per_channel_affine_float_qparams,
     quantize_per_channel,
+    quint4x2,
     quint8,
 )
 from ....nn import functional as F
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 class Embedding(nn.Module):
     """Rows of a weight [num_embeddings, embedding_dim] at indices, as floats.
 
-    The weight is of quint8, and row r stands for (codes - zero_points[r]) * scales[r].
+    The weight is of quint8 or quint4x2, and row r stands for (codes - zero_points[r]) * scales[r].
     """
 
     def __init__(
@@ -41,9 +42,10 @@ class Embedding(nn.Module):
         dtype: QuantizedDType = quint8,
     ):
         super().__init__()
-        if dtype is not quint8:
+        if dtype not in (quint8, quint4x2):
             raise NotImplementedError(
-                f"{self._get_name()}: expected dtype torch.quint8, got {dtype}{at_user_line()}"
+                f"{self._get_name()}: expected dtype torch.quint8 or torch.quint4x2, got {dtype}"
+                f"{at_user_line()}"
             )
         self.num_embeddings, self.embedding_dim, self.dtype = num_embeddings, embedding_dim, dtype
         codes = zeros(num_embeddings, embedding_dim, dtype=dtype.stored)
@@ -65,7 +67,8 @@ class Embedding(nn.Module):
 
     @classmethod
     def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
-        """The table for one of floats, whose qconfig is `float_qparams_weight_only_qconfig`."""
+        """The table for one of floats, whose qconfig is `float_qparams_weight_only_qconfig`, or
+        that of 4 bits."""
         observer = getattr(mod, "weight_fake_quant", None)
         if observer is None:
             config = getattr(mod, "qconfig", None) or float_qparams_weight_only_qconfig
@@ -77,9 +80,9 @@ class Embedding(nn.Module):
         weight = mod.weight.detach().float()
         observer(weight)
         scale, zero = observer.calculate_qparams()
-        rounded = quantize_per_channel(weight, scale, zero, 0, quint8)
+        rounded = quantize_per_channel(weight, scale, zero, 0, observer.dtype)
         sizes = mod.num_embeddings, mod.embedding_dim
-        return cls(*sizes, _weight=rounded, **cls._options(mod))
+        return cls(*sizes, _weight=rounded, dtype=observer.dtype, **cls._options(mod))
 
     @classmethod
     def _options(cls, mod: Any) -> dict[str, Any]:
@@ -124,12 +127,21 @@ class EmbeddingBag(Embedding):
     ) -> Tensor:
         return F.embedding_bag(
             indices,
-            self._weight.dequantize(),
+            self._floats(),
             offsets,
             mode="sum",
             per_sample_weights=per_sample_weights,
             include_last_offset=self.include_last_offset,
         )
+
+    def _floats(self) -> Tensor:
+        """The weight as floats: of 4 bits with scales and offsets of 16, as PyTorch packs them."""
+        weight: Any = self._weight
+        if self.dtype is quint8:
+            return weight.dequantize()  # type: ignore[no-any-return]
+        scale, zero = (each[:, None].float() for each in (weight._scale, weight._zero_point))
+        offset = (-scale * zero).half().float()
+        return weight._codes.float() * scale.half().float() + offset
 
     @classmethod
     def _options(cls, mod: Any) -> dict[str, Any]:
