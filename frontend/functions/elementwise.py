@@ -388,9 +388,12 @@ def _scaled(input: Any, other: Any, alpha: Any) -> Any:
             f"{at_user_line()}"
         )
     result = other * alpha
-    if isinstance(other, Handle) and other.dtype is dtypes.bool_:  # type: ignore[attr-defined]
-        return result.to(other.dtype if not isinstance(alpha, float) else input.dtype)  # type: ignore[attr-defined]
-    return result
+    if not isinstance(other, Handle):
+        return result
+    if isinstance(input, Handle) and whole[1] and (not whole[0] or other.dtype is dtypes.bool_):  # type: ignore[attr-defined]
+        # The factor has no type of its own: what is whole takes the type of what isn't.
+        return result.to(input.dtype)  # type: ignore[attr-defined]
+    return result.to(other.dtype) if isinstance(input, bool) else result  # type: ignore[attr-defined]
 
 
 def _of_sub(args: Any) -> str:
@@ -420,7 +423,9 @@ def sub(
         _need_bools(input, other)
     if alpha != 1 and _are_floats(input, other):
         return into(out, record(_sub_scaled, input, other, as_handle(alpha, other, wide=True)))
-    if alpha != 1:
+    given: Any = (input, other)
+    bools = any(isinstance(t, bool) or getattr(t, "dtype", None) is dtypes.bool_ for t in given)
+    if alpha != 1 and not bools:  # which `-` refuses
         other = _scaled(input, other, alpha)
     return into(out, input - other)
 

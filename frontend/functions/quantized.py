@@ -251,8 +251,9 @@ class QuantizedTensor:
         return self._with(self._codes[place])
 
     def _moved(self, name: str, *args: Any, **options: Any) -> Any:
-        """The tensor with its elements moved by a method of its integers."""
-        return self._with(getattr(self._codes, name)(*args, **options))
+        """The tensor, or its parts, with elements moved by a method of its integers."""
+        moved = getattr(self._codes, name)(*args, **options)
+        return tuple(map(self._with, moved)) if isinstance(moved, tuple) else self._with(moved)
 
     def _with(self, codes: Tensor) -> QuantizedTensor:
         return QuantizedTensor(codes, self._scale, self._zero_point, self.dtype, self._axis)
@@ -276,7 +277,7 @@ class QuantizedTensor:
                 "the call doesn't take a quantized tensor: give it x.dequantize(), or x.int_repr()"
                 f"{at_user_line()}"
             )
-        if name in _MOVES and self._axis is None:
+        if name in MOVES and self._axis is None:
             return functools.partial(self._moved, name)
         if name in _METHODS and self._axis is None:
             return functools.partial(_by_name()[name], self)
@@ -315,9 +316,9 @@ def _by_name() -> dict[str, Any]:
 
 _METHODS = frozenset("clamp mean relu relu_ sigmoid tanh".split())
 """Methods that compute."""
-_MOVES = frozenset(
-    "contiguous expand flatten flip narrow permute repeat reshape select squeeze t transpose "
-    "unflatten unsqueeze view".split()
+MOVES = frozenset(
+    "chunk contiguous expand flatten flip narrow permute repeat reshape select split squeeze t "
+    "transpose unbind unflatten unsqueeze view".split()
 )
 """Methods that move elements: those of the integers."""
 

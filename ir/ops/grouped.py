@@ -71,9 +71,11 @@ def _matmul_infer(x: Node, w: Node, bounds: Node) -> Aval:
 def _matmul_numpy(x: Any, w: Any, bounds: Any) -> Any:
     wide = accumulator(from_numpy(x.dtype)).np
     y = np.zeros((x.shape[0], w.shape[2]), wide)
-    for matrix, (begin, stop) in zip(w, pairwise(bounds)):
-        y[begin:stop] = x[begin:stop].astype(wide) @ matrix.astype(wide)
-    return y.astype(x.dtype)
+    for matrix, (begin, stop) in zip(w, pairwise(bounds.tolist())):
+        if begin < stop:
+            rows, matrix = (each.astype(wide, copy=False) for each in (x[begin:stop], matrix))
+            np.matmul(rows, matrix, y[begin:stop])
+    return y.astype(x.dtype, copy=False)
 
 
 def _matmul_vjp(g: Node, out: Node, x: Node, w: Node, bounds: Node) -> tuple[Node | None, ...]:
@@ -114,10 +116,13 @@ def _weight_grad_infer(x: Node, g: Node, bounds: Node) -> Aval:
 
 def _weight_grad_numpy(x: Any, g: Any, bounds: Any) -> Any:
     wide = accumulator(from_numpy(x.dtype)).np
-    x, g, dtype = x.astype(wide), g.astype(wide), x.dtype
-    parts = [x[i:j].T @ g[i:j] for i, j in pairwise(bounds)]
-    shape = len(parts), x.shape[1], g.shape[1]
-    return np.asarray(parts, wide).reshape(shape).astype(dtype)
+    dtype = x.dtype
+    x, g = (each.astype(wide, copy=False) for each in (x, g))
+    y = np.zeros((len(bounds) - 1, x.shape[1], g.shape[1]), wide)
+    for part, (begin, stop) in zip(y, pairwise(bounds.tolist())):
+        if begin < stop:
+            np.matmul(x[begin:stop].T, g[begin:stop], part)
+    return y.astype(dtype, copy=False)
 
 
 def _weight_grad_vjp(h: Node, out: Node, x: Node, g: Node, bounds: Node) -> tuple[Node | None, ...]:

@@ -381,6 +381,8 @@ _FORMS: dict[Op, Callable[[Node], Form]] = {
     ops.argmax: _place(np.maximum),
     ops.argmin: _place(np.minimum),
     ops.matmul: _matmul,
+    ops.grouped_matmul: _by_numpy,
+    ops.grouped_weight_grad: _by_numpy,
     ops.conv: _convolution,
     ops.conv_input_grad: _convolution,
     ops.conv_weight_grad: _convolution,

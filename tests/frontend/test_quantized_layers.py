@@ -272,3 +272,48 @@ def test_quantized_tensors_among_other_calls() -> None:
     )
     for each in copies:
         assert each.equal(x) and each.q_zero_point() == 3 and each.dtype is tw.quint8
+
+
+MOVED: dict[str, Any] = {
+    "transpose": lambda m, q: m.transpose(q, 1, 2),
+    "permute": lambda m, q: m.permute(q, (2, 0, 1)),
+    "flatten": lambda m, q: m.flatten(q, 1),
+    "unsqueeze": lambda m, q: m.unsqueeze(q, 1),
+    "chunk": lambda m, q: m.chunk(q, 2, dim=1),
+    "chunk, a method": lambda m, q: q.chunk(2, dim=1),
+    "split": lambda m, q: m.split(q, 3, 1),
+    "split, a method": lambda m, q: q.split([1, 3], 1),
+    "unbind": lambda m, q: q.unbind(0),
+    "shuffled channels": lambda m, q: (
+        m.transpose(q.view(2, 2, 2, 3), 1, 2).contiguous().view(2, 4, 3)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_functions_that_move_elements(torch: Any, name: str) -> None:
+    values = np.random.default_rng(0).standard_normal((2, 4, 3)).astype("f")
+    found = []
+    for m in (tw, torch):
+        moved = MOVED[name](m, m.quantize_per_tensor(m.tensor(values), 0.05, 3, m.qint8))
+        parts = moved if isinstance(moved, tuple) else (moved,)
+        found.append([(p.int_repr().numpy(), p.q_scale(), p.q_zero_point()) for p in parts])
+    for (ours, *mine), (theirs, *yours) in zip(*found, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+        assert mine == yours
+
+
+def test_engines(torch: Any) -> None:
+    for name in ("qnnpack", "onednn", "fbgemm", "none", None, "avx", "x86"):
+        found = []
+        for m in (tw, torch):
+            engines = m.backends.quantized
+            try:
+                engines.engine = name
+                found.append(engines.engine)
+            except RuntimeError as error:
+                found.append(str(error))
+        assert found[0] == found[1]
+    assert set(tw.backends.quantized.supported_engines) == {"qnnpack", "onednn", "fbgemm", "x86"}
+    with pytest.raises(RuntimeError, match="Assignment not supported"):
+        tw.backends.quantized.supported_engines = []

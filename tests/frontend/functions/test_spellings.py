@@ -122,3 +122,21 @@ def test_result_types_of_numbers_and_their_names(torch: Any) -> None:
         return [str(t) for t in types] + [str(T.can_cast(from_=T.int8, to=T.bool))]
 
     assert found(tilewright) == found(torch)
+
+
+@pytest.mark.parametrize("name", ["add", "sub"])
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float32"])
+def test_factors_of_numbers_and_types_that_differ(torch: Any, name: str, dtype: str) -> None:
+    for first in (0.3333, 1, "bool", "int8", "int64", "float32", "float16"):
+        for alpha in (0.6667, 2):
+            found: list[Any] = []
+            for m in (tilewright, torch):
+                x = m.tensor([[1, 0]]).to(getattr(m, dtype))
+                y = m.tensor([[1, 3]]).to(getattr(m, first)) if isinstance(first, str) else first
+                try:
+                    value = getattr(m, name)(y, x, alpha=alpha)
+                    found.append((str(value.dtype), value.double().numpy()))
+                except RuntimeError as error:
+                    found.append((str(error)[:40], np.zeros(0)))
+            assert found[0][0].endswith(found[1][0].removeprefix("torch"))
+            np.testing.assert_allclose(found[0][1], found[1][1], 1e-3)

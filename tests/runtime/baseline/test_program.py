@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -339,3 +340,31 @@ def test_halves_are_converted_as_by_numpy(half: dtypes.DType) -> None:
         assert found.dtype == target.np
         np.testing.assert_array_equal(found[numbers].view(word), expected[numbers].view(word))
         assert np.isnan(found[~numbers]).all()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_rows_in_groups_meet_their_own_matrices_alone(dtype: dtypes.DType) -> None:
+    groups, rows, size = 2000, 24, 16
+    rng = np.random.default_rng(0)
+    x, g = (rng.standard_normal((rows, size)).astype(dtype.np) for _ in range(2))
+    w = np.broadcast_to(rng.standard_normal((size, size)).astype(dtype.np), (groups, size, size))
+    bounds = np.zeros(groups + 1, np.int64)
+    bounds[5:], bounds[1000:] = 10, 20  # rows 0 to 9, 10 to 19, and four of no group
+    nodes = [ops.leaf(i, a.shape, dtype) for i, a in enumerate((x, w, g))]
+    ends = ops.leaf(3, bounds.shape, dtypes.int64)
+    product = Program([ops.grouped_matmul(nodes[0], nodes[1], ends)])
+    buffers = {0: x, 1: w, 2: g, 3: bounds}
+    tracemalloc.start()
+    (y,) = product.run(buffers, ())
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < groups * rows * size  # all rows times all matrices have this many elements
+    wide = [a.astype(np.float64) for a in (x, w[0], g)]
+    bound = 1e-2 if dtype.itemsize == 2 else 1e-5
+    expected = np.where(np.arange(rows)[:, None] < 20, wide[0] @ wide[1], 0)
+    np.testing.assert_allclose(y.astype(np.float64), expected, bound, bound * 4)
+    (dw,) = Program([ops.grouped_weight_grad(nodes[0], nodes[2], ends)]).run(buffers, ())
+    assert list(np.flatnonzero(dw.astype(np.float64).any((1, 2)))) == [4, 999]
+    for group, begin in ((4, 0), (999, 10)):
+        part = wide[0][begin : begin + 10].T @ wide[2][begin : begin + 10]
+        np.testing.assert_allclose(dw[group].astype(np.float64), part, bound, bound * 8)

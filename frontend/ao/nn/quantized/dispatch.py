@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ....functions.quantized import QuantizedTensor, quantize_per_tensor
+from ....functions.quantized import MOVES, QuantizedTensor, quantize_per_tensor
 from . import functional
 from .functional import of_numbers
 from .products import dense
@@ -76,8 +76,11 @@ def dropout(
     return input
 
 
-def flatten(input: QuantizedTensor, start_dim: int = 0, end_dim: int = -1) -> QuantizedTensor:
-    return input._with(input._codes.flatten(start_dim, end_dim))
+def _moved(name: str) -> Callable[..., Any]:
+    def call(input: QuantizedTensor, *args: Any, **options: Any) -> Any:
+        return getattr(input, name)(*args, **options)
+
+    return call
 
 
 BY_NAME: dict[str, Callable[..., Any]] = {
@@ -100,7 +103,7 @@ BY_NAME: dict[str, Callable[..., Any]] = {
     "clamp": clamp,
     "cat": cat,
     "stack": stack,
-    "flatten": flatten,
     "dropout": dropout,
+    **{name: _moved(name) for name in MOVES},
 }
 """The functions and methods of torch that take quantized tensors, by name."""
