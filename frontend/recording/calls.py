@@ -107,7 +107,7 @@ def record_fallible(build: Callable[..., Any], *args: Any) -> Any:
 def _checked(results: Any) -> Any:
     """The results of a call that can fail. Where calls are computed at once, so is this one: what
     follows ends no epoch, and would not tell of its error."""
-    if clock.volatile and not (clock.holding or clock.looking or clock.differentiated):
+    if clock.volatile and volatile.may_compute() and not (clock.holding or clock.differentiated):
         each = results[0] if type(results) is tuple else results
         if not each.requires_grad:
             overfull()

@@ -92,14 +92,14 @@ _PLACE: Any = object()
 """Stands for a number that is an operand among the arguments of a call."""
 
 
-def _may_compute() -> bool:
+def may_compute() -> bool:
     """Whether calls are made for their values alone, and nobody wants to see or time them."""
     return timed.tell is None and tiers.mode != tiers.FUSED and is_plain()
 
 
 def computed(build: Callable[..., Any], args: Sequence[Any]) -> Any:
     """The results of a call, as a tensor or a tuple of tensors; None if it must be recorded."""
-    if not _may_compute():
+    if Node in map(type, args) or not may_compute():  # a node is of this epoch, as a seed is
         return None
     arrays: list[Any] = []
     key: list[Any] = [build]
@@ -115,8 +115,6 @@ def computed(build: Callable[..., Any], args: Sequence[Any]) -> Any:
                 return None
             arrays.append(array)
             key.append((each.dtype, *[n if n < 2 else 2 for n in array.shape]))
-        elif each.__class__ is Node:  # an input of the run, such as a seed
-            return None
         else:
             key.append(each)
     return _found(build, key, args, arrays, None, sizes) if arrays else None
@@ -124,7 +122,7 @@ def computed(build: Callable[..., Any], args: Sequence[Any]) -> Any:
 
 def computed_beside(build: Callable[..., Any], t: Any, value: Any, swapped: bool) -> Any:
     """The result of a call on a tensor and a Python number; None if it must be recorded."""
-    if t.dtype in HALVES or not _may_compute():
+    if t.dtype in HALVES or not may_compute():
         return None
     array, token = _value(t), key_of(value)
     if array is None or array.size > MOST or token is None:
@@ -169,7 +167,7 @@ def picked(t: Any, key: Any) -> Any:
     None if it must be recorded."""
     parts = key if key.__class__ is tuple else (key,)
     places = [i for i, p in enumerate(parts) if isinstance(p, Handle)]
-    if len(places) != 1 or not _may_compute():
+    if len(places) != 1 or not may_compute():
         return None
     (at,) = places
     positions, array = _value(parts[at]), _value(t)
