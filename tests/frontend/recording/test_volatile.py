@@ -19,14 +19,19 @@ F = torch.nn.functional
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Calls are computed at once, whatever work comes again."""
-    torch.zeros(1).item()
-    novelty.clear()
     epoch.families.clear()
     monkeypatch.setattr(novelty, "REPEATS", 1 << 60)
-    monkeypatch.setattr(clock, "news", 2 * novelty.DUE)
     monkeypatch.setattr(clock, "volatile", True)
     yield
-    monkeypatch.undo()
+
+
+@pytest.fixture
+def usual_rule(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The rule of programs, which no other test follows, in a program that begins."""
+    monkeypatch.setattr(novelty, "DUE", 8)
+    monkeypatch.setattr(clock, "news", 0)
+    monkeypatch.setattr(clock, "volatile", False)
+    yield
     novelty.clear()
 
 
@@ -231,42 +236,53 @@ def test_inference_mode_marks_results() -> None:
             made.add_(1)
 
 
+@pytest.mark.usefixtures("at_once")
 def test_sizes_that_examples_confuse() -> None:
     """A template of examples with equal sizes asks for more before it computes with others."""
-    novelty.clear()
-    clock.news, clock.volatile = 2 * novelty.DUE, True
-    try:
-        for rows, columns in ((3, 3), (4, 4), (5, 5), (4, 7), (6, 2), (8, 3)):
-            a = sample(rows, rows, columns)
-            assert a.T.reshape(columns * rows).tolist() == a.numpy().T.reshape(-1).tolist()
-            b = a.sum(0, keepdim=True).expand(rows, columns) * 1
-            np.testing.assert_allclose(b.numpy(), np.tile(a.numpy().sum(0), (rows, 1)), rtol=1e-6)
-    finally:
-        novelty.clear()
+    for rows, columns in ((3, 3), (4, 4), (5, 5), (4, 7), (6, 2), (8, 3)):
+        a = sample(rows, rows, columns)
+        assert a.T.reshape(columns * rows).tolist() == a.numpy().T.reshape(-1).tolist()
+        b = a.sum(0, keepdim=True).expand(rows, columns) * 1
+        np.testing.assert_allclose(b.numpy(), np.tile(a.numpy().sum(0), (rows, 1)), rtol=1e-6)
 
 
+@pytest.mark.usefixtures("at_once")
+def test_an_epoch_goes_on_to_its_backward_pass() -> None:
+    weight = torch.nn.Parameter(sample(0, 4, 4))
+    total = torch.zeros(())
+    for n in (3, 4, 5, 6):
+        before = clock.number
+        loss = (sample(n, n, 4) @ weight).pow(2).sum()
+        total = total + loss.detach()  # waits for the loss
+        loss.backward()
+        assert clock.number == before
+        weight.grad = None
+    assert total.item() > 0
+
+
+@pytest.mark.usefixtures("at_once")
+def test_draws_are_made_in_their_epoch() -> None:
+    for n in (300, 400, 500):
+        kept = F.dropout(torch.ones(n, 4) * torch.rand(n, 1).clamp(0.5), 0.5)
+        assert 0 < (kept == 0).sum().item() < 4 * n
+
+
+@pytest.mark.usefixtures("usual_rule")
 def test_new_work_turns_it_on_and_known_work_off() -> None:
     def read(n: int) -> float:
         a = torch.ones(n, 7)
         return float((a * 3 + 1).sum().item())
 
-    torch.zeros(1).item()
-    novelty.clear()
-    try:
-        assert not clock.volatile
-        for n in range(200, 200 + 2 * novelty.DUE):
-            assert read(n) == n * 28
-        assert clock.volatile
-        for _ in range(novelty.KNOWN + novelty.REPEATS + 3):
-            assert read(300) == 300 * 28
-        assert not clock.volatile
-    finally:
-        novelty.clear()
+    for n in range(200, 200 + 2 * novelty.DUE):
+        assert read(n) == n * 28
+    assert clock.volatile
+    for _ in range(novelty.KNOWN + novelty.REPEATS + 3):
+        assert read(300) == 300 * 28
+    assert not clock.volatile
 
 
+@pytest.mark.usefixtures("usual_rule")
 def test_a_program_that_repeats_is_recorded() -> None:
-    torch.zeros(1).item()
-    novelty.clear()
     model = torch.nn.Sequential(*[torch.nn.Linear(5, 5) for _ in range(30)])
     data = [sample(i, 4 + i % 3, 5) for i in range(6)]
     with torch.no_grad():
