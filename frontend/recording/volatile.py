@@ -159,7 +159,12 @@ def overwritten(build: Callable[..., Any], input: Any, args: Sequence[Any]) -> b
     if is_tracked(input) or (input._storage is not None and is_tracked(input._storage)):
         return False
     made = computed(build, (input, *args))
-    return made is not None and made.dtype is input.dtype and written(input, ..., made)
+    return made is not None and replaced(input, made)
+
+
+def replaced(t: Any, made: Any) -> bool:
+    """Whether the value of `t` was replaced at once with that of the result of a call."""
+    return made._node is None and made.dtype is t.dtype and written(t, ..., made)
 
 
 def picked(t: Any, key: Any) -> Any:
@@ -175,6 +180,7 @@ def picked(t: Any, key: Any) -> Any:
         positions is None
         or array is None
         or positions.dtype.kind != "i"
+        or not positions.ndim  # a number, whose place is a view
         or max(array.size, positions.size) > MOST
     ):
         return None

@@ -53,6 +53,8 @@ def assign(t: Any, node: Node, *, force: bool = False) -> Any:
             f"use torch.no_grad() or .data{at_user_line()}"
         )
     node = _fitted(node, old)
+    if node.op is ops.leaf:  # of another tensor, as the memory of this one has another value
+        node = ops.clone(node)
     if t._storage is not None:
         _write_storage(t, t._storage, node)
         return t
