@@ -188,6 +188,8 @@ def picked(t: Any, key: Any) -> Any:
         others = [slice(None) if i == at else p for i, p in enumerate(parts)]
         if any([p.__class__ is not slice and p.__class__ is not int for p in others]):
             return None
+        if any([p.__class__ is slice and p.step is not None for p in others]):
+            return None  # a step back is an error, but not to NumPy
     try:
         if len(parts) > 1:
             array = array[tuple(others)]

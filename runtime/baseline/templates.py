@@ -52,8 +52,8 @@ class Example:
     """The ops that a call consists of, for operands of these shapes.
 
     shapes, dtypes: of the operands; after their shapes come `sizes`, which are arguments of the
-    call. steps: in the order of computation. results: places of the
-    results. is_single: whether the call has one result, and no tuple.
+    call. steps: in the order of computation. results: places of the results. is_single: whether
+    the call has one result, and no tuple.
     """
 
     def __init__(self, operands: Sequence[Node], made: Any, sizes: Sequence[Shape] = ()):

@@ -219,6 +219,8 @@ def test_errors_are_those_of_recorded_calls() -> None:
             sample(n, n, 4) + sample(n, n, 3)
         with pytest.raises(IndexError):
             sample(n, n, 4)[torch.tensor([n])].sum().item()
+        with pytest.raises(ValueError, match="step"):
+            sample(n, n, 4)[::-1, torch.tensor([0])]
         with pytest.raises(RuntimeError, match=r"[Zz]ero"):
             (torch.arange(n) // torch.zeros(n, dtype=torch.int64)).sum().item()
         with warnings.catch_warnings():
