@@ -22,13 +22,13 @@ from tilewright.ir.dtype import HALVES, DType, bool_
 from tilewright.ir.node import Node
 from tilewright.ir.ops.generate import constant, constant_value, leaf
 from tilewright.ir.shape import Size
-from tilewright.runtime import tiers
+from tilewright.runtime import debug, tiers
 from tilewright.runtime.baseline import timed
 from tilewright.runtime.baseline.templates import Example, Template, Untold
 
 from . import epoch, flushing, novelty, views, wrapping
 from .at_once import MOST, fill, is_plain, is_tracked, written
-from .builders import facts, is_blind, refuses_bools, takes_sizes
+from .builders import facts, is_blind, name_of, refuses_bools, takes_sizes
 from .epoch import Handle, clock
 from .numbers import default_dtype, key_of, scalar_dtype
 from .rounding import rounded_once
@@ -84,6 +84,7 @@ class _Family:
         except Exception:  # Untold, or an error, which the recorded call has in the user's line
             self.failed = True
         if self.failed:
+            debug.say(f"calls of {name_of(build) or build} are recorded: no template computes them")
             self.examples.clear()
             self.template = None
 

@@ -236,17 +236,18 @@ def _by_numpy(node: Node) -> Form:
 
 def _gather(node: Node) -> Form:
     axis = node.attrs[0]
-    if len(node.operands) > 2:
-        return indexed.gather(node) or _by_numpy(node)
+    return take(axis) if len(node.operands) == 2 else indexed.gather(node) or _by_numpy(node)
 
-    size = node.operands[0].shape[axis]
 
-    def gather(x: Any, index: Any) -> Any:
-        if not are_inside(index, size):
+def take(axis: int) -> Form:
+    """The form of a gather along one axis."""
+
+    def take(x: Any, index: Any) -> Any:
+        if not are_inside(index, x.shape[axis]):
             raise IndexError("a position is out of range")
         return x.take(index, axis)
 
-    return gather
+    return take
 
 
 def _scatter(node: Node) -> Form:

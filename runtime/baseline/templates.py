@@ -18,7 +18,6 @@ import numpy as np
 from tilewright.ir import ops
 from tilewright.ir.dtype import FLOAT8, HALVES, DType, float32, float64
 from tilewright.ir.node import Node
-from tilewright.ir.numeric.positions import are_inside
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.ops.generate import value_of
 from tilewright.ir.ops.marker import MARKERS
@@ -378,7 +377,7 @@ def _direct(
     if op.pointwise and len(dtypes) == 1:
         return maps.composite(op, attrs, dtypes, dtype)
     if op is ops.gather and len(dtypes) == 2:
-        return _take(*attrs)
+        return forms.take(*attrs)
     if op is ops.linear and dtype in WIDE and all(d is dtype for d in dtypes):
         return _linear
     if op in _BY_ATTRS:
@@ -404,15 +403,6 @@ def _linear(x: Any, weight: Any, *bias: Any) -> Any:
     if bias:
         out += bias[0]
     return out if x.ndim == 2 else out.reshape(*x.shape[:-1], len(weight))
-
-
-def _take(axis: int) -> Callable[..., Any]:
-    def take(x: Any, index: Any) -> Any:
-        if not are_inside(index, x.shape[axis]):
-            raise IndexError("a position is out of range")
-        return x.take(index, axis)
-
-    return take
 
 
 _BY_ATTRS: dict[Op, Callable[..., Callable[..., Any] | None]] = {
