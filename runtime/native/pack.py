@@ -1,8 +1,9 @@
 """The pack: object code that is made with the package, so that a first call compiles nothing.
 
 It holds the pool's entry points and the kernels of single ops (`runtime/baseline/maps.py`), for any
-x86-64 processor with AVX2 and FMA under Linux. `python tools/make_pack.py` writes it. Where there
-is none, or it was made from other sources, the same code is compiled as it is needed.
+x86-64 processor with AVX2 and FMA under Linux. Processors with AVX-512 have a pack of their own:
+functions such as exponentials take half the time there. `python tools/make_pack.py` writes both.
+Where there is none, or it was made from other sources, the same code is compiled as it is needed.
 """
 
 from __future__ import annotations
@@ -23,11 +24,15 @@ from .. import cache, debug, files
 from . import host
 from .image import Loaded, Module, link
 
-FILE = Path(__file__).parent / "x86_64-linux.pack"
-MACHINE = Machine(
-    "x86_64-unknown-linux-gnu", "x86-64-v3", "+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt,+movbe", 32
-)
-"""The machine that the pack is made for."""
+_TRIPLE, _AVX2 = "x86_64-unknown-linux-gnu", "+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt,+movbe"
+_AVX512 = f"{_AVX2},+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"
+MACHINES = {
+    "x86_64-v4-linux.pack": Machine(_TRIPLE, "x86-64-v4", _AVX512, 64),
+    "x86_64-linux.pack": Machine(_TRIPLE, "x86-64-v3", _AVX2, 32),
+}
+"""The machines that there are packs for, by the names of their files. A process takes the first one
+whose code it runs."""
+FOLDER = Path(__file__).parent
 
 
 class Layout(NamedTuple):
@@ -70,10 +75,10 @@ def layout(name: str) -> Layout | None:
     return Layout(words, tuple(buffers), tuple(sizes), tuple(map(tuple, scalars)), order, results)
 
 
-def write(objects: Mapping[str, bytes], layouts: Mapping[str, Layout], file: Path = FILE) -> None:
-    """Write the pack, all at once: a line of JSON that tells what lies where, and the image.
+def write(objects: Mapping[str, bytes], layouts: Mapping[str, Layout], file: Path) -> None:
+    """Write a pack, all at once: a line of JSON that tells what lies where, and the image.
 
-    objects: the object code of each module, for `MACHINE`.
+    objects: the object code of each module, for the file's machine.
     """
     code, modules, imports = link(objects)
     said = {
@@ -89,10 +94,15 @@ def write(objects: Mapping[str, bytes], layouts: Mapping[str, Layout], file: Pat
     _content.cache_clear()
 
 
-def fits() -> bool:
-    """Whether this machine runs the pack's code."""
-    needed = {f.removeprefix("+") for f in MACHINE.features.split(",")}
+def fits(machine: Machine) -> bool:
+    """Whether this machine runs code for `machine`."""
+    needed = {f.removeprefix("+") for f in machine.features.split(",")}
     return host.is_proven() and needed <= host.features()
+
+
+def file() -> Path | None:
+    """The file of the pack for this machine; None if there is none for its like."""
+    return next((FOLDER / name for name, each in MACHINES.items() if fits(each)), None)
 
 
 def is_here() -> bool:
@@ -110,13 +120,14 @@ class _Content(NamedTuple):
 @functools.cache
 def _content() -> _Content | None:
     """The pack; None where there is none for this machine."""
-    if not fits():
+    where = file()
+    if where is None:
         return None
     try:
-        with FILE.open("rb") as file:
-            said = json.loads(file.readline())
+        with where.open("rb") as opened:
+            said = json.loads(opened.readline())
             if not _is_stale(said["sources"]):
-                return _Content(said, _loaded(said, file))
+                return _Content(said, _loaded(said, opened))
         state = "was made from other sources"
     except FileNotFoundError:
         state = "is not there"

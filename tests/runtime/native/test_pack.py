@@ -16,35 +16,73 @@ from tilewright.runtime.native import host, jit, pack, source
 from tilewright.runtime.native.calls import Flat
 from tilewright.runtime.native.image import Loaded, link
 
+RUN = {name: each for name, each in pack.MACHINES.items() if pack.fits(each)}
 pytestmark = pytest.mark.skipif(
-    host.reason_against() is not None or not host.is_proven() or not pack.fits(),
+    host.reason_against() is not None or not host.is_proven() or not RUN,
     reason="no native code here, or not this processor",
 )
+MACHINE = pack.MACHINES["x86_64-linux.pack"]
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    kernels = list(baseline.all_kernels(pack.MACHINE))
-    file = tmp_path_factory.mktemp("pack") / "x.pack"
+def _written(folder: Path, name: str) -> Path:
+    machine, file = pack.MACHINES[name], folder / name
+    kernels = list(baseline.all_kernels(machine))
     codes = {name: code for name, _, code in kernels}
-    codes.update((name, code + pack.MACHINE.attributes) for name, code in baseline.all_code())
+    codes.update((name, code + machine.attributes) for name, code in baseline.all_code())
     entries = source.text("x86_64")
     codes[cache.digest(entries)] = entries
-    objects = {name: jit.assemble(code, pack.MACHINE) for name, code in codes.items()}
+    objects = {name: jit.assemble(code, machine) for name, code in codes.items()}
     pack.write(objects, {name: layout for name, layout, _ in kernels}, file)
     return file
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _written(tmp_path_factory.mktemp("pack"), next(iter(RUN)))
+
+
+def _take(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have this file be the pack for this machine."""
+    monkeypatch.setattr(pack, "file", lambda: file)
+    pack._content.cache_clear()
+
+
 @pytest.fixture
 def own(made: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(pack, "FILE", made)
-    pack._content.cache_clear()
+    _take(made, monkeypatch)
     yield made
     pack._content.cache_clear()
 
 
+def test_a_process_takes_the_first_pack_that_its_processor_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    narrow = {"avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe"}
+    wide = {*narrow, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+    for features, name in (
+        (narrow, "x86_64-linux.pack"),
+        ({*narrow, "avx512f"}, "x86_64-linux.pack"),
+        (wide, "x86_64-v4-linux.pack"),
+        ({"avx2"}, None),
+    ):
+        monkeypatch.setattr(host, "features", lambda found=features: found)
+        file = pack.file()
+        assert (file and file.name) == name
+
+
 @pytest.mark.slow
-def test_kernels_are_those_compiled_for_this_machine(own: Path) -> None:
+@pytest.mark.parametrize("name", RUN)
+def test_kernels_are_those_compiled_for_this_machine(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _take(_written(tmp_path, name), monkeypatch)
+    try:
+        _compare_with_compiled()
+    finally:
+        pack._content.cache_clear()
+
+
+def _compare_with_compiled() -> None:
     rng = np.random.default_rng(0)
     count = 0
     for name, layout, code in baseline.all_kernels(host.machine()):
@@ -82,11 +120,9 @@ def test_a_wrong_file_is_no_pack(own: Path, monkeypatch: Any, tmp_path: Path) ->
     for content in (b"", b"{}", b"[1]\n", other, whole[:-1], damaged):
         wrong = tmp_path / "wrong.pack"
         wrong.write_bytes(content)
-        monkeypatch.setattr(pack, "FILE", wrong)
-        pack._content.cache_clear()
+        _take(wrong, monkeypatch)
         assert pack.addresses("exp float32") is None
-    monkeypatch.setattr(pack, "FILE", tmp_path / "missing.pack")
-    pack._content.cache_clear()
+    _take(tmp_path / "missing.pack", monkeypatch)
     assert pack.addresses("exp float32") is None
 
 
@@ -98,8 +134,7 @@ def test_a_stale_pack_is_said(
     stale.write_bytes(own.read_bytes().replace(b'"sources": "', b'"sources": "0'))
     monkeypatch.setenv("TW_DEBUG", "1")
     for file, state in ((stale, "other sources"), (tmp_path / "missing.pack", "is not there")):
-        monkeypatch.setattr(pack, "FILE", file)
-        pack._content.cache_clear()
+        _take(file, monkeypatch)
         assert pack.addresses("exp float32") is None
         assert state in capsys.readouterr().err
 
@@ -110,7 +145,7 @@ def test_a_first_call_compiles_nothing(run_python: Any, own: Path) -> None:
 import sys
 from pathlib import Path
 from tilewright.runtime.native import pack
-pack.FILE = Path(sys.argv[1])
+pack.file = lambda: Path(sys.argv[1])
 import tilewright as torch
 from tilewright.runtime.native import jit
 x = torch.linspace(-1, 1, 9)
@@ -157,8 +192,8 @@ def _in_memory(objects: dict[str, bytes]) -> tuple[Any, Loaded]:
 def test_an_image_calls_what_lies_outside() -> None:
     """Functions, constants and addresses outside, in the second of two modules."""
     objects = {
-        "first": jit.assemble("define i32 @kernel() {\n  ret i32 7\n}\n", pack.MACHINE),
-        "second": jit.assemble(CALLS, pack.MACHINE),
+        "first": jit.assemble("define i32 @kernel() {\n  ret i32 7\n}\n", MACHINE),
+        "second": jit.assemble(CALLS, MACHINE),
     }
     made, loaded = _in_memory(objects)
     assert set(made.imports) == {"cos", "memcpy", "outside"}
@@ -186,6 +221,6 @@ def test_an_image_calls_what_lies_outside() -> None:
 )
 def test_what_would_not_run_anywhere_is_no_image(code: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        link({"module": jit.assemble(code, pack.MACHINE)})
+        link({"module": jit.assemble(code, MACHINE)})
     with pytest.raises(ValueError, match="not an object file"):
         link({"module": b"MZ"})
