@@ -527,8 +527,10 @@ def _arange(start: Number, step: Number, count: int, dtype: DType, device: Any) 
     """start + i * step. Fractions are rounded once, from float64."""
     fractions = dtype.is_floating_point and not (start == int(start) and step == int(step))
     wide = dtypes.float64 if fractions else dtype
-    first, by = (ops.constant(v, wide, device) for v in (start, step))
-    return ops.cast(first + ops.cast(ops.iota(count), wide) * by, dtype)
+    steps = ops.cast(ops.iota(count), wide)
+    if step != 1:
+        steps = steps * ops.constant(step, wide, device)
+    return ops.cast(ops.constant(start, wide, device) + steps, dtype)
 
 
 def arange(

@@ -46,6 +46,9 @@ wait for a store to the other one."""
 _MOST = 48
 """The kernels of a chain, at most."""
 
+_SHORT = 1 << 12
+"""Elements of a row from which NumPy is as fast as a chain of one step."""
+
 _PARALLEL_FROM = 1 << 16
 """Elements from which a chain runs on all cores."""
 
@@ -283,9 +286,11 @@ class _Joining:
         return True
 
     def _is_slow(self, chain: _Open) -> bool:
-        """Whether a single step is slow by itself: of halves, or a choice by a spread mask."""
+        """Whether a single step is slow by itself: of halves, a choice by a spread mask, or of
+        short rows with what is spread, which NumPy walks row by row."""
         node = self.nodes[chain.steps[0][2]]
-        return len(chain.calls) > 2 or (node.op is ops.where and len(chain.calls) > 1)
+        calls = len(chain.calls)
+        return calls > 2 or (calls > 1 and (node.op is ops.where or node.shape[-1] < _SHORT))
 
     def _close(self, chain: _Open) -> None:
         """Write a chain's steps, as one if they are several."""

@@ -86,6 +86,8 @@ _UFUNCS: dict[Op, Any] = {
     ops.mul: np.multiply,
     ops.neg: np.negative,
     ops.abs: np.abs,
+    ops.real: np.real,
+    ops.imag: np.imag,
     ops.sqrt: np.sqrt,
     ops.root: np.sqrt,
     ops.maximum: np.maximum,

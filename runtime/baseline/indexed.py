@@ -45,6 +45,8 @@ def gather(node: Node) -> Form | None:
 
     def gather(x: Any, *indices: Any) -> Any:
         out = np.empty(shape, np_dtype)
+        if out.size >= x.size > _FROM and x.strides[-1] != x.itemsize:
+            x = np.ascontiguousarray(x)  # its lines are read at places far apart otherwise
         strides = [s // x.itemsize for s in x.strides]
         found = places.run(code, out, x, strides, indices)
         if found is None:

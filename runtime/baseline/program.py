@@ -33,6 +33,7 @@ from . import (
     rows,
     scans,
     sorting,
+    views,
 )
 from .forms import Form, form_of
 from .writes import Overwrite, reader
@@ -66,8 +67,12 @@ _MOST_HELD = 1 << 14
 """Bytes of a constant that a program computes once."""
 
 
-_LOOKED_AT = {ops.where, ops.argsort_op, ops.scatter}
+_LOOKED_AT = {ops.where, ops.argsort_op, ops.scatter, ops.slice_op}
 """Ops whose steps depend on what stands around them."""
+
+
+_SKIPPING = {ops.slice_op, ops.add, ops.gather}
+"""Ops whose nodes may be other nodes, or views of them."""
 
 
 class CannotRun(Exception):
@@ -105,7 +110,7 @@ class Program:
         self._shared: dict[Any, int] = {}
         self._bytes = 0
         self._ops: list[Op] = []
-        self._writes = self._is_large = self.is_settled = False
+        self._writes = self._skips = self._is_large = self.is_settled = False
         self._sorts: list[Node] = []
         self._scatters: list[rows.Scaled] = []
         self._add((*fallible, *roots))
@@ -113,10 +118,11 @@ class Program:
         self.results = [self._slots[n] for n in roots]
         if self._sorts:
             self._shorten_sorts()
+        if self._writes or self._skips:
+            self._drop_unread({self._slots[n] for n in fallible})
         if self._scatters and not self._writes:
             self._scale_rows({self._slots[n] for n in fallible})
         if self._writes:
-            self._drop_unread({self._slots[n] for n in fallible})
             self._views = {slot for node, slot in self._slots.items() if _is_view(node)}
         self.products = sum([op in _PRODUCTS for op in self._ops])
         self.mean_bytes = self._bytes / max(len(self.steps), 1)
@@ -179,6 +185,14 @@ class Program:
             write = write_of(node)
             if write is not None:
                 return self._written(write)
+        if op in _SKIPPING:
+            other = views.same(node)
+            if other is not None:
+                self._skips = True
+                return self._slots[other]
+            if op is ops.gather and (view := views.strided(node)) is not None:
+                self._skips = True
+                return self._step(view[1], [self._slots[view[0]]])
         if op is ops.argsort_op:
             self._sorts.append(node)
         if op is ops.scatter and (product := rows.scaled(node)) is not None:
@@ -242,7 +256,8 @@ class Program:
         return slot
 
     def _drop_unread(self, wanted: set[int]) -> None:
-        """Drop steps that neither the results nor the slots `wanted` need: the masks of writes."""
+        """Drop steps that neither the results nor the slots `wanted` need: the masks of writes, and
+        what views leave out."""
         wanted.update(self.results)
         kept = []
         for step in reversed(self.steps):

@@ -92,3 +92,46 @@ def test_a_position_out_of_range() -> None:
         for node in (take_along(x, index, 0), put_along(x, x, index, 0, "add")):
             with pytest.raises(IndexError):
                 Program([node]).run([given, at], ())
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: np.dtype(k).name)
+@pytest.mark.parametrize("width", [1, 7, 64, 67])
+def test_rows_at_one_position_each(width: int, kind: Any) -> None:
+    """What an index tells for a whole row is read once, and the row is moved in vectors."""
+    rng = np.random.default_rng(2)
+    given = _values((5, 6, 7, width), kind)
+    i, j = rng.integers(0, 5, (4, 3, 1)), rng.integers(0, 7, (4, 1, 8))
+    x, first, second = _leaves(given, i, j)
+    rows = ops.permute(x, (0, 2, 1, 3))
+    lines = ops.permute(ops.permute(x, (3, 0, 1, 2)), (1, 3, 2, 0))  # the same, far apart
+    for source in (rows, lines):
+        (found,) = Program([ops.gather(source, first, second, 0)]).run([given, i, j], ())
+        np.testing.assert_array_equal(found, given.transpose(0, 2, 1, 3)[i, j])
+    values = _values((4, 3, 8, 6, width), kind, 1)
+    base, new, first, second = _leaves(given.transpose(0, 2, 1, 3).copy(), values, i, j)
+    node = ops.scatter(base, new, first, second, 0, "set")
+    buffers = [given.transpose(0, 2, 1, 3).copy(), values, i, j]
+    (found,) = Program([node]).run(buffers, ())
+    reference: Any = ops.scatter.numpy
+    np.testing.assert_array_equal(found, reference(*buffers, 0, "set"))
+
+
+def test_a_row_that_is_out_of_range() -> None:
+    given, i, j = _values((5, 6, 70), np.float32), np.array([[1], [5]]), np.array([[0, 2, 1]])
+    x, first, second = _leaves(given, i, j)
+    for bad in (5, -1):
+        i[1, 0] = bad
+        with pytest.raises(IndexError):
+            Program([ops.gather(x, first, second, 0)]).run([given, i, j], ())
+
+
+@pytest.mark.parametrize("rank", [5, 6, 7])
+def test_many_dimensions(rank: int) -> None:
+    """Each index has axes of its own, so that none can be walked as one with its neighbour."""
+    sizes = (3, 4, 2, 3, 2, 5, 2)[:rank]
+    given = _values(sizes[:2], np.float32)
+    own = [tuple([n if a % 2 == k else 1 for a, n in enumerate(sizes)]) for k in range(2)]
+    at = [np.random.default_rng(k).integers(0, given.shape[k], own[k]) for k in range(2)]
+    x, first, second = _leaves(given, *at)
+    (found,) = Program([ops.gather(x, first, second, 0)]).run([given, *at], ())
+    np.testing.assert_array_equal(found, given[at[0], at[1]])
