@@ -174,6 +174,8 @@ def _new_call(key: tuple[Any, ...], args: tuple[Any, ...]) -> Any:
         made = volatile.computed(build, args)
         # The nodes of `key` may be of an epoch that has ended meanwhile.
         return _record(build, args) if made is None else made
+    if key[1] is None:  # a tensor that nothing of this epoch has read: it has no node yet
+        return _record(build, args)
     return similar(key) or _record(build, args)
 
 

@@ -46,6 +46,8 @@ def total(x: Node, axes: Sequence[int], ufunc: Any = np.add) -> Callable[[Any], 
     if not many or shape[-1] < _ROW:
         wide = np.dtype(np.float64) if many else np_dtype
         order: Any = "C" if shape[-1] >= _LONG else "K"
+        if wide == np_dtype and order == "K":
+            return lambda a: ufunc.reduce(a, axes, wide, None, True)
 
         def fold(a: Any) -> Any:
             a = np.asarray(a, order=order)
@@ -110,6 +112,9 @@ def place(x: Node, axes: Sequence[int], ufunc: Any) -> Callable[[Any], Any] | No
         axis = None if sorted(axes) == list(range(x.rank)) else axes[0]
         if axis is not None and len(axes) > 1:
             return None
+        if x.rank:  # a method takes a quarter of the time that NumPy's function takes to find it
+            name = function.__name__
+            return lambda a: getattr(a, name)(axis, keepdims=True)
         return lambda a: function(a, axis, keepdims=True)
     worse = np.less_equal if ufunc is np.maximum else np.greater_equal
 
