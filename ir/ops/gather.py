@@ -200,10 +200,14 @@ def _insertion_infer(lines: Node, values: Node, right: bool) -> Aval:
 def _insertion_numpy(lines: Any, values: Any, right: bool) -> Any:
     side: Any = "right" if right else "left"
     if lines.ndim == 1:
-        return np.asarray(np.searchsorted(lines, values, side), np.int64)
-    found = np.empty(values.shape, np.int64)
-    for at in np.ndindex(*lines.shape[:-1]):
-        found[at] = np.searchsorted(lines[at], values[at], side)
+        found = np.asarray(np.searchsorted(lines, values, side), np.int64)
+    else:
+        found = np.empty(values.shape, np.int64)
+        for at in np.ndindex(*lines.shape[:-1]):
+            found[at] = np.searchsorted(lines[at], values[at], side)
+    last = lines[..., -1:]
+    if (last != last).any():  # NumPy takes NaNs for equal
+        found[values != values] = lines.shape[-1]
     return found
 
 

@@ -16,6 +16,8 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import (
     FLOAT8,
     HALVES,
+    SIGNED,
+    UNSIGNED,
     DType,
     accumulator,
     complex32,
@@ -26,7 +28,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.numeric import special
 from tilewright.ir.numeric.positions import are_inside
 from tilewright.ir.op import Kind, Op
-from tilewright.ir.ops.strided import set_diagonal
+from tilewright.ir.ops.strided import diagonal, set_diagonal
 from tilewright.ir.reference import elementwise_function, evaluate
 
 from . import convolutions, depthwise, folds, indexed, maps, scans, sorting
@@ -48,6 +50,11 @@ def form_of(node: Node) -> Form:
         return elementwise(op, dtypes, node.dtype)
     make = _FORMS.get(op)
     return functools.partial(_evaluated, node) if make is None else make(node)
+
+
+def has_form(op: Op) -> bool:
+    """Whether a record that decomposes is computed as it is."""
+    return op in _FORMS or (op.numpy is not None and op.kind is not Kind.COMPOSITE)
 
 
 def _evaluated(node: Node, *arrays: Any) -> Any:
@@ -348,6 +355,15 @@ def _set_diagonal(node: Node) -> Form:
     return set_diagonal
 
 
+def _insertion(node: Node) -> Form:
+    lines, values = node.operands
+    dtype = lines.dtype
+    is_known = dtype in (float32, float64) or dtype.category in (UNSIGNED, SIGNED)
+    if dtype is not values.dtype or not is_known:
+        return functools.partial(_evaluated, node)
+    return _by_numpy(node)
+
+
 def _scan(node: Node) -> Form:
     return scans.form_of(node) or functools.partial(_evaluated, node)
 
@@ -373,6 +389,8 @@ _FORMS: dict[Op, Callable[[Node], Form]] = {
     ops.windows_op: _windows,
     ops.iota: _iota,
     set_diagonal: _set_diagonal,
+    diagonal: _by_numpy,
+    ops.insertion: _insertion,
     ops.sum_op: _fold(np.add),
     ops.prod_op: _fold(np.multiply),
     ops.max_op: _extremum(np.maximum),

@@ -130,6 +130,18 @@ def test_nan_comes_last(device: str) -> None:
     equal(tw.searchsorted(lines, tw.tensor([float("nan"), 5.0], device=device)), np.array([3, 3]))
 
 
+@pytest.mark.parametrize("right", [False, True])
+@pytest.mark.parametrize("shape", [(5,), (2, 5)])
+def test_insertion_beside_nan(device: str, shape: tuple[int, ...], right: bool, torch: Any) -> None:
+    """A NaN goes behind all NaNs, unlike in NumPy."""
+    nan = float("nan")
+    lines = np.broadcast_to(np.array([0.0, 1.0, 1.0, nan, nan], np.float32), shape).copy()
+    given = np.broadcast_to(np.array([nan, 0.5, -2.0], np.float32), (*shape[:-1], 3)).copy()
+    expected = torch.searchsorted(torch.tensor(lines), torch.tensor(given), right=right)
+    a, b = (tw.from_numpy(x).to(device) for x in (lines, given))
+    equal(tw.searchsorted(a, b, right=right), expected.numpy())
+
+
 @pytest.mark.parametrize("shape", [(), (0,), (7, 5), (2, 3, 700)], ids=str)
 def test_places(device: str, shape: tuple[int, ...]) -> None:
     x = RNG.integers(0, 2, shape)

@@ -368,3 +368,35 @@ def test_rows_in_groups_meet_their_own_matrices_alone(dtype: dtypes.DType) -> No
     for group, begin in ((4, 0), (999, 10)):
         part = wide[0][begin : begin + 10].T @ wide[2][begin : begin + 10]
         np.testing.assert_allclose(dw[group].astype(np.float64), part, bound, bound * 8)
+
+
+@pytest.mark.parametrize("shape", [(), (0, 3), (4, 6)])
+def test_a_line_of_steps_that_runs_again_gives_memory_of_its_own(shape: tuple[int, ...]) -> None:
+    """Also where its form is a view of an operand, or where both operands are one."""
+    given = np.random.default_rng(0).standard_normal(shape)
+    x, y = (ops.leaf(i, Size(shape), dtypes.float64) for i in (0, 1))
+    order = tuple(range(len(shape)))[::-1]
+    cases = [
+        (x + x, given + given),
+        (y - x, -given),
+        (-x, -given),
+        (ops.reshape(x, (1, *shape)), given[None]),
+        (ops.permute(x, order), given.T),
+        (ops.expand(x, (2, *shape)), np.stack([given, given])),
+        (ops.sum(x, tuple(range(len(shape)))), given.sum()),
+        (ops.reshape(ops.permute(-x, order), (-1,)), -given.T.ravel()),
+        (-ops.reshape(y - x, (-1,)), given.ravel()),
+        (x + ops.reshape(ops.reshape(x, (-1,)), shape), given + given),
+    ]
+    for root, expected in cases:
+        program = Program([root])
+        buffers = [given.copy(), np.zeros(shape)]
+        for turn in range(3):
+            (found,) = program.run(buffers, ())
+            np.testing.assert_allclose(found, expected, 1e-12)
+            assert type(found) is np.ndarray and found.flags.c_contiguous and found.flags.writeable
+            assert not any(np.shares_memory(found, b) for b in buffers)
+            if not turn:
+                program.settle()
+        found += 1
+        np.testing.assert_array_equal(buffers[0], given)
