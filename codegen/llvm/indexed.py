@@ -117,8 +117,8 @@ def text(kind: str, itemsize: int, mode: str, indices: int) -> str:
     code.add(f"store i64 1, {known['flag'].typed}, align 8")
     code.add(f"br label %{end}")
     code.level.block(found)
-    place = code.binary("add", code.binary("add", at, offset), times(here, step))
-    move(code.binary("add", line, here), place)
+    there = code.binary("add", code.binary("add", at, offset), times(here, step))
+    move(code.binary("add", line, here), there)
     code.add(f"br label %{end}")
     code.level.block(end)
     for loop in reversed(loops):
