@@ -359,7 +359,8 @@ def _complete(
     for seen, history in views:
         v = seen.view()
         if v is not None:
-            v._history = history
+            is_own = history.node is seen.node
+            v._history = history if is_own else history.of_view(seen.node, seen.writes)
     return None
 
 

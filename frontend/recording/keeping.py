@@ -210,8 +210,9 @@ def keep(
 
 
 def histories_of_views(kept: Sequence[History]) -> list[tuple[Viewed, History]]:
-    """The histories of views that are new in the epoch; asked when the values have been handed out.
-    kept: as of `histories_of`."""
+    """The histories of views that are new in the epoch, or those of their memory, from which theirs
+    are made if they outlive it; asked when the values have been handed out. kept: as of
+    `histories_of`."""
     shared = kept[0].shared if kept else _shared(())
     found = []
     for seen in differentiable_views.values():
@@ -225,7 +226,8 @@ def histories_of_views(kept: Sequence[History]) -> list[tuple[Viewed, History]]:
 
 
 def _of_view(storage: Any, seen: Viewed, shared: Shared) -> History | None:
-    """The history of a view that the epoch made; None if its memory has none."""
+    """The history of a view that the epoch made, or of its memory if that leads on; None if it has
+    none."""
     if seen.base is None:
         return None
     memory = origin(seen.base)
@@ -236,7 +238,7 @@ def _of_view(storage: Any, seen: Viewed, shared: Shared) -> History | None:
         if base is None or base.epoch != clock.number or base.node is not memory:
             return None
         if memory in differentiable(seen.node):
-            return base.of_view(seen.node, seen.writes)
+            return base
     ends = variables_of(seen.node)
     values = [value_node(n) for n in ends]
     if any(n.op.kind is not Kind.LEAF and not is_fixed(n) for n in values):
