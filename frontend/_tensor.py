@@ -246,7 +246,11 @@ class Tensor(Methods, metaclass=_TensorMeta):
         """The operation that computed this tensor, if a gradient flows through it."""
         if not self.requires_grad or self.is_leaf:
             return None
-        return GradFn.of(resolve(self), self._chain)
+        node = resolve(self)
+        history = None if self._chain is None else self._history
+        if history is not None:  # an earlier epoch made this view
+            return GradFn.of(history.node, self._chain, history.ends())
+        return GradFn.of(node, self._chain)
 
     @property
     def output_nr(self) -> int:

@@ -198,7 +198,7 @@ def grad(
         )
         nodes = {
             id(t): call_hooks(t._hooks, node, False) if t._hooks and t.is_leaf else node
-            for t, node in found
+            for t, node in {id(t): (t, node) for t, node in found}.values()
         }
         nodes = {id(t): _of_grad_dtype(t, nodes[id(t)]) for t in wanted if id(t) in nodes}
         result = [_result(t, nodes.get(id(t)), allow_unused, materialize_grads) for t in wanted]

@@ -8,6 +8,7 @@ once, with its whole gradient.
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from ..recording.derivations import (
     derive_all,
     derive_together,
     is_copied,
+    is_fixed,
     is_read_transposed,
     is_spared,
     placeholder,
@@ -152,6 +154,9 @@ class _Pass:
         pass has gone through. needed: whether a history leads to a wanted tensor.
     latest: the epoch that the pass is in. waiting: the nodes at which parts of its graph begin ->
         the number of parts through which the pass has to go before.
+    refused: nodes in this epoch of saved values that were overwritten since -> their own nodes. A
+        gradient asked for that reads one is an error. called: nodes of earlier epochs whose
+        tensors' hooks have been called.
     accumulate: as in `gradients`.
     """
 
@@ -171,6 +176,8 @@ class _Pass:
         self.needed: dict[History, bool] = {}
         self.latest = -1
         self.waiting: dict[Node, int] = {}
+        self.refused: dict[Node, Node] = {}
+        self.called: set[Node] = set()
 
     def add(self, t: Tensor, g: Node) -> None:
         if self.wanted is None or id(t) in self.wanted:
@@ -198,7 +205,7 @@ class _Pass:
     ) -> Derivation:
         for _, cotangents in recording.contexts:
             cotangents.clear()  # a failed pass may have left some
-        inner = {recording.resolve(t): t for t in self.tensors}
+        inner = {epoch.history_node(t): t for t in self.tensors}
         self._tell(
             recording.clock.number, seeds, inner, lambda n: recording.variable_target(n.attrs[0])
         )
@@ -265,6 +272,12 @@ class _Pass:
             held = [h._node for h in recording.handles if h._node is not None]
             read = values_read(derivation.grads.values(), seeds, held)
             changed = [n for n in changed if n in read]
+        if self.refused:
+            asked = derivation.grads.items()
+            wanted = [g for n, g in asked if self.wanted is None or is_wanted(n)]
+            for node in values_read(wanted, seeds):
+                if node in self.refused:
+                    raise _modified(self.refused[node])
         grads = derivation.grads
         if changed:
             with recording.grad_mode(self.create_graph):
@@ -292,9 +305,11 @@ class _Pass:
             for history in batch:
                 del self.pending[history]
             arrived = {*batch}
-            for t, g in self._wanted_in(batch):
+            self._call_hooks(batch)
+            through = self._through_which(batch)
+            for t, g in self._wanted_in(batch, through):
                 self.add(t, g)
-            batch = {h: g for h, g in batch.items() if self._is_needed(h)}
+            batch = through
             for history in batch:
                 if history.is_freed:
                     raise RuntimeError(TWICE + at_user_line())
@@ -307,6 +322,23 @@ class _Pass:
             self.used.extend(batch)
             self._through_batch(batch)
             self._leave(arrived)
+
+    def _call_hooks(self, batch: dict[History, Node]) -> None:
+        """Call the hooks on tensors at whose nodes the pass enters `batch`. The gradient of such a
+        tensor, which may be asked for, is the one after its hooks."""
+        entered = Counter(h.node for h in batch)
+        for history in batch:
+            node = history.node
+            hooks = history.shared.hooks.get(node)
+            if not hooks or entered[node] > 1 or _is_inside(node, batch):
+                continue
+            if not self._is_wanted(history):
+                continue
+            with recording.grad_mode(self.create_graph):
+                for each in hooks:
+                    if not isinstance(each, NodeHooks):
+                        batch[history] = call_hooks(each, batch[history])
+            self.called.add(node)
 
     def _begin(self, number: int) -> None:
         """Find in what order the pass goes through the histories of an epoch. Nothing but each
@@ -335,18 +367,29 @@ class _Pass:
                     if each not in self.pending:
                         stack.append(each)
 
-    def _wanted_in(self, batch: dict[History, Node]) -> list[tuple[Any, Node]]:
-        """The tensors asked for whose histories are in `batch`, with their gradients, unless
-        the pass goes on through them and another history there leads to them: `_through_batch`
-        finds those on its way."""
-        found = []
-        for t in self.tensors:
-            for history, g in batch.items():
-                if not _begins_at(history, t):
-                    continue
-                if not _is_inside(history.node, batch) or not self._is_needed(history):
-                    found.append((t, g))
-        return found
+    def _through_which(self, batch: dict[History, Node]) -> dict[History, Node]:
+        """Those of `batch` that the pass goes on through: they lead to a tensor asked for, or are
+        that of one to which another one leads, too."""
+        needed = [h for h in batch if self._is_needed(h)]
+        met = {
+            h
+            for h in batch
+            if h in needed or (_history_wanted(h, self.tensors) and _is_inside(h.node, needed))
+        }
+        return {h: g for h, g in batch.items() if h in met}
+
+    def _wanted_in(
+        self, batch: dict[History, Node], through: dict[History, Node]
+    ) -> list[tuple[Any, Node]]:
+        """The tensors asked for whose histories are in `batch`, with their gradients, except those
+        that `_through_batch` finds on its way `through` others."""
+        return [
+            (t, g)
+            for t in self.tensors
+            for history, g in batch.items()
+            if _begins_at(history, t)
+            if history not in through or not _is_inside(history.node, through)
+        ]
 
     def _is_needed(self, history: History) -> bool:
         if self.wanted is None:
@@ -439,7 +482,9 @@ class _Pass:
                 for value in kept:
                     holders.setdefault(value, history)
         for node in saved:
-            mapping[node] = _saved_value(batch, node, holders[value_node(node)])
+            value = value_node(node)
+            fixed = is_fixed(value)
+            mapping[node] = value if fixed else _saved_value(batch, node, holders[value])
         grads = _instantiate(tuple(wanted.values()), mapping)
         for node in begun:  # before anything arrives: a target may have several variables
             self._forget(targets[node])
@@ -471,8 +516,15 @@ class _Pass:
         attrs: dict[Node, tuple[Any, ...]] = {}
         hooks: dict[Node, list[dict[int, Any]]] = {}
         for history in batch:
-            _revive(history, mapping, attrs)
+            _revive(history, mapping, attrs, self.refused)
             hooks.update(_hooks_of(history))
+        ends: dict[Node, Node] = {}
+        if self.create_graph:  # later passes are asked for gradients by the same tensors
+            for n, t in inner.items():
+                own, end = _history_of(t), epoch.history_node(t)
+                is_whole = t._chain is not None or end is recording.resolve(t)
+                if own is not None and own.node is n and is_whole and n not in mapping:
+                    mapping[n], ends[n] = recording.resolve(t), end
         for history in batch:
             for n in history.unread() if history.call_contexts else ():
                 mapping.setdefault(n, ops.expand(ops.constant(0, n.dtype, n.device), n.shape))
@@ -490,18 +542,25 @@ class _Pass:
                 build, own = n.memo["call"]
                 again = [news[a] if isinstance(a, Node) else a for a in own]
                 news[n].memo.setdefault("call", (build, again))
-        watched = {news[n]: hooks[n] for n in hooked}
         if self.create_graph:  # a later pass goes through the new nodes, too
-            for node, each in watched.items():
-                known = recording.hooked.setdefault(node, [])
-                known.extend(h for h in each if not any(h is k for k in known))
-        self._through(seeds, {news[n]: t for n, t in inner.items()}, watched)
+            for n in hooked:
+                for each in hooks[n]:
+                    epoch.watch(recording.hooked, news[n], each)
+        watched = {
+            news[n]: [h for h in hooks[n] if n not in self.called or isinstance(h, NodeHooks)]
+            for n in hooked
+        }
+        self._through(seeds, {ends.get(n, news[n]): t for n, t in inner.items()}, watched)
 
 
 def _revive(
-    history: History, mapping: dict[Node, Node], attrs: dict[Node, tuple[Any, ...]]
+    history: History,
+    mapping: dict[Node, Node],
+    attrs: dict[Node, tuple[Any, ...]],
+    refused: dict[Node, Node],
 ) -> None:
-    """Map the inputs of the graph of `history` to stand-ins in this epoch."""
+    """Map the inputs of the graph of `history` to stand-ins in this epoch. Those that no derivative
+    may read, as they were overwritten, are `refused`."""
     needed: Sequence[Node] = ()
     if not history.calls:
         needed = derive(history.node, placeholder(history.node), stops=history.stops).saved
@@ -514,9 +573,9 @@ def _revive(
     for node, held in history.leaf_values.items():
         if node not in mapping:
             is_changed = held.is_changed or held.is_rewritten or node in history.overwritten
-            if node in saved and is_changed and (node in of_tensors or _is_in_numpy(held)):
-                raise _modified(node)
             mapping[node] = recording.resolve(held.tensor)
+            if node in saved and is_changed and (node in of_tensors or _is_in_numpy(held)):
+                refused[mapping[node]] = node
     for node, value in history.scalar_values.items():
         if node not in mapping:
             mapping[node] = recording.scalar(value, node.dtype, node.device)
@@ -556,10 +615,14 @@ def _is_itself(t: Any, held: Held) -> bool:
 
 
 def _history_of(t: Any) -> History | None:
-    """The history of `t`, if an earlier epoch computed it."""
-    if t._storage is None:
-        return t._history
-    return t._storage._history if t._chain is None else None
+    """The history of `t`, if an earlier epoch computed it, and this one hasn't written to it since
+    with gradients."""
+    history: History | None = t._history if t._chain is not None else (t._storage or t)._history
+    if history is None:
+        return None
+    node = epoch.history_node(t)
+    is_still = node.op is ops.variable and recording.variable_target(node.attrs[0]) is history
+    return history if is_still else None
 
 
 def _begins_at(history: History, t: Any) -> bool:
@@ -659,7 +722,8 @@ def has_twin(node: Node, t: Any) -> bool:
     """Whether another tensor of this epoch shares `node` with `t`: interning makes one node of two
     tensors that compute the same, and where both were used their gradients can't be told apart."""
     own = t._storage or t
-    others = (h for h in recording.handles if h._node is node and h is not t)
+    views = t._storage._views if t._storage is not None else ()  # some were made in earlier epochs
+    others = [h for h in (*recording.handles, *views) if h._node is node and h is not t]
     return any(t._chain is not None or (h._storage or h) is not own for h in others)
 
 

@@ -129,8 +129,9 @@ def arguments_of(
 
 def _watch(t: Any) -> None:
     """Have backward passes call the hooks of non-leaf `t`, also after this epoch."""
-    is_recorded, node = t._node is not None, recording.resolve(t)
-    for shared in list(with_views) if t._chain is not None else ():
+    node = epoch.history_node(t)
+    known = t._chain is None or t._history is not None
+    for shared in () if known else list(with_views):
         before = shared.node_of(t)
         if before is not None:
             if shared.has_twin(before, t):
@@ -138,8 +139,10 @@ def _watch(t: Any) -> None:
             epoch.watch(shared.hooks, before, t._hooks)
     if node.op is ops.variable:  # of an earlier epoch, as `t` is no leaf
         history = recording.variable_target(node.attrs[0])
+        if t._chain is not None and history.shared.has_twin(history.node, t):
+            raise twins(history.node)
         epoch.watch(history.shared.hooks, history.node, t._hooks)
-    elif is_recorded and all(h is not t._hooks for h in recording.hooked.get(node, ())):
+    elif all(h is not t._hooks for h in recording.hooked.get(node, ())):
         if (t._storage is None or t._chain is not None) and _is_unread(t, node):
             t._node = node = epoch.own_node(node)
         elif has_twin(node, t):
@@ -147,10 +150,20 @@ def _watch(t: Any) -> None:
         epoch.watch(recording.hooked, node, t._hooks)
 
 
+def _is_watched(t: Any) -> bool:
+    """Whether hooks of non-leaf `t` are those of its present history. A write with gradients gives
+    it a new one, without the hooks that it had before."""
+    node, hooked = epoch.history_node(t), recording.hooked
+    if node.op is ops.variable:
+        history = recording.variable_target(node.attrs[0])
+        node, hooked = history.node, history.shared.hooks
+    return any(each is t._hooks for each in hooked.get(node, ()))
+
+
 def _is_unread(t: Any, node: Node) -> bool:
     """Whether no call has read `t` yet, as far as that is seen: a call that read a tensor with the
     same node counts, unless `t` is the latest."""
-    if recording.handles[-1] is t:
+    if recording.handles and recording.handles[-1] is t:
         return True
     if len(recording.handles) > SEEN:
         return False
@@ -173,7 +186,7 @@ def register(t: Tensor, hook: Callable[[Any], Any]) -> RemovableHandle:
         raise RuntimeError(
             f"cannot register a hook on a tensor that doesn't require gradient{at_user_line()}"
         )
-    if t._hooks is None:
+    if t._hooks is None or not (t.is_leaf or _is_watched(t)):
         t._hooks = {}
     handle = add_hook(hook, t._hooks)
     if not t.is_leaf:

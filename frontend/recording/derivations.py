@@ -237,7 +237,8 @@ def saved_nodes(root: Node, stops: tuple[Node, ...] = ()) -> tuple[Node, ...]:
     if found is None:
         ends = (n for n in inside(root, stops) if n.op is ops.variable)
         read = dict.fromkeys(value_node(n) for n in (*reads_of(root, stops), *ends, *stops))
-        found = root.memo[key] = tuple(n for n in read if n.op.kind is not Kind.LEAF)
+        is_kept = (n.op.kind is not Kind.LEAF and not is_fixed(n) for n in read)
+        found = root.memo[key] = tuple(itertools.compress(read, is_kept))
     return found
 
 

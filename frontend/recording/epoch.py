@@ -24,7 +24,7 @@ from tilewright.ir.shape import Size
 from tilewright.runtime import devices
 
 from . import views
-from .histories import Ends, History
+from .histories import Ends, History, Viewed
 from .roots import Root, is_outdated, source_of
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ mutated: set[Node] = set()  # overwritten values, for the check in backward
 rewritten: dict[Node, tuple[Node, views.Chain | None]] = {}
 moved: set[Node] = set()  # values of leaves that were given other memory, likewise
 viewed: dict[Node, tuple[int, views.Chain | None]] = {}  # views' storages by id, in a flush
-differentiable_views: dict[int, tuple[weakref.ref[Any], Node]] = {}  # see histories.Shared
+differentiable_views: dict[int, Viewed] = {}  # see histories.Shared
 freed: list[tuple[Node, int]] = []  # (root of a backward pass, number of handles then)
 hooked: dict[Node, list[dict[int, Any]]] = {}  # hooks on the gradient of a node
 contexts: list[Any] = []  # contexts of autograd.Function calls
@@ -275,12 +275,32 @@ def resolve(t: Any) -> Node:
     base = resolve_state(storage)
     outdated = t._chain is not None and t._chain.multiple is not None and is_outdated(t, base)
     node = _view_node(t, storage, base)
-    if t._hooks and t._chain is not None and node.requires_grad and node.op is not ops.variable:
-        node = own_node(node)
-        watch(hooked, node, t._hooks)  # hooks of a view are those of its nodes in all epochs
     if storage._shared is None and not outdated:
         t._node = node
         storage._views.append(t)
+    return node
+
+
+CONTINUES = "continues"
+"""The key of a node's memo for the node whose history it has beside a value of its own: the one
+before a write without gradients, or the end that leads to the history of a view."""
+
+
+def history_node(t: Any) -> Node:
+    """The node in this epoch that all uses of `t` since its last write with gradients lead to. A
+    write without gradients gives a tensor a new value and leaves its history; only its views are
+    then new to autograd, as in PyTorch."""
+    node = resolve(t)
+    if t._chain is not None:
+        end = None if t._history is None else node.memo.get(CONTINUES)
+        return node if end is None else end
+    return origin(node)
+
+
+def origin(node: Node) -> Node:
+    """The node whose history a tensor with `node` has."""
+    while CONTINUES in node.memo:
+        node = node.memo[CONTINUES]
     return node
 
 
@@ -405,6 +425,21 @@ def _view_node(t: Any, storage: Storage, base: Node) -> Node:
                 history = views.seen(history, kind, attrs)
             if history.requires_grad:
                 node = ops.with_value(history, node)
+    return node if t._history is None else _continuing(t, storage, base, node)
+
+
+def _continuing(t: Any, storage: Storage, base: Node, node: Node) -> Node:
+    """The node of the view `t` in a later epoch than its first one: `node`, with the history that
+    `t` has from there, unless its memory was written to since."""
+    base, history = origin(base), t._history
+    is_same = base.op is ops.variable and variables[base.attrs[0]] is history.base
+    if not is_same or storage._writes != history.writes:
+        t._history = None
+        return node
+    end = _marked(ops.expand(ops.constant(0, node.dtype, node.device), node.shape), history)
+    with grad_mode(True):
+        node = ops.with_value(end, ops.detach(node))
+    node.memo[CONTINUES] = end
     return node
 
 
@@ -486,6 +521,10 @@ def variable(node: Node, target: Any) -> Node:
     history."""
     if clock.differentiated and node.op is not ops.leaf:
         clock.stepped = True
+    return _marked(node, target)
+
+
+def _marked(node: Node, target: Any) -> Node:
     place = len(variables)
     variables.append(target)
     key = (node, place)

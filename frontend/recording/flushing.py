@@ -43,8 +43,8 @@ from .epoch import (
     viewed,
     windows,
 )
-from .histories import Ends, History
-from .keeping import histories_of, keep
+from .histories import Ends, History, Viewed
+from .keeping import histories_of, histories_of_views, keep
 from .references import BASE_COUNT, WALKED_COUNT
 
 TABLE_LIMIT = 200_000
@@ -346,13 +346,21 @@ def _complete(
         _surely(_forget_missing_gradients)
         _surely(_end_epoch)
         return error
+    views: Sequence[tuple[Viewed, History]] = ()
     try:
         _hand_out(live, outcome, histories, values, False)
+        if differentiable_views:
+            views = histories_of_views(kept)
         _end_epoch()
     except BaseException:
         _hand_out(live, outcome, histories, values, False)
         _end_epoch()
         raise
+    for seen, history in views:
+        v = seen.view()
+        if v is not None:
+            is_own = history.node is seen.node
+            v._history = history if is_own else history.of_view(seen.node, seen.writes)
     return None
 
 
@@ -373,8 +381,9 @@ def _forget_views() -> None:
             node = v._node
             if node is not None:
                 v._aval = (node.shape, node.dtype, node.device or "cpu")
-                if node.requires_grad:
-                    differentiable_views[id(v)] = weakref.ref(v), node
+                if node.requires_grad and v._history is None:  # an earlier epoch's continues
+                    seen = Viewed(weakref.ref(v), node, storage._node, storage._writes)
+                    differentiable_views[id(v)] = seen
                 v._node = None
                 if viewed.setdefault(node, (owner, v._chain))[0] != owner:
                     viewed[node] = 0, None  # it isn't known whose value is read

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilewright.ir import ops
@@ -34,19 +34,32 @@ class Ends:
     is_asked: bool = False
 
 
+class Viewed(NamedTuple):
+    """A view that required a gradient in an epoch.
+
+    view: a reference to it. node: its node there. base: that of its memory. writes: how often that
+        had been written to.
+    """
+
+    view: weakref.ref[Any]
+    node: Node
+    base: Node | None
+    writes: int
+
+
 @dataclass(eq=False)
 class Shared:
     """What the histories of an epoch have in common, so that all of them see a hook that is set
     later.
 
     hooks: node -> dictionaries of hooks on its gradient.
-    views: id of a view that required a gradient -> a reference to it, and its node. A view that is
-        read in a later epoch has a node there too.
+    views: views that required a gradient, by their id. A view that is read in a later epoch has a
+        node there too.
     alike: the nodes that several tensors had, other than views.
     """
 
     hooks: dict[Node, list[dict[int, Any]]] = field(default_factory=dict)
-    views: dict[int, tuple[weakref.ref[Any], Node]] = field(default_factory=dict)
+    views: dict[int, Viewed] = field(default_factory=dict)
     alike: frozenset[Node] = frozenset()
 
     def __post_init__(self) -> None:
@@ -54,14 +67,17 @@ class Shared:
             with_views.add(self)
 
     def node_of(self, t: Any) -> Node | None:
-        """The node that the view `t` had in the epoch."""
-        seen, node = self.views.get(id(t), (None, None))
-        return node if seen is not None and seen() is t else None
+        """The node that the view `t` had in the epoch; None if its memory was written to since, as
+        the view is then new to autograd."""
+        seen = self.views.get(id(t))
+        if seen is None or seen.view() is not t or t._storage is None:
+            return None
+        return seen.node if t._storage._writes == seen.writes else None
 
     def has_twin(self, node: Node, t: Any) -> bool:
         """Whether another tensor than `t` had `node`, too. Their gradients can't be told apart."""
         return node in self.alike or any(
-            n is node and seen() is not t for seen, n in self.views.values()
+            seen.node is node and seen.view() is not t for seen in self.views.values()
         )
 
 
@@ -133,6 +149,9 @@ class History:
     overwritten: saved nodes whose tensors were changed in place within the epoch. rewritten: read
         nodes whose tensors were changed through `.data` within the epoch -> what has their values.
     is_captured: whether its saved values are memory of a graph, which each replay overwrites.
+    base: of a view's, where the gradient of its memory goes: a leaf tensor, or the history of the
+        memory. writes: how often that had been written to. After a write the view is new to
+        autograd.
     """
 
     node: Node
@@ -150,6 +169,8 @@ class History:
     call_contexts: dict[Node, Any] = field(default_factory=dict)
     shared: Shared = field(default_factory=Shared)
     overwritten: frozenset[Node] = frozenset()
+    base: Any = None
+    writes: int = 0
     _reached: tuple[weakref.ref[Any], ...] | None = None  # the leaf tensors, after the first search
 
     def _inputs(self) -> list[Node]:
@@ -264,6 +285,10 @@ class History:
                     seen.add(target)
                     stack.append(target)
         return Ends(self.epoch, targets, self.shared.hooks)
+
+    def of_view(self, node: Node, writes: int) -> History:
+        """The history of a view with `node`, where this is that of its memory."""
+        return replace(self, node=node, is_inner=False, base=self, writes=writes)
 
     def inner(self) -> list[History]:
         """The histories that begin at its stops."""

@@ -12,8 +12,9 @@ from tilewright.ir.node import Node, reachable
 from tilewright.ir.op import Kind
 
 from . import views
-from .derivations import is_read_transposed, saved_nodes, saves, value_node
+from .derivations import is_fixed, is_read_transposed, saved_nodes, saves, value_node
 from .epoch import (
+    CONTINUES,
     Handle,
     clock,
     contexts,
@@ -24,6 +25,7 @@ from .epoch import (
     leaves,
     moved,
     mutated,
+    origin,
     rewritten,
     scalars,
     storages,
@@ -31,7 +33,7 @@ from .epoch import (
     viewed,
     windows,
 )
-from .histories import Held, History, Shared, variables_of
+from .histories import Held, History, Shared, Viewed, variables_of
 from .parts import differentiable, partition
 
 Seen = dict[Node, tuple[Any, "views.Chain | None"]]
@@ -49,6 +51,12 @@ def histories_of(
         ends, places = _ends({nodes[i] for i in tracked}), _places()
     for i in tracked:
         state, node = live[i], nodes[i]
+        if CONTINUES in node.memo:
+            node = origin(node)
+            if node.op is ops.variable:
+                out[id(state)] = variables[node.attrs[0]]
+                continue
+            nodes = (*nodes[:i], node, *nodes[i + 1 :])
         through = getattr(state, "_grad_freed", False)
         if freed and not through:
             through = places.get(id(state), 0) < ends.get(node, 0)
@@ -179,12 +187,7 @@ def keep(
         for n, value in zip(nodes[len(live) :], values[len(live) :], strict=True)
     }
     read = {n: _held_leaf(n, seen) for n in {n for h in histories for n in h.leaves}}
-    times = Counter(n for n in nodes[: len(live)] if n.requires_grad)
-    shared = Shared(
-        {n: list(each) for n, each in hooked.items()},
-        dict(differentiable_views),
-        frozenset(n for n, count in times.items() if count > 1),
-    )
+    shared = _shared(nodes[: len(live)])
     for history in histories:
         changed = changed_for(history.reads, (history.node,))
         history.keep(
@@ -204,6 +207,56 @@ def keep(
         clock.ends.hooks = shared.hooks
         for history in histories:
             clock.ends.targets.update({n: history.targets[n] for n in history.variables})
+
+
+def histories_of_views(kept: Sequence[History]) -> list[tuple[Viewed, History]]:
+    """The histories of views that are new in the epoch, or those of their memory, from which theirs
+    are made if they outlive it; asked when the values have been handed out. kept: as of
+    `histories_of`."""
+    shared = kept[0].shared if kept else _shared(())
+    found = []
+    for seen in differentiable_views.values():
+        v = seen.view()
+        if v is None or v._root is not None or seen.node is seen.base:
+            continue
+        history = _of_view(v._storage, seen, shared)
+        if history is not None:
+            found.append((seen, history))
+    return found
+
+
+def _of_view(storage: Any, seen: Viewed, shared: Shared) -> History | None:
+    """The history of a view that the epoch made, or of its memory if that leads on; None if it has
+    none."""
+    if seen.base is None:
+        return None
+    memory = origin(seen.base)
+    if memory.op is ops.variable:
+        base = variables[memory.attrs[0]]
+    else:
+        base = storage._history
+        if base is None or base.epoch != clock.number or base.node is not memory:
+            return None
+        if memory in differentiable(seen.node):
+            return base
+    ends = variables_of(seen.node)
+    values = [value_node(n) for n in ends]
+    if any(n.op.kind is not Kind.LEAF and not is_fixed(n) for n in values):
+        return None
+    history = History(seen.node, clock.number, (), shared=shared, base=base, writes=seen.writes)
+    history.targets = {n: variables[n.attrs[0]] for n in ends}
+    history.leaf_values = {n: _held_leaf(n, {}) for n in values if n.op is ops.leaf}
+    return history
+
+
+def _shared(nodes: Iterable[Node]) -> Shared:
+    """What histories of this epoch have in common. nodes: those of its living tensors."""
+    times = Counter(n for n in nodes if n.requires_grad)
+    return Shared(
+        {n: list(each) for n, each in hooked.items()},
+        dict(differentiable_views),
+        frozenset(n for n, count in times.items() if count > 1),
+    )
 
 
 def _twins(nodes: set[Node]) -> set[Node]:

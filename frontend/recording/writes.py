@@ -19,6 +19,7 @@ from tilewright.runtime import devices
 from . import epoch, flushing, threads, views
 from .derivations import leads_to, reads, value_node
 from .epoch import (
+    CONTINUES,
     Handle,
     Storage,
     clock,
@@ -78,7 +79,9 @@ def _with_history(old: Node, new: Node) -> Node:
         return new
     if not graph.grad_enabled():
         with grad_mode(True):  # values change, the history stays
-            return ops.with_value(old, new)
+            new = ops.with_value(old, new)
+        new.memo[CONTINUES] = old
+        return new
     if leads_to(new, old):
         return new
     return ops.overwritten(old, new)  # the leaves of `old` get zeros
@@ -132,6 +135,8 @@ def _write_storage(t: Any, storage: Storage, value: Node) -> None:
         new = variable(new, owner)
     else:
         new = _with_history(base, views.write(base, t._chain, value))
+        if new.op is ops.with_value and new.operands[0] is base:
+            new.memo[CONTINUES] = base  # the write was made through a detached view
     is_data = t._chain is not None and t._chain.is_data
     if is_data:
         storage._rewrites += 1
