@@ -17,7 +17,7 @@ from ..recording import Handle
 from .graph import Graph
 from .node import Node, base_types
 from .patching import patches, spaces
-from .proxy import TracerBase, recorded, tracer_in
+from .proxy import ParameterProxy, Proxy, TracerBase, recorded, tracer_in
 from .targets import public_functions
 
 __all__ = ["PH", "Tracer", "is_fx_symbolic_tracing", "is_fx_tracing", "wrap"]
@@ -117,6 +117,30 @@ class Tracer(TracerBase):
             return forward(*args, **kwargs)
         finally:
             self.module_stack.pop(path, None)
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Proxy]) -> Any:
+        """What a module's attribute is to a program that is traced. A parameter of the root is a
+        proxy, so that what is computed of parameters alone is in the graph, and learns. So is a
+        buffer where `proxy_buffer_attributes` is set.
+
+        parameter_proxy_cache: the proxies of this trace by their names."""
+        found = isinstance(attr_val, Parameter) or (
+            self.proxy_buffer_attributes and any(attr_val is b for b in self.root.buffers())
+        )
+        name = self._tensors.get(id(attr_val)) if found else None
+        if name is None:
+            return attr_val
+
+        def sized(node: Node) -> Proxy:
+            return ParameterProxy(self, node, name, attr_val)
+
+        if name not in parameter_proxy_cache:
+            sizes_known = self.param_shapes_constant and isinstance(attr_val, Parameter)
+            # A subclass's create_proxy may take no factory.
+            options = {"proxy_factory_fn": sized} if sizes_known else {}
+            made = self.create_proxy("get_attr", name, (), {}, **options)
+            parameter_proxy_cache[name] = made
+        return parameter_proxy_cache[name]
 
     def create_arg(self, a: Any) -> Any:
         """A value as an argument: tensors of the root by their names, others as its constants."""
@@ -249,10 +273,17 @@ class Tracer(TracerBase):
 
             return self.call_module(m, forward, args, kwargs)
 
+        def read(m: Module, name: str) -> Any:
+            value = object.__getattribute__(m, name)
+            return self.getattr(name, value, proxies) if isinstance(value, Handle) else value
+
+        proxies: dict[str, Proxy] = {}
         before = Module.__call__
         functions = {id(f): f for f in public_functions()} | self._functions
         with patches() as made:
             made.put(Module, "__call__", called)
+            # Modules have their tensors in `__dict__`, where Python asks no `__getattr__`.
+            made.put(Module, "__getattribute__", read)
             for name, value in list(vars(Tensor).items()):
                 if isinstance(value, FunctionType) and not name.startswith("__"):
                     made.put(Tensor, name, _method(value, name))

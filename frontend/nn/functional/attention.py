@@ -15,6 +15,7 @@ from ...functions.promotion import to
 from ...functions.sampling import draw
 from ...recording import record
 from ...recording.builders import LOWER, builder
+from .attention_checks import check_static, checked_weights
 
 if TYPE_CHECKING:
     from ..._tensor import Tensor
@@ -147,8 +148,8 @@ def _multi_head_name(args: Sequence[Any]) -> str:
 def _multi_head(*args: Any) -> Any:
     (
         query, key, value, in_weight, q_weight, k_weight, v_weight, in_bias, bias_k, bias_v,
-        out_weight, out_bias, padding, mask, seed, offset, heads, zero_attn, dropout, causal,
-        need_weights, average, batch_first,
+        static_k, static_v, out_weight, out_bias, padding, mask, seed, offset, heads, zero_attn,
+        dropout, causal, need_weights, average, batch_first,
     ) = args  # fmt: skip
     alone = query.rank == 2
     same = query is key is value
@@ -178,7 +179,13 @@ def _multi_head(*args: Any) -> Any:
         k = ops.cat([k, ops.expand(bias_k, (1, batch, bias_k.shape[-1]))], 0)
         v = ops.cat([v, ops.expand(bias_v, (1, batch, bias_v.shape[-1]))], 0)
         extra += 1
-    q, k, v = (_heads(x, heads) for x in (q, k, v))
+    q = _heads(q, heads)
+    k, v = (
+        _heads(x, heads)
+        if static is None
+        else ops.reshape(static, (batch, heads, *static.shape[1:]))
+        for x, static in ((k, static_k), (v, static_v))
+    )
     if zero_attn:
         zero = ops.constant(0, k.dtype)
         k, v = (ops.pad(x, (0, 0, 0, 0), (0, 0, 1, 0), value=zero) for x in (k, v))
@@ -254,6 +261,7 @@ def multi_head_attention_forward(
 ) -> tuple[Tensor, Tensor | None]:
     """Attention of several heads between projections of query[L, N, E], key and value[S, N, …].
 
+    static_k, static_v: [N * heads, S, E / heads], in the place of the projected key and value.
     Returns the output and, with need_weights, the weights [N, L, S] (or [N, heads, L, S]).
     """
     if query.shape[-1] != embed_dim_to_check:
@@ -261,11 +269,12 @@ def multi_head_attention_forward(
             f"was expecting embedding dimension of {embed_dim_to_check}, but got {query.shape[-1]}"
             f"{at_user_line()}"
         )
-    if static_k is not None or static_v is not None:
-        raise NotImplementedError(
-            "multi_head_attention_forward: static_k and static_v are not implemented"
-            f"{at_user_line()}"
-        )
+    separate = (q_proj_weight, k_proj_weight, v_proj_weight)
+    whole, *each = checked_weights(in_proj_weight, separate, use_separate_proj_weight)
+    batch = 1 if query.dim() == 2 else query.shape[0 if batch_first else 1]
+    sizes = (batch * num_heads, embed_dim_to_check // num_heads)
+    check_static("key", static_k, bias_k, sizes)
+    check_static("value", static_v, bias_v, sizes)
     if is_causal and attn_mask is None:
         raise RuntimeError(f"Need attn_mask if specifying the is_causal hint.{at_user_line()}")
     dropout = float(dropout_p) if training else 0.0
@@ -273,9 +282,9 @@ def multi_head_attention_forward(
     # If nothing else is masked, the hint spares reading the mask.
     hint = is_causal and not need_weights and key_padding_mask is None
     result = record(
-        _multi_head, query, key, value, in_proj_weight, q_proj_weight, k_proj_weight, v_proj_weight,
-        in_proj_bias, bias_k, bias_v, out_proj_weight, out_proj_bias, key_padding_mask,
-        None if hint else attn_mask, seed, offset, num_heads, bool(add_zero_attn), dropout,
-        bool(hint), bool(need_weights), bool(average_attn_weights), bool(batch_first),
+        _multi_head, query, key, value, whole, *each, in_proj_bias, bias_k, bias_v, static_k,
+        static_v, out_proj_weight, out_proj_bias, key_padding_mask, None if hint else attn_mask,
+        seed, offset, num_heads, bool(add_zero_attn), dropout, bool(hint), bool(need_weights),
+        bool(average_attn_weights), bool(batch_first),
     )  # fmt: skip
     return result if need_weights else (result, None)

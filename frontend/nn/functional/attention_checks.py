@@ -93,3 +93,37 @@ def _mha_shape_check(
                 + at_user_line()
             )
     return batched
+
+
+def checked_weights(
+    whole: Tensor | None, separate: tuple[Tensor | None, ...], use_separate: bool
+) -> tuple[Tensor | None, ...]:
+    """The weights of all three projections as one, and those of each: what isn't used is None."""
+    if not use_separate:
+        if whole is None:
+            raise AssertionError(
+                f"use_separate_proj_weight is False but in_proj_weight is None{at_user_line()}"
+            )
+        return whole, None, None, None
+    for name, weight in zip("qkv", separate):
+        if weight is None:
+            raise AssertionError(
+                f"use_separate_proj_weight is True but {name}_proj_weight is None{at_user_line()}"
+            )
+    return None, *separate
+
+
+def check_static(
+    what: str, given: Tensor | None, bias: Tensor | None, sizes: tuple[int, int]
+) -> None:
+    """Whether a key or value fits that the caller has projected. sizes: batch * heads, width."""
+    if given is None:
+        return
+    if bias is not None:
+        raise AssertionError(f"bias cannot be added to static {what}.{at_user_line()}")
+    for axis, size in zip((0, 2), sizes):
+        if given.shape[axis] != size:
+            raise AssertionError(
+                f"expecting static_{what[0]}.size({axis}) of {size}, but got {given.shape[axis]}"
+                f"{at_user_line()}"
+            )

@@ -136,6 +136,40 @@ def test_gradients_go_through() -> None:
     assert net.fc.weight.grad is made.fc.weight.grad is not None
 
 
+def table_of(lib: Any) -> Any:
+    """A model that computes something of its parameters alone, and asks for their sizes."""
+
+    class Table(lib.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = lib.nn.Parameter(lib.arange(6.0).reshape(3, 2))
+            self.register_buffer("places", lib.tensor([2, 0, 2]))
+            self.register_buffer("scale", lib.tensor(3.0))
+
+        @bare
+        def forward(self, x: Any) -> Any:
+            scale = self.scale + 1
+            return x + self.table[self.places].exp() * scale + self.table.shape[0]
+
+    return Table()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("kind", ["usual", "sizes known", "buffers"])
+def test_what_is_computed_of_parameters_alone_is_in_the_graph(torch: Any, kind: str) -> None:
+    sources, gradients = [], []
+    for lib in (tw, torch):
+        tracer = fx_of(lib).Tracer(param_shapes_constant=kind == "sizes known")
+        tracer.proxy_buffer_attributes = kind == "buffers"
+        model = table_of(lib)
+        made = fx_of(lib).GraphModule(model, tracer.trace(model))
+        made(lib.ones(3, 2)).sum().backward()
+        sources.append(made.code.split())
+        gradients.append(model.table.grad.tolist())
+    assert sources[0] == sources[1]
+    assert tw.allclose(tw.tensor(gradients[0]), tw.tensor(gradients[1]))
+
+
 def doubled(lib: Any) -> Any:
     def f(x: Any, w1: Any, w2: Any) -> Any:
         m1, m2 = lib.cat([w1, w2]).sum(), lib.cat([w1, w2]).sum()

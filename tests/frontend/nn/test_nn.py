@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 import warnings
 
 import numpy as np
@@ -269,6 +270,50 @@ def test_multihead_attention(torch):
         got[0].sum().backward(), want[0].sum().backward()
         for p, r in zip(ours.parameters(), theirs.parameters(), strict=True):
             close(p.grad, r.grad, 1e-4)
+
+
+def test_projections_and_static_keys_of_multi_head_attention(torch):
+    """What isn't used of the weights may be anything: WavLM passes an empty tensor for them."""
+    q, k, whole, bias, static = (
+        normal(*s) for s in ((3, 2, 8), (4, 2, 8), (24, 8), (24,), (4, 5, 4))
+    )
+    each, out = [normal(8, 8) for _ in range(3)], normal(8, 8)
+    hidden = np.zeros((2, 5), bool)
+    hidden[1, 3:] = True
+
+    def run(lib, in_weight=whole, padding=None, **named):
+        named = {n: lib.tensor(a) if isinstance(a, np.ndarray) else a for n, a in named.items()}
+        leaf, other = lib.tensor(q, requires_grad=True), lib.tensor(k)
+        made = lib.nn.functional.multi_head_attention_forward(
+            leaf, other, other, 8, 2, None if in_weight is None else lib.tensor(in_weight),
+            lib.tensor(bias), named.pop("bias_k", None), named.pop("bias_v", None),
+            named.pop("zero", False), 0.0, lib.tensor(out), None, False,
+            None if padding is None else lib.tensor(padding), **named,
+        )  # fmt: skip
+        (made[0].sum() + made[1].square().sum()).backward()
+        return [*made, leaf.grad]
+
+    three = dict(zip(("q_proj_weight", "k_proj_weight", "v_proj_weight"), each))
+    cases = [
+        {"in_weight": np.zeros(0, np.float32), "use_separate_proj_weight": True, **three},
+        {"use_separate_proj_weight": True, **three},
+        three,
+        {"static_k": static, "static_v": static, "padding": hidden, "zero": True},
+        {"static_k": static[:, :4]},
+    ]
+    for case in cases:
+        for x, y in zip(run(tw, **case), run(torch, **case), strict=True):
+            assert x is y is None or close(x, y) is None
+    wrong = [
+        {"in_weight": None}, {"use_separate_proj_weight": True, "q_proj_weight": each[0]},
+        {"static_k": static[:3]}, {"static_v": static[:, :, :3], "static_k": static},
+        {"static_k": static, "bias_k": normal(1, 1, 8), "bias_v": normal(1, 1, 8)},
+    ]  # fmt: skip
+    for case in wrong:
+        with pytest.raises(AssertionError) as theirs:
+            run(torch, **case)
+        with pytest.raises(AssertionError, match=re.escape(str(theirs.value))):
+            run(tw, **case)
 
 
 def test_embedding(torch):
