@@ -201,7 +201,8 @@ class Clock:
     limit: the number of pending results from which the epoch ends, 0 while one call more ends it;
         usual_limit: what it is otherwise.
     news: how many more graphs were new lately than known. volatile: whether that are so many that
-        calls without gradient are computed at once (see novelty.py).
+        calls are computed at once (see novelty.py). taping: whether then those with a gradient are,
+        too (see tape.py).
     """
 
     def __init__(self) -> None:  # fields of the object are read faster than those of its class
@@ -217,7 +218,7 @@ class Clock:
         self.watching: Watching | None = None
         self.table: Any = None
         self.limit = self.usual_limit = LIMIT
-        self.news, self.volatile = 0, False
+        self.news, self.volatile, self.taping = 0, False, True
 
 
 clock = Clock()

@@ -178,11 +178,15 @@ def _filled(attr: Any, shapes: Sequence[Shape]) -> Any:
     return attr.value(shapes) if attr.__class__ is _Extent else attr
 
 
-_SIZED = {
-    ops.reshape_op, ops.expand_op, ops.slice_op, ops.pad_op, ops.check, ops.windows_op,
-    ops.constant_op,
+_OF_SIZES = {
+    "count", "divisor", "kernel", "offset", "rows", "scale", "shape", "size", "sizes", "starts",
+    "stops",
 }  # fmt: skip
-"""Ops whose attrs may be sizes also where all examples agree."""
+"""Names of attrs that may come from sizes also where all examples agree."""
+
+
+def _is_sized(op: Op) -> bool:
+    return op is ops.pad_op or op is ops.constant_op or not _OF_SIZES.isdisjoint(op.params)
 
 
 # ---- templates -------------------------------------------------------------------------------
@@ -230,7 +234,7 @@ class Template:
             self._steps.append((operator.methodcaller("squeeze", dropped), places, None))
             return
         attrs = tuple([_merged(each, examples) for each in zip(*[s.attrs for s in steps])])
-        if first.op in _SIZED:
+        if _is_sized(first.op):
             self._fix(examples)
         if _has_extents(attrs):
             self._steps.append((_sized(first.op, dtypes, first.dtype), places, attrs))
@@ -275,18 +279,25 @@ class Template:
         """The results, each in contiguous memory of its own. Untold if the examples don't tell."""
         if self._only is not None:
             return [_own(quietly(self._only, *arrays), arrays)]
-        shapes = [*[a.shape for a in arrays], *sizes]
-        for i, axis, size in self._fixed:
-            if shapes[i][axis] != size:
-                raise Untold
-        found = quietly(self._run, arrays, shapes)
+        found = quietly(self.seen, arrays, sizes)
         own, taken = [], list(arrays)
         for each in found:
             own.append(_own(each, taken))
             taken.append(own[-1])
         return own
 
-    def _run(self, arrays: Sequence[Any], shapes: Sequence[Shape]) -> list[Any]:
+    def check(self, shapes: Sequence[Shape]) -> None:
+        """Raise Untold if an attr may be another one for operands of these shapes."""
+        for i, axis, size in self._fixed:
+            if shapes[i][axis] != size:
+                raise Untold
+
+    def seen(self, arrays: Sequence[Any], sizes: Sequence[Shape]) -> list[Any]:
+        """The results, which may share memory with each other and with the operands. NumPy may
+        warn of them."""
+        shapes = [*[a.shape for a in arrays], *sizes]
+        if self._fixed:
+            self.check(shapes)
         values = list(arrays)
         for form, places, attrs in self._steps:
             operands = [values[p] for p in places]
