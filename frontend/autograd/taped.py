@@ -158,7 +158,7 @@ class _Pass:
                 for i in template.seeds
             ]
             del sums
-            grads = template.backward(call.kept, seeds, call.shapes)
+            grads = template.backward(call.kept, seeds, call.shapes, call.stages)
             del seeds
             for place, g in zip(template.cotangents, grads):
                 operand = call.operands[place]

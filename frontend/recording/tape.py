@@ -114,12 +114,12 @@ class Call:
     number: of its epoch. build, args: what was called, with PLACE for each operand.
     operands: tensors, and nodes of numbers, in order. kept: the arrays that its derivative reads;
     None once a backward pass has freed them. shapes: of the operands, and the sizes among the
-    arguments. results: the living ones, with the count of their writes. made: their shapes.
+    arguments. stages: what composites among its ops have left. results: the living ones, with the count of their writes. made: their shapes.
     """
 
     __slots__ = (
-        "args", "build", "kept", "made", "number", "operands", "results", "shapes", "shared", "tape",
-        "_graph",
+        "args", "build", "kept", "made", "number", "operands", "results", "shapes", "shared",
+        "stages", "tape", "_graph",
     )  # fmt: skip
 
     def __init__(
@@ -130,10 +130,11 @@ class Call:
         operands: Sequence[Any],
         kept: Sequence[Any],
         shapes: Sequence[Any],
+        stages: dict[Any, Any],
     ):
         self.tape, self.build, self.args, self.operands = tape, build, args, operands
         self.kept: Sequence[Any] | None = kept
-        self.shapes = shapes
+        self.shapes, self.stages = shapes, stages
         self.number = _number()
         self.results: list[tuple[weakref.ref[Any], int]] = []
         self.made: list[tuple[int, ...]] = []
@@ -170,6 +171,7 @@ class Call:
         """Release what the derivative reads, if it reads anything."""
         if self.tape.reads:
             self.kept = None
+            self.stages.clear()
             for each in self.operands:
                 if each.__class__ is Operand:
                     each.array = each.base = None

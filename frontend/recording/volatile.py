@@ -300,7 +300,8 @@ def _found(call: _Called) -> Any:
     arrays, sizes = call.arrays, call.sizes
     try:
         if call.targets:
-            made = template.forward(arrays, sizes)
+            shared: dict[Any, Any] = {}
+            made = template.forward(arrays, sizes, shared)
             template.check(arrays, made, sizes)
         else:
             made = template(arrays, sizes)
@@ -311,13 +312,13 @@ def _found(call: _Called) -> Any:
         return None
     novelty.note((id(template), *[a.shape for a in arrays]))
     if call.targets:
-        return _taped(call, template, made)
+        return _taped(call, template, made, shared)
     if template.is_single:
         return tensor(made[0], template.dtypes[0])
     return tuple([tensor(a, d) for a, d in zip(made, template.dtypes)])
 
 
-def _taped(call: _Called, template: Tape, made: list[Any]) -> Any:
+def _taped(call: _Called, template: Tape, made: list[Any], shared: dict[Any, Any]) -> Any:
     """The results of a call that gradients flow through."""
     tensors = [tensor(a, d) for a, d in zip(made, template.dtypes)]
     if template.seeds:
@@ -327,7 +328,7 @@ def _taped(call: _Called, template: Tape, made: list[Any]) -> Any:
         ]
         shapes = [*[a.shape for a in call.arrays], *call.sizes]
         kept = template.kept(call.arrays, made)
-        noted = Call(template, call.build, call.args, operands, kept, shapes)
+        noted = Call(template, call.build, call.args, operands, kept, shapes, shared)
         note(noted, tensors)
     return tensors[0] if template.is_single else tuple(tensors)
 

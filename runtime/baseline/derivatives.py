@@ -13,7 +13,7 @@ from tilewright.ir.ops.generate import leaf
 from tilewright.ir.ops.marker import MARKERS
 from tilewright.ir.passes.autodiff import pullback
 
-from .templates import Example, Shape, Template, Untold
+from .templates import Example, Shape, Shared, Template, Untold
 
 _FREE = (Kind.MOVEMENT, Kind.CONSTANT)
 """Kinds of ops that a derivative computes again, rather than that the call keeps their values."""
@@ -142,10 +142,11 @@ class Tape:
         self._backward.check([*[known[p] for p in self.reads], *seeds, *shapes, *sizes])
 
     def backward(
-        self, kept: Sequence[Any], seeds: Sequence[Any], shapes: Sequence[Shape]
+        self, kept: Sequence[Any], seeds: Sequence[Any], shapes: Sequence[Shape], shared: Shared
     ) -> list[Any]:
         """The cotangents of the operands `cotangents`. They may share memory with each other and
         with what is given. Called in a block of `quietly`.
 
-        shapes: of the operands, and the sizes among the arguments."""
-        return self._backward.seen([*kept, *seeds], shapes)
+        shapes: of the operands, and the sizes among the arguments. shared: the stages that the
+        call has left."""
+        return self._backward.seen([*kept, *seeds], shapes, shared)
