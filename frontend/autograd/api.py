@@ -107,8 +107,9 @@ def backward(
     if not create_graph:
         made = _over_tape(tensors, grad_tensors, wanted, keep)
         if made is not None:
-            for t, array in made:
-                _accumulate_at_once(t, array)
+            with one_pass():
+                for t, array in made:
+                    _accumulate_at_once(t, array)
             call_queued()
             return
     with recording.hold(), one_pass():
@@ -149,7 +150,7 @@ def _accumulate_at_once(t: Any, array: Any) -> None:
         before = None if held.__class__ is not g.__class__ else volatile.at_rest(held)
         if before is not None and volatile.replaced(held, volatile.tensor(before + array, t.dtype)):
             return
-    with recording.hold(), one_pass():
+    with recording.hold():
         _accumulate(t, resolve(g), False)
 
 

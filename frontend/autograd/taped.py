@@ -121,6 +121,8 @@ class _Pass:
 
     def _arrive(self, operand: tape.Operand, g: Array) -> None:
         target = operand.target
+        if operand.chain is not None and _is_watched(operand.tensor):
+            raise _Ended
         if target.__class__ is Taped:
             call = target.call
             sums = self.pending.get(call)
@@ -198,8 +200,7 @@ class _Sum:
         before: Any = self.value
         if operand.chain is not None:
             if self._is_own and g.size < before.size:
-                part = operand.part(before)
-                np.add(part, g, out=part)
+                operand.part(before)[...] += g
                 return
             g = operand.spread(g)
             if before is None and g.base is None:
@@ -207,7 +208,7 @@ class _Sum:
         if before is None:
             self.value = g
         elif self._is_own:
-            np.add(before, g, out=before)
+            before += g
         else:
             self.value = np.asarray(before + g)
             self._is_own = True
@@ -222,6 +223,15 @@ class _Sum:
         self.value = np.array(value, order="C")
         self._is_own = True
         return self.value
+
+
+def _is_watched(t: Any) -> bool:
+    """Whether a view, or one that it was taken of, has hooks."""
+    while t is not None:
+        if t._hooks:
+            return True
+        t = t._parent
+    return False
 
 
 def _is_taped(t: Any) -> bool:

@@ -104,6 +104,7 @@ class Handle(State):
     _writes: the count of writes of its root or storage when it was made.
     _root: the root of its history; None if it has its storage's history.
     _leaf: the tensor that collects the gradient of this view, if that isn't its storage's owner.
+    _parent: the view that this view was taken of, where calls are computed at once.
     _moves: counts how often it was given other memory. _move_is_read: whether the last time was an
         assignment to `.data`, after which a backward pass reads its new value.
     """
@@ -113,6 +114,7 @@ class Handle(State):
     _writes = 0
     _root: Root | None = None
     _leaf: Handle | None = None
+    _parent: Handle | None = None
     _grad: Handle | None = None
     _hooks: dict[int, Callable[..., Any]] | None = None
     _post_hooks: dict[int, Callable[..., Any]] | None = None

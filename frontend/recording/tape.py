@@ -24,7 +24,7 @@ from tilewright.runtime.baseline.derivatives import Tape
 from . import epoch, flushing, novelty, views
 from .derivations import saved_nodes
 from .epoch import Handle, clock
-from .histories import Held, History, Shared
+from .histories import Held, History, Shared, with_views
 from .roots import source_of
 from .rounding import rounded_once
 
@@ -71,12 +71,15 @@ class Operand:
     """
 
     __slots__ = ("array", "base", "chain", "changes", "moves", "rewrites", "target", "tensor")
+    base: Any
 
     def __init__(self, tensor: Any, array: Array, target: Any):
         self.tensor, self.array, self.target = tensor, array, target
         state = tensor._storage or tensor
-        self.base: Any = state._buffer
-        self.chain = tensor._chain
+        if target is None or tensor._chain is None:
+            self.base, self.chain = array, None
+        else:
+            self.base, self.chain = state._buffer, tensor._chain
         self.changes, self.rewrites, self.moves = state._changes, state._rewrites, tensor._moves
 
     @property
@@ -228,7 +231,7 @@ class _Graph:
         self.buffers: list[Any] = []
         self.targets: dict[Node, Any] = {}
         self.held: dict[Node, Held] = {}
-        seen: dict[int, tuple[weakref.ref[Any], Node]] = {}
+        self.shared = Shared()
         known: dict[Any, Node] = {}
         args: list[Any] = []
         with graph.grad_mode(True):
@@ -241,14 +244,13 @@ class _Graph:
                 if operand.__class__ is not Operand:
                     args.append(operand)
                     continue
-                t, chain = operand.tensor, operand.chain
+                t = operand.tensor
                 key = (id(t._storage or t), id(operand.base), operand.target is None)
                 node = known.get(key)
                 if node is None:
                     node = known[key] = self._leaf(operand, shape)
-                node = views.apply(node, chain)
-                if chain is not None and node.requires_grad:
-                    seen[id(t)] = weakref.ref(t), node
+                if operand.chain is not None:
+                    node = self._view(operand, node)
                 args.append(node)
             args.extend(call.shapes[len(call.operands) :])
             made = rounded_once(call.build, args)
@@ -259,7 +261,8 @@ class _Graph:
                 node.memo.setdefault("call", (call.build, args))
                 if len(results) > 1:
                     node.memo["among"] = len(results)
-        self.shared = Shared({}, seen)
+        if self.shared.views:
+            with_views.add(self.shared)
 
     def _leaf(self, operand: Operand, shape: Any) -> Node:
         t = operand.tensor
@@ -277,6 +280,25 @@ class _Graph:
         variable = ops.variable(node, len(self.buffers) - 1)
         self.targets[variable] = operand.target
         return variable
+
+    def _view(self, operand: Operand, node: Node) -> Node:
+        """The node of an operand that looks at memory with `node`, and those of the views that it
+        was taken of."""
+        t = operand.tensor
+        found = [t]
+        while found[-1]._parent is not None:
+            found.append(found[-1]._parent)
+        done = 0
+        for view in reversed(found):
+            links = view._chain.links
+            for kind, attrs in links[done:]:
+                node = views.seen(node, kind, attrs)
+            done = len(links)
+            if node.requires_grad:
+                self.shared.views[id(view)] = weakref.ref(view), node
+                if view._hooks:
+                    epoch.watch(self.shared.hooks, node, view._hooks)
+        return node
 
     def tell(self, history: Taped) -> None:
         """Fill in the fields of a history."""
@@ -321,11 +343,23 @@ def note(call: Call, results: Sequence[Any]) -> None:
 def rebound(t: Any, made: Any) -> bool:
     """Whether `t` was overwritten with the result of a call, and has its history now. Nothing else
     looks at its memory."""
-    if made._node is not None or made.dtype is not t.dtype or made.shape != t.shape:
+    if made is t or made._storage is not None or made.shape != t.shape:
         return False
-    t._buffer, t._aval, t._history = made._buffer, made._aval, made._history
+    history = made._history
+    if history.__class__ is Taped:
+        for each in history.call.operands:
+            if each.__class__ is Operand and each.tensor is t:
+                each.tensor = _copy(t)  # the call itself may read the old value
+    t._buffer, t._aval, t._history = made._buffer, made._aval, history
     t._changes += 1
-    if isinstance(t._history, Taped):
-        call = t._history.call
-        call.results[t._history.index] = weakref.ref(t), t._changes
+    if history.__class__ is Taped:
+        history.call.results[history.index] = weakref.ref(t), t._changes
     return True
+
+
+def _copy(t: Any) -> Any:
+    """A tensor with the memory and the counts that `t` has now."""
+    made = object.__new__(epoch.tensor_type)
+    made._buffer, made._aval = t._buffer, t._aval
+    made._changes, made._rewrites, made._moves = t._changes, t._rewrites, t._moves
+    return made

@@ -58,6 +58,8 @@ def view(t: Any, kind: views.View, *attrs: Any) -> Any:
     elif t._root is not None:
         join(v, t)
     v._writes = (v._root or storage)._writes
+    if clock.volatile and t._chain is not None:
+        v._parent = t
     if len(handles) > clock.limit:
         overfull()
     return v
@@ -90,6 +92,8 @@ def _unread_view(t: Any, chain: views.Chain) -> Any:
     elif t._root is not None:
         join(v, t)
     v._writes = (v._root or v._storage)._writes
+    if clock.volatile and t._chain is not None:
+        v._parent = t
     _, dtype, device = t._aval
     v._aval = (chain.size, dtype, device)  # type: ignore[assignment]
     return v

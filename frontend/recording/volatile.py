@@ -36,6 +36,8 @@ from .numbers import default_dtype, key_of, scalar_dtype
 from .rounding import rounded_once
 from .tape import PLACE, Call, Operand, Refused, note, rebound, target_of
 
+FEWEST = 2
+"""The examples of a call from which a template is made. One tells of its own sizes alone."""
 _EXAMPLES = 6
 """The examples of a call, after which it is recorded if they still don't tell."""
 _REMEMBERED = 4096
@@ -64,7 +66,7 @@ class _Family:
             known = any(e.shapes == example.shapes for e in self.examples)
             if not known:
                 self.examples.append(example)
-            if known or len(self.examples) > 1:
+            if known or len(self.examples) >= FEWEST:
                 self.template = kind(self.examples)
             self.failed = len(self.examples) > _EXAMPLES
         except Exception:  # Untold, or an error, which the recorded call has in the user's line
@@ -203,19 +205,26 @@ def _constant(
 
 def overwritten(build: Callable[..., Any], input: Any, args: Sequence[Any]) -> bool:
     """Whether `input` was overwritten with the result of a call at once."""
-    if not (is_tracked(input) or (input._storage is not None and is_tracked(input._storage))):
-        made = computed(build, (input, *args))
-        if made is None:
-            return False
-        if made._history is None:
-            return replaced(input, made)
-    elif clock.taping and _may_rebind(input):
-        made = computed(build, (input, *args))
-        if made is None:
-            return False
-    else:
+    if _is_tracked(input) and not (clock.taping and _may_rebind(input)):
         return False
-    return _may_rebind(input) and rebound(input, made)
+    made = computed(build, (input, *args))
+    return made is not None and replaced(input, made)
+
+
+def _is_tracked(t: Any) -> bool:
+    storage = t._storage
+    return is_tracked(t) or (
+        storage is not None and (storage._requires_grad or storage._history is not None)
+    )
+
+
+def replaced(t: Any, made: Any) -> bool:
+    """Whether the value of `t` was replaced at once with that of the result of a call."""
+    if made._node is not None or made.dtype is not t.dtype:
+        return False
+    if made._history is None:  # a history of `t` ends there, which is recorded
+        return not _is_tracked(t) and written(t, ..., made)
+    return _may_rebind(t) and rebound(t, made)
 
 
 def _may_rebind(t: Any) -> bool:
@@ -231,16 +240,14 @@ def _may_rebind(t: Any) -> bool:
     )
 
 
-def replaced(t: Any, made: Any) -> bool:
-    """Whether the value of `t` was replaced at once with that of the result of a call."""
-    return made._node is None and made.dtype is t.dtype and written(t, ..., made)
-
-
 def may_view(t: Any) -> bool:
     """Whether a view of `t`, which may have a gradient, needs no node until it is read."""
     state: Any = t if t._storage is None else t._storage
     if state._node is not None or state._buffer.__class__ is not np.ndarray or t._shared is not None:
         return False
+    chain = t._chain
+    if chain is not None and chain.multiple is not None and t._writes != t._storage._writes:
+        return False  # the base was written to, which is an error
     return clock.taping and t._root is None and not epoch.inferred and may_compute()
 
 
@@ -356,25 +363,24 @@ def _value(t: Any, taping: bool = False) -> np.ndarray | None:
     if t._node is not None and t._node.op is ops.constant_op:
         return np.asarray(constant_value(t._node))
     state: Any = t if t._storage is None else t._storage
-    if not taping and graph.grad_enabled() and (
-        t._requires_grad
-        or t._history is not None
-        or t._root is not None
-        or state._requires_grad
-        or state._history is not None
-    ):
+    closed = not taping and graph.grad_enabled()
+    if closed and (t._requires_grad or t._root is not None or _flows(t) or _flows(state)):
         return None
     if state._node is not None and not is_leaf(state) and not fill(state, False):
         if state._node.device not in (None, "cpu") or not _may_flush():
             return None
         flushing.flush()
-        if state._node is not None:
+        if state._node is not None or (closed and _flows(state)):
             return None
     if type(state._buffer) is not np.ndarray or state._aval[2] != "cpu":
         return None
     if t._chain is not None and views.numel(t.shape) > MOST:
         return None
     return views.seen_in(state._buffer, t._chain)
+
+
+def _flows(state: Any) -> bool:
+    return state._requires_grad or state._history is not None
 
 
 def _may_flush() -> bool:

@@ -154,12 +154,15 @@ def _is_ready(node: Node) -> bool:
 
 
 _INTEGERS: tuple[Callable[[int], int], ...] = (
-    lambda n: n, lambda n: n - 1, lambda n: n + 1, lambda n: 2 * n, lambda n: 3 * n, lambda n: 4 * n,
-)  # fmt: skip
+    lambda n: n - 1,
+    lambda n: n + 1,
+    *[functools.partial(operator.mul, count) for count in range(1, 9)],
+)
 _FLOATS: tuple[Callable[[int], float], ...] = (
     float, lambda n: n - 1.0, lambda n: 1 / n, lambda n: n / (n - 1), lambda n: 1 / math.sqrt(n),
 )  # fmt: skip
-"""What builders compute of sizes: counts, means, unbiased variances, scales of attention."""
+"""What builders compute of sizes: counts, parts of one memory, means, unbiased variances, scales of
+attention."""
 
 
 class _Extent:
