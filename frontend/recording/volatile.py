@@ -367,7 +367,8 @@ def _value(t: Any, taping: bool = False) -> np.ndarray | None:
     if closed and (t._requires_grad or t._root is not None or _flows(t) or _flows(state)):
         return None
     if state._node is not None and not is_leaf(state) and not fill(state, False):
-        if state._node.device not in (None, "cpu") or not _may_flush():
+        node = state._node
+        if node.device not in (None, "cpu") or views.numel(node.shape) > MOST or not _may_flush():
             return None
         flushing.flush()
         if state._node is not None or (closed and _flows(state)):
