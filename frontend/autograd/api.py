@@ -12,7 +12,8 @@ from tilewright.ir.node import Node
 
 from .. import recording
 from ..functions.joining import stack
-from ..recording import Handle, compounds, resolve
+from ..recording import Handle, compounds, resolve, volatile
+from . import taped
 from .engine import call_hooks, gradients
 from .grad_fn import GradientEdge
 from .hooks import call_queued, one_pass
@@ -103,6 +104,14 @@ def backward(
         raise RuntimeError(f"'inputs' argument to backward() cannot be empty.{at_user_line()}")
     keep = create_graph if retain_graph is None else retain_graph
     _end_earlier_step(create_graph)
+    if not create_graph:
+        made = _over_tape(tensors, grad_tensors, wanted, keep)
+        if made is not None:
+            with one_pass():
+                for t, array in made:
+                    _accumulate_at_once(t, array)
+            call_queued()
+            return
     with recording.hold(), one_pass():
         roots = _roots(tensors, grad_tensors, create_graph)
         if not roots:
@@ -116,6 +125,33 @@ def backward(
     recording.settle()
     if not recording.clock.holding:  # else it is part of another pass
         call_queued()
+
+
+def _over_tape(
+    outputs: Any, given: Any, wanted: Sequence[Any] | None, retain_graph: bool
+) -> list[tuple[Any, Any]] | None:
+    """The gradients as arrays, if the tape has all that they need; else None."""
+    outs = (outputs,) if isinstance(outputs, Handle) else outputs
+    if recording.clock.holding or outs.__class__ not in (tuple, list):
+        return None
+    seeds = (given,) if isinstance(given, Handle) else given or (None,) * len(outs)
+    if seeds.__class__ not in (tuple, list) or len(seeds) != len(outs) or not outs:
+        return None
+    return taped.gradients(list(zip(outs, seeds)), wanted, retain_graph)
+
+
+def _accumulate_at_once(t: Any, array: Any) -> None:
+    """As `_accumulate`, of a gradient that is an array."""
+    g, held = volatile.tensor(array, t.dtype), t._grad
+    if not (t._hooks or t._post_hooks or t._grad_dtype is not NotImplemented):
+        if held is None and (t._requires_grad or t.requires_grad):
+            t._grad = g
+            return
+        before = None if held.__class__ is not g.__class__ else volatile.at_rest(held)
+        if before is not None and volatile.replaced(held, volatile.tensor(before + array, t.dtype)):
+            return
+    with recording.hold():
+        _accumulate(t, resolve(g), False)
 
 
 def _end_earlier_step(create_graph: bool) -> None:
@@ -184,6 +220,10 @@ def grad(
         raise RuntimeError(f"`inputs` argument to `grad()` cannot be empty.{at_user_line()}")
     keep = create_graph if retain_graph is None else retain_graph
     _end_earlier_step(create_graph)
+    if not create_graph and not any(t._hooks or t._grad_dtype is not NotImplemented for t in wanted):
+        made = _over_tape(outputs, grad_outputs, wanted, keep)
+        if made is not None:
+            return tuple([volatile.tensor(array, t.dtype) for t, array in made])
     with recording.hold(), one_pass():
         for t in wanted:
             if not t.requires_grad:

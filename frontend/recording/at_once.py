@@ -99,7 +99,9 @@ def written(t: Any, key: Any, value: Any) -> bool:
     if state._node is not None and not fill(state):
         return False
     array = _own(state)
-    seen = None if array is None else views.seen_in(array, t._chain)
+    if array is None or (t._chain is not None and t._chain.repeats):
+        return False
+    seen = views.seen_in(array, t._chain)
     if seen is None:
         return False
     try:

@@ -104,6 +104,7 @@ class Handle(State):
     _writes: the count of writes of its root or storage when it was made.
     _root: the root of its history; None if it has its storage's history.
     _leaf: the tensor that collects the gradient of this view, if that isn't its storage's owner.
+    _parent: the view that this view was taken of, where calls are computed at once.
     _moves: counts how often it was given other memory. _move_is_read: whether the last time was an
         assignment to `.data`, after which a backward pass reads its new value.
     """
@@ -113,6 +114,7 @@ class Handle(State):
     _writes = 0
     _root: Root | None = None
     _leaf: Handle | None = None
+    _parent: Handle | None = None
     _grad: Handle | None = None
     _hooks: dict[int, Callable[..., Any]] | None = None
     _post_hooks: dict[int, Callable[..., Any]] | None = None
@@ -201,7 +203,8 @@ class Clock:
     limit: the number of pending results from which the epoch ends, 0 while one call more ends it;
         usual_limit: what it is otherwise.
     news: how many more graphs were new lately than known. volatile: whether that are so many that
-        calls without gradient are computed at once (see novelty.py).
+        calls are computed at once (see novelty.py). taping: whether then those with a gradient are,
+        too (see tape.py).
     """
 
     def __init__(self) -> None:  # fields of the object are read faster than those of its class
@@ -217,7 +220,7 @@ class Clock:
         self.watching: Watching | None = None
         self.table: Any = None
         self.limit = self.usual_limit = LIMIT
-        self.news, self.volatile = 0, False
+        self.news, self.volatile, self.taping = 0, False, True
 
 
 clock = Clock()

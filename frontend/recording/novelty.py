@@ -18,20 +18,24 @@ DUE = 8
 KNOWN, REPEATS = 3, 8
 """How often work must have come before to count as known, and the known work in a row after which
 calls are recorded again."""
+UNTAPED = 256
+"""The number of calls on the tape, more than backward passes went through, from whose graphs on
+calls with gradient are recorded."""
 _REMEMBERED = 4096
 """The kinds of work that are remembered."""
 
 _seen: dict[int, int] = {}  # work -> how often it came
 _work = _repeats = 0  # the work since the last read of a value, and known work in a row
 _effects = -1
+_untaped = 0  # how many more calls on the tape were built as graphs than were gone through
 
 
 def clear() -> None:
     """Forget the program's work, and record calls again."""
-    global _work, _repeats
+    global _work, _repeats, _untaped
     _seen.clear()
-    _work = _repeats = 0
-    clock.news, clock.volatile = 0, False
+    _work = _repeats = _untaped = 0
+    clock.news, clock.volatile, clock.taping = 0, False, True
 
 
 def is_new() -> None:
@@ -54,6 +58,21 @@ def note(call: Any) -> None:
     """Note a call that was computed at once, as it differs from others."""
     global _work
     _work = hash((_work, call))
+
+
+def is_untaped() -> None:
+    """Note a call on the tape whose graph was built, which costs more than to record it."""
+    global _untaped
+    _untaped += 1
+    if _untaped > UNTAPED and clock.taping:
+        clock.taping = False
+        debug.say("backward passes ask for more than the tape has: calls with gradient are recorded")
+
+
+def is_passed(calls: int) -> None:
+    """Note calls on the tape that a backward pass went through."""
+    global _untaped
+    _untaped = max(0, _untaped - calls)
 
 
 def lasts() -> bool:

@@ -11,7 +11,7 @@ from tilewright.ir import node as graph
 from tilewright.ir import ops
 from tilewright.ir.node import Node
 
-from . import compounds, epoch, threads, views
+from . import compounds, epoch, threads, views, volatile
 from .compounds import COMPOUND
 from .epoch import Handle, clock, handles, resolve, storage_of
 from .roots import Root, join, source_of
@@ -24,8 +24,11 @@ _append = handles.append
 def view(t: Any, kind: views.View, *attrs: Any) -> Any:
     """A view of `t`, which shares its memory."""
     source = t._node
-    if source is None and _is_unread(t):
-        chain = views.chained(t._chain or t.shape, kind, attrs)
+    if source is None and (_is_unread(t) or (clock.volatile and volatile.may_view(t))):
+        before = t._chain or t.shape
+        if not (kind.detaches or graph.grad_enabled()) and t.requires_grad:
+            before = views.chained(before, views.NO_GRAD, ())
+        chain = views.chained(before, kind, attrs)
         if chain.layout is not None and not chain.retypes:
             return _unread_view(t, chain)
     node = clock.table.get((kind, source, attrs))
@@ -55,6 +58,8 @@ def view(t: Any, kind: views.View, *attrs: Any) -> Any:
     elif t._root is not None:
         join(v, t)
     v._writes = (v._root or storage)._writes
+    if clock.volatile and t._chain is not None:
+        v._parent = t
     if len(handles) > clock.limit:
         overfull()
     return v
@@ -87,6 +92,8 @@ def _unread_view(t: Any, chain: views.Chain) -> Any:
     elif t._root is not None:
         join(v, t)
     v._writes = (v._root or v._storage)._writes
+    if clock.volatile and t._chain is not None:
+        v._parent = t
     _, dtype, device = t._aval
     v._aval = (chain.size, dtype, device)  # type: ignore[assignment]
     return v

@@ -2,8 +2,9 @@
 
 A text that grows by a token, or a loop that keeps fewer boxes in each round, meets no call twice.
 To record such a call costs many times what it computes, and nothing is ever found again. So where
-graphs keep being new, calls that need no gradient are computed as PyTorch computes them, by
-templates that are learned from the first calls (`runtime/baseline/templates.py`).
+graphs keep being new, calls are computed as PyTorch computes them, by templates that are learned
+from the first calls (`runtime/baseline/templates.py`). Those that gradients flow through are noted
+on a tape (`tape.py`).
 
 Whether it does is the matter of `novelty.py`.
 """
@@ -24,6 +25,7 @@ from tilewright.ir.ops.generate import constant, constant_value, leaf
 from tilewright.ir.shape import Size
 from tilewright.runtime import debug, tiers
 from tilewright.runtime.baseline import timed
+from tilewright.runtime.baseline.derivatives import Differentiated, Tape
 from tilewright.runtime.baseline.templates import Example, Template, Untold
 
 from . import epoch, flushing, novelty, views, wrapping
@@ -32,7 +34,10 @@ from .builders import facts, is_blind, name_of, refuses_bools, takes_sizes
 from .epoch import Handle, clock
 from .numbers import default_dtype, key_of, scalar_dtype
 from .rounding import rounded_once
+from .tape import PLACE, Call, Operand, Refused, note, rebound, target_of
 
+FEWEST = 2
+"""The examples of a call from which a template is made. One tells of its own sizes alone."""
 _EXAMPLES = 6
 """The examples of a call, after which it is recorded if they still don't tell."""
 _REMEMBERED = 4096
@@ -49,37 +54,20 @@ class _Family:
     __slots__ = ("examples", "failed", "template")
 
     def __init__(self) -> None:
-        self.examples: list[Example] = []
-        self.template: Template | None = None
+        self.examples: list[Any] = []
+        self.template: Any = None
         self.failed = False
 
-    def learn(
-        self,
-        build: Callable[..., Any],
-        args: Sequence[Any],
-        arrays: Sequence[Any],
-        number: DType | None,
-        sizes: Sequence[Any],
-    ) -> None:
+    def learn(self, call: _Called) -> None:
         """Add an example of the call."""
-        given = iter(arrays)
-        operands: list[Node] = []
-        nodes: list[Any] = []
-        for each in args:
-            if each is _PLACE or isinstance(each, Handle):
-                dtype: Any = number if each is _PLACE else each.dtype
-                operands.append(leaf(len(operands), Size(next(given).shape), dtype))
-                nodes.append(operands[-1])
-            else:
-                nodes.append(each)
+        build = call.build
         try:
-            with graph.grad_mode(False):
-                example = Example(operands, rounded_once(build, [*nodes, *sizes]), sizes)
+            example, kind = call.example()
             known = any(e.shapes == example.shapes for e in self.examples)
             if not known:
                 self.examples.append(example)
-            if known or len(self.examples) > 1:
-                self.template = Template(self.examples)
+            if known or len(self.examples) >= FEWEST:
+                self.template = kind(self.examples)
             self.failed = len(self.examples) > _EXAMPLES
         except Exception:  # Untold, or an error, which the recorded call has in the user's line
             self.failed = True
@@ -89,8 +77,41 @@ class _Family:
             self.template = None
 
 
-_PLACE: Any = object()
-"""Stands for a number that is an operand among the arguments of a call."""
+class _Called:
+    """A call that is about to be computed.
+
+    key: of its family. args: with PLACE for each operand, and without the last argument if it is a
+    shape, which `sizes` has. operands: tensors, and nodes of numbers. arrays: their
+    values. targets: where their gradients go; empty if no gradient flows through the call.
+    """
+
+    __slots__ = ("args", "arrays", "build", "key", "operands", "sizes", "targets")
+
+    def __init__(self, build: Callable[..., Any], sizes: tuple[Any, ...] = ()):
+        self.build, self.sizes = build, sizes
+        self.key: list[Any] = [build]
+        self.args: list[Any] = []
+        self.operands: list[Any] = []
+        self.arrays: list[Any] = []
+        self.targets: Sequence[Any] = ()
+
+    def example(self) -> tuple[Any, Callable[..., Any]]:
+        """It as an example, and the template that such examples make."""
+        operands = [
+            leaf(i, Size(array.shape), each.dtype)
+            for i, (each, array) in enumerate(zip(self.operands, self.arrays))
+        ]
+        with graph.grad_mode(bool(self.targets)):
+            tracked = [
+                o if target is None else ops.variable(o, i)
+                for i, (o, target) in enumerate(zip(operands, self.targets or [None] * len(operands)))
+            ]
+            given = iter(tracked)
+            args = [next(given) if a is PLACE else a for a in self.args]
+            made = rounded_once(self.build, [*args, *self.sizes])
+        if self.targets:
+            return Differentiated(operands, tracked, made, self.sizes), Tape
+        return Example(operands, made, self.sizes), Template
 
 
 def may_compute() -> bool:
@@ -102,45 +123,72 @@ def computed(build: Callable[..., Any], args: Sequence[Any]) -> Any:
     """The results of a call, as a tensor or a tuple of tensors; None if it must be recorded."""
     if Node in map(type, args) or not may_compute():  # a node is of this epoch, as a seed is
         return None
-    arrays: list[Any] = []
-    key: list[Any] = [build]
-    sizes: tuple[Any, ...] = ()
     if build in takes_sizes:
         *args, last = args
-        sizes = (last,)
-        key.append(len(last))
-    for each in args:
-        if isinstance(each, Handle):
-            array = _value(each)
-            if array is None or array.size > MOST:
-                return None
-            arrays.append(array)
-            key.append((each.dtype, *[n if n < 2 else 2 for n in array.shape]))
-        else:
-            key.append(each)
-    return _found(build, key, args, arrays, None, sizes) if arrays else None
+        call = _Called(build, (last,))
+        call.key.append(len(last))
+    else:
+        call = _Called(build)
+    key = call.key
+    try:
+        for each in args:
+            if isinstance(each, Handle):
+                if not _add(call, each):
+                    return None
+            else:
+                call.args.append(each)
+                key.append(each)
+    except Refused:
+        return None
+    return _found(call) if call.arrays else None
 
 
 def computed_beside(build: Callable[..., Any], t: Any, value: Any, swapped: bool) -> Any:
     """The result of a call on a tensor and a Python number; None if it must be recorded."""
     if t.dtype in HALVES or not may_compute():
         return None
-    array, token = _value(t), key_of(value)
-    if array is None or array.size > MOST or token is None:
-        return None
-    kind = (t.dtype, *[n if n < 2 else 2 for n in array.shape])
-    blind = is_blind(build)
+    token = key_of(value)
+    call = _Called(build)
     try:
+        if token is None or not _add(call, t):
+            return None
         other = _constant(build, t.dtype, default_dtype(), token, value.__class__, value)
-    except (OverflowError, ValueError, RuntimeError):  # the recorded call says what is wrong
+    except (OverflowError, ValueError, RuntimeError, Refused):  # the recorded call says what it is
         return None
-    number: Any = _PLACE if blind else other
-    args = (number, t) if swapped else (t, number)
-    key = [build, swapped, kind, other.dtype if blind else other]
-    if not blind:
-        return _found(build, key, args, [array])
-    value = np.asarray(constant_value(other))
-    return _found(build, key, args, [value, array] if swapped else [array, value], other.dtype)
+    blind = is_blind(build)
+    call.key += (swapped, other.dtype if blind else other)
+    if blind:
+        value = np.asarray(constant_value(other))
+        place = 0 if swapped else 1
+        call.operands.insert(place, other)
+        call.arrays.insert(place, value)
+        if call.targets:
+            call.targets = (None, *call.targets) if swapped else (*call.targets, None)
+        call.args = [PLACE, PLACE]
+    else:
+        call.args = [other, PLACE] if swapped else [PLACE, other]
+    return _found(call)
+
+
+def _add(call: _Called, t: Any) -> bool:
+    """Add a tensor to the operands of a call; False if it has no value that can be used."""
+    taping = clock.taping and graph.grad_enabled() and not epoch.inferred
+    array = _value(t, taping)
+    if array is None or array.size > MOST:
+        return False
+    kind: Any = (t.dtype, *[n if n < 2 else 2 for n in array.shape])
+    target = target_of(t) if taping else None
+    if target is not None:
+        kind = (True, *kind)
+        if not call.targets:
+            call.targets = [None] * len(call.operands)
+    if target is not None or call.targets:
+        call.targets.append(target)  # type: ignore[attr-defined]
+    call.key.append(kind)
+    call.operands.append(t)
+    call.arrays.append(array)
+    call.args.append(PLACE)
+    return True
 
 
 @functools.lru_cache(_REMEMBERED)
@@ -157,15 +205,50 @@ def _constant(
 
 def overwritten(build: Callable[..., Any], input: Any, args: Sequence[Any]) -> bool:
     """Whether `input` was overwritten with the result of a call at once."""
-    if is_tracked(input) or (input._storage is not None and is_tracked(input._storage)):
+    if _is_tracked(input) and not (clock.taping and _may_rebind(input)):
         return False
     made = computed(build, (input, *args))
     return made is not None and replaced(input, made)
 
 
+def _is_tracked(t: Any) -> bool:
+    storage = t._storage
+    return is_tracked(t) or (
+        storage is not None and (storage._requires_grad or storage._history is not None)
+    )
+
+
 def replaced(t: Any, made: Any) -> bool:
     """Whether the value of `t` was replaced at once with that of the result of a call."""
-    return made._node is None and made.dtype is t.dtype and written(t, ..., made)
+    if made._node is not None or made.dtype is not t.dtype:
+        return False
+    if made._history is None:  # a history of `t` ends there, which is recorded
+        return not _is_tracked(t) and written(t, ..., made)
+    return _may_rebind(t) and rebound(t, made)
+
+
+def _may_rebind(t: Any) -> bool:
+    """Whether the history of `t` may be replaced: nothing else looks at its memory, and nothing in
+    this epoch has read it."""
+    return (
+        graph.grad_enabled()
+        and type(t) is epoch.tensor_type
+        and t._storage is None
+        and t._node is None
+        and t._shared is None
+        and not (t._requires_grad or t._hooks)
+    )
+
+
+def may_view(t: Any) -> bool:
+    """Whether a view of `t`, which may have a gradient, needs no node until it is read."""
+    state: Any = t if t._storage is None else t._storage
+    if state._node is not None or state._buffer.__class__ is not np.ndarray or t._shared is not None:
+        return False
+    chain = t._chain
+    if chain is not None and chain.multiple is not None and t._writes != t._storage._writes:
+        return False  # the base was written to, which is an error
+    return clock.taping and t._root is None and not epoch.inferred and may_compute()
 
 
 def picked(t: Any, key: Any) -> Any:
@@ -199,22 +282,13 @@ def picked(t: Any, key: Any) -> Any:
         made = array[place]
     except (IndexError, TypeError, ValueError):  # the recorded call has the better message
         return None
-    return _tensor(np.array(made, order="C", copy=None), t.dtype)
+    return tensor(np.array(made, order="C", copy=None), t.dtype)
 
 
-def _found(
-    build: Callable[..., Any],
-    key: list[Any],
-    args: Sequence[Any],
-    arrays: list[Any],
-    number: DType | None = None,
-    sizes: tuple[Any, ...] = (),
-) -> Any:
-    """number: the dtype of the operand that no tensor is. sizes: the last argument, if it is a
-    shape."""
+def _found(call: _Called) -> Any:
     if not novelty.lasts():
         return None
-    place = tuple(key)
+    place = tuple(call.key)
     try:
         family = epoch.families.get(place)
     except TypeError:  # an unhashable argument, which is an error
@@ -226,56 +300,88 @@ def _found(
     if family.failed:
         return None
     if family.template is None:
-        family.learn(build, args, arrays, number, sizes)
+        family.learn(call)
         if family.template is None:
             return None
     template = family.template
+    arrays, sizes = call.arrays, call.sizes
     try:
-        made = template(arrays, sizes)
+        if call.targets:
+            shared: dict[Any, Any] = {}
+            made = template.forward(arrays, sizes, shared)
+            template.check(arrays, made, sizes)
+        else:
+            made = template(arrays, sizes)
     except Untold:
-        family.learn(build, args, arrays, number, sizes)
+        family.learn(call)
         return None
     except Exception:  # the recorded call has the better message
         return None
     novelty.note((id(template), *[a.shape for a in arrays]))
+    if call.targets:
+        return _taped(call, template, made, shared)
     if template.is_single:
-        return _tensor(made[0], template.dtypes[0])
-    return tuple([_tensor(a, d) for a, d in zip(made, template.dtypes)])
+        return tensor(made[0], template.dtypes[0])
+    return tuple([tensor(a, d) for a, d in zip(made, template.dtypes)])
 
 
-def _tensor(array: np.ndarray, dtype: DType) -> Any:
+def _taped(call: _Called, template: Tape, made: list[Any], shared: dict[Any, Any]) -> Any:
+    """The results of a call that gradients flow through."""
+    tensors = [tensor(a, d) for a, d in zip(made, template.dtypes)]
+    if template.seeds:
+        operands = [
+            each if each.__class__ is Node else Operand(each, array, target)
+            for each, array, target in zip(call.operands, call.arrays, call.targets)
+        ]
+        shapes = [*[a.shape for a in call.arrays], *call.sizes]
+        kept = template.kept(call.arrays, made)
+        noted = Call(template, call.build, call.args, operands, kept, shapes, shared)
+        note(noted, tensors)
+    return tensors[0] if template.is_single else tuple(tensors)
+
+
+def tensor(array: np.ndarray, dtype: DType) -> Any:
     t = wrapping.blank()
     t._buffer = array
     t._aval = (Size(array.shape), dtype, "cpu")
     return t
 
 
-def _value(t: Any) -> np.ndarray | None:
-    """The value of a tensor on the host through which no gradient flows; None if it has none."""
+def at_rest(t: Any) -> np.ndarray | None:
+    """The value of a tensor on the host that needs no flush; None if it has none."""
+    state: Any = t if t._storage is None else t._storage
+    if state._node is not None and not is_leaf(state):
+        return None
+    return _value(t, True)
+
+
+def _value(t: Any, taping: bool = False) -> np.ndarray | None:
+    """The value of a tensor on the host; None if it has none, or a gradient flows through it and
+    isn't `taping`."""
     if type(t) is not epoch.tensor_type and type(t) is not epoch.parameter_type:
         return None
     if t._node is not None and t._node.op is ops.constant_op:
         return np.asarray(constant_value(t._node))
     state: Any = t if t._storage is None else t._storage
-    if graph.grad_enabled() and (
-        t._requires_grad
-        or t._history is not None
-        or t._root is not None
-        or state._requires_grad
-        or state._history is not None
-    ):
+    closed = not taping and graph.grad_enabled()
+    if closed and (t._requires_grad or t._root is not None or _flows(t) or _flows(state)):
         return None
-    if state._node is not None and not _is_leaf(state) and not fill(state, False):
-        if state._node.device not in (None, "cpu") or not _may_flush():
+    if state._node is not None and not is_leaf(state) and not fill(state, False):
+        node = state._node
+        if node.device not in (None, "cpu") or views.numel(node.shape) > MOST or not _may_flush():
             return None
         flushing.flush()
-        if state._node is not None:
+        if state._node is not None or (closed and _flows(state)):
             return None
     if type(state._buffer) is not np.ndarray or state._aval[2] != "cpu":
         return None
     if t._chain is not None and views.numel(t.shape) > MOST:
         return None
     return views.seen_in(state._buffer, t._chain)
+
+
+def _flows(state: Any) -> bool:
+    return state._requires_grad or state._history is not None
 
 
 def _may_flush() -> bool:
@@ -287,7 +393,7 @@ def _may_flush() -> bool:
     )
 
 
-def _is_leaf(state: Any) -> bool:
+def is_leaf(state: Any) -> bool:
     """Whether this epoch has read the value of a state, and not written to it."""
     place = state._place
     if not 0 <= place < len(epoch.leaves):

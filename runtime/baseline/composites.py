@@ -300,12 +300,12 @@ def _log_probabilities(node: Node, at: int) -> Stage | None:
     plain = x.rank == 2 and node.operands[-1].dtype is int64 and not smoothing
     if not plain or x.dtype is not node.dtype:
         return None
-    count, classes = x.shape
-    exp, log, rows = _exp(node), _log(node), np.arange(count)
+    exp, log = _exp(node), _log(node)
 
     def logs(*arrays: Any) -> tuple[Any, ...]:
         x, target = arrays[at : at + 2]
-        counts = None
+        count, classes = x.shape
+        rows, counts = np.arange(count), None
         if 0 <= ignored < classes or not are_inside(target, classes):
             counts = target != ignored
             target = np.where(counts, target, 0)

@@ -62,6 +62,14 @@ def total(x: Node, axes: Sequence[int], ufunc: Any = np.add) -> Callable[[Any], 
     return total
 
 
+def rows_total(rows: Any) -> Any:
+    """The sum of many rows of floats."""
+    count = len(rows)
+    if rows.dtype == np.float32 and count >= _LONG:
+        return _by_blocks(count, rows.shape[1:], np.add)(rows)
+    return np.add.reduce(rows, 0)
+
+
 def _by_blocks(count: int, kept: tuple[int, ...], ufunc: Any) -> Callable[[Any], Any]:
     """The fold of so many rows of float32: blocks of them as they are, and the blocks in
     float64."""

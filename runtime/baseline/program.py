@@ -207,8 +207,8 @@ class Program:
         parts, form = memo.get("parts"), None
         if parts is None and op.kind is Kind.HOST:
             parts = memo["parts"] = _routine(node)
-        if parts is None and op in _CELLS and node.dtype in (float32, float64):
-            parts = memo["parts"] = recurrences.parts_of(node) or _cell(node)
+        if parts is None and op in CELLS and node.dtype in (float32, float64):
+            parts = memo["parts"] = cell_of(node)
         if parts is None and op.decompose is not None:
             form = composites.form_of(node)
             if form is None:
@@ -501,7 +501,7 @@ def _form(node: Node) -> Form:
     """The form of a primitive, or of a composite by its reference."""
     op, kind = node.op, node.op.kind
     if kind is Kind.LOOP:
-        return _loop(node)
+        return loop_of(node)
     if op.convolution and _windows(node) > _MOST_WINDOWS and not convolutions.has_form(node):
         raise CannotRun("the windows of a convolution take too much memory")
     if op is ops.integer_matmul and 0 not in (*node.shape, node.operands[0].shape[-1]):
@@ -636,12 +636,15 @@ def _alone(value: Any, taken: set[int]) -> Any:
     return np.array(value, order="C")
 
 
-_CELLS = {recurrence.cell_state, recurrence.cell_grad}
+CELLS = {recurrence.cell_state, recurrence.cell_grad}
 
 
-def _cell(node: Node) -> composites.Parts:
+def cell_of(node: Node) -> composites.Parts:
     """The parts of a new state of a cell, or of one of its cotangents: a program makes all of
     them."""
+    native = recurrences.parts_of(node)
+    if native is not None:
+        return native
     op, (*attrs, number) = node.op, node.attrs
     key = (op, tuple(attrs), tuple([o.type for o in node.operands]))
     found = _bodies.get(key)
@@ -672,7 +675,7 @@ def clear() -> None:
     kernels.clear()
 
 
-def _loop(node: Node) -> Form:
+def loop_of(node: Node) -> Form:
     """The form of a loop."""
     native = recurrences.form_of(node)
     if native is not None:

@@ -7,6 +7,7 @@ template runs the same forms as a program, in the same order, so it has the same
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Container, Sequence
@@ -21,15 +22,18 @@ from tilewright.ir.node import Node
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.ops.generate import value_of
 from tilewright.ir.ops.marker import MARKERS
+from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.passes.legalize import widen_long_sums
 from tilewright.ir.shape import Size
 
-from . import composites, forms, maps, scans
+from . import composites, folds, forms, maps, scans
 from .forms import Form
-from .program import quietly
+from .program import CELLS, cell_of, loop_of, quietly
 
 Shape = tuple[int, ...]
 WIDE = (float32, float64)
+Shared = dict[Any, tuple[list[Any], Any]]
+"""Stages of composites, by their keys: the operands, and what was computed of them."""
 
 
 class Untold(Exception):
@@ -60,18 +64,28 @@ class Example:
         self.dtypes = [o.dtype for o in operands]
         self.steps: list[Step] = []
         self.is_single = made.__class__ is Node
-        places = {node: i for i, node in enumerate(operands)}
+        self._places = {node: i for i, node in enumerate(operands)}
         roots: Sequence[Node] = (made,) if self.is_single else made
+        self._add(roots)
+        self.results = [self._places[r] for r in roots]
+        self.result_dtypes = [r.dtype for r in roots]
+        del self._places
+
+    def _add(self, roots: Sequence[Node]) -> None:
+        places = self._places
         for node in _in_order(roots, places):
             if node.op in MARKERS:
                 places[node] = places[node.operands[MARKERS[node.op]]]
                 continue
+            if _is_formula(node):
+                inner = decomposed(node)
+                self._add((inner,))
+                places[node] = places[inner]
+                continue
             _refuse(node)
             at = tuple([places[o] for o in node.operands])
-            places[node] = len(operands) + len(self.steps)
+            places[node] = len(self.dtypes) + len(self.steps)
             self.steps.append(Step(node.op, node.attrs, node.dtype, tuple(node.shape), at))
-        self.results = [places[r] for r in roots]
-        self.result_dtypes = [r.dtype for r in roots]
 
     @property
     def structure(self) -> Any:
@@ -98,7 +112,7 @@ def _in_order(roots: Sequence[Node], stops: Container[Node]) -> list[Node]:
 
 _KINDS = {
     Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.REDUCE, Kind.CONTRACTION, Kind.GATHER, Kind.SCATTER,
-    Kind.CHECK, Kind.SCAN, Kind.CONSTANT, Kind.COMPOSITE, Kind.ATTENTION,
+    Kind.CHECK, Kind.SCAN, Kind.CONSTANT, Kind.COMPOSITE, Kind.ATTENTION, Kind.LOOP,
 }  # fmt: skip
 
 
@@ -111,8 +125,19 @@ def _refuse(node: Node) -> None:
         raise Untold
     if op.wide and not scans.has_form(node) and widen_long_sums(node) is not None:
         raise Untold
-    if op.kind in (Kind.COMPOSITE, Kind.ATTENTION) and not _is_ready(node):
+    if op.kind is Kind.ATTENTION and not _is_ready(node):
         raise Untold
+
+
+def _is_formula(node: Node) -> bool:
+    """Whether a composite is computed as the ops that it consists of."""
+    op = node.op
+    return (
+        op.kind is Kind.COMPOSITE
+        and op.decompose is not None
+        and op.numpy is None
+        and not _is_ready(node)
+    )
 
 
 def _dtypes(node: Node) -> tuple[DType, ...]:
@@ -120,37 +145,70 @@ def _dtypes(node: Node) -> tuple[DType, ...]:
 
 
 def _is_ready(node: Node) -> bool:
+    if node.op in CELLS:
+        return node.dtype in WIDE
     return composites.parts_of(node) is not None or composites.form_of(node) is not None
 
 
 # ---- sizes among attrs -----------------------------------------------------------------------
 
 
-class _Extent:
-    """A number that follows from the operands' shapes: the product of the sizes [first:end] of
-    operand i. ways: all (i, first, end) that the examples allow."""
+_INTEGERS: tuple[Callable[[int], int], ...] = (
+    lambda n: n - 1,
+    lambda n: n + 1,
+    *[functools.partial(operator.mul, count) for count in range(1, 9)],
+)
+_FLOATS: tuple[Callable[[int], float], ...] = (
+    float, lambda n: n - 1.0, lambda n: 1 / n, lambda n: n / (n - 1), lambda n: 1 / math.sqrt(n),
+)  # fmt: skip
+"""What builders compute of sizes: counts, parts of one memory, means, unbiased variances, scales of
+attention."""
 
-    def __init__(self, ways: Sequence[tuple[int, int, int]]):
+
+class _Extent:
+    """A number that follows from the operands' shapes: a function of the product of some sizes of
+    operand i. ways: all (function, i, axes) that the examples allow."""
+
+    def __init__(self, ways: Sequence[tuple[Callable[[int], Any], int, tuple[int, ...]]]):
         self.ways = ways
 
-    def value(self, shapes: Sequence[Shape]) -> int:
-        found = {math.prod(shapes[i][a:b]) for i, a, b in self.ways}
+    def value(self, shapes: Sequence[Shape]) -> Any:
+        try:
+            found = {f(math.prod([shapes[i][a] for a in axes])) for f, i, axes in self.ways}
+        except ZeroDivisionError:
+            raise Untold from None
         if len(found) > 1:  # the examples were too few to tell
             raise Untold
         return found.pop()
 
 
-def _extent(values: Sequence[Any], examples: Sequence[Example]) -> _Extent:
-    ways = [
-        (i, a, b)
-        for i, shape in enumerate(examples[0].shapes)
-        for a in range(len(shape))
-        for b in range(a + 1, len(shape) + 1)
-        if all(math.prod(e.shapes[i][a:b]) == v for e, v in zip(examples, values))
-    ]
+def _extent(
+    values: Sequence[Any], examples: Sequence[Example], rounded: Callable[[Any], Any] = lambda v: v
+) -> _Extent:
+    """rounded: what of a number the examples show."""
+    whole = values[0].__class__ is int
+    ways = []
+    for i, shape in enumerate(examples[0].shapes):
+        for axes in _axes(len(shape)):
+            counts = [math.prod([e.shapes[i][a] for a in axes]) for e in examples]
+            for f in _INTEGERS if whole else _FLOATS:
+                try:
+                    fits = all(rounded(f(n)) == v for n, v in zip(counts, values))
+                except ZeroDivisionError:
+                    continue
+                if fits:
+                    ways.append((f, i, axes))
     if not ways:
         raise Untold
     return _Extent(ways)
+
+
+@functools.cache
+def _axes(rank: int) -> list[tuple[int, ...]]:
+    """The axes whose sizes builders multiply: neighbours, and all but one."""
+    every = tuple(range(rank))
+    found = [every[a:b] for a in range(rank) for b in range(a + 1, rank + 1)]
+    return list(dict.fromkeys([*found, *[every[:a] + every[a + 1 :] for a in range(1, rank - 1)]]))
 
 
 def _merged(attrs: Sequence[Any], examples: Sequence[Example]) -> Any:
@@ -160,7 +218,7 @@ def _merged(attrs: Sequence[Any], examples: Sequence[Example]) -> Any:
         return first
     if all(isinstance(a, tuple) and len(a) == len(first) for a in attrs):
         return tuple([_merged(each, examples) for each in zip(*attrs)])
-    if all(a.__class__ is int for a in attrs):
+    if all(a.__class__ is int for a in attrs) or all(a.__class__ is float for a in attrs):
         return _extent(attrs, examples)
     raise Untold
 
@@ -178,11 +236,15 @@ def _filled(attr: Any, shapes: Sequence[Shape]) -> Any:
     return attr.value(shapes) if attr.__class__ is _Extent else attr
 
 
-_SIZED = {
-    ops.reshape_op, ops.expand_op, ops.slice_op, ops.pad_op, ops.check, ops.windows_op,
-    ops.constant_op,
+_OF_SIZES = {
+    "count", "divisor", "kernel", "offset", "rows", "scale", "shape", "size", "sizes", "starts",
+    "stops",
 }  # fmt: skip
-"""Ops whose attrs may be sizes also where all examples agree."""
+"""Names of attrs that may come from sizes also where all examples agree."""
+
+
+def _is_sized(op: Op) -> bool:
+    return op is ops.pad_op or op is ops.constant_op or not _OF_SIZES.isdisjoint(op.params)
 
 
 # ---- templates -------------------------------------------------------------------------------
@@ -201,7 +263,7 @@ class Template:
             raise Untold
         self.dtypes, self.is_single = first.result_dtypes, first.is_single
         self._fixed: list[tuple[int, int, int]] = []
-        self._steps: list[tuple[Callable[..., Any], tuple[int, ...], Any]] = []
+        self._steps: list[tuple[Callable[..., Any], tuple[int, ...], Any, bool]] = []
         columns = [list(each) for each in zip(*[e.steps for e in examples])]
         columns = [_without_expands(each, examples) for each in columns]
         self._places = {i: i for i in range(len(first.dtypes))}  # in examples -> among values
@@ -227,19 +289,24 @@ class Template:
         places = tuple([self._places[p] for p in first.places])
         dropped = _dropped(steps, examples)
         if dropped is not None:
-            self._steps.append((operator.methodcaller("squeeze", dropped), places, None))
+            self._steps.append((operator.methodcaller("squeeze", dropped), places, None, False))
+            return
+        if first.op is ops.linear_bias_grad and _is_of_rows(steps, examples):
+            self._steps.append((_bias_grad, places, None, False))
             return
         attrs = tuple([_merged(each, examples) for each in zip(*[s.attrs for s in steps])])
-        if first.op in _SIZED:
+        if _is_sized(first.op):
             self._fix(examples)
-        if _has_extents(attrs):
-            self._steps.append((_sized(first.op, dtypes, first.dtype), places, attrs))
-            return
-        direct = _direct(first.op, attrs, dtypes, first.dtype)
-        if direct is None:
-            self._steps.append((_sized(first.op, dtypes, first.dtype), places, attrs))
+        varies = _has_extents(attrs)
+        direct = None if varies else _direct(first.op, attrs, dtypes, first.dtype)
+        if direct.__class__ is _Staged:
+            staged = direct
+            self._steps.append((lambda _, shared, *arrays: staged(shared, arrays), places, (), False))
+        elif direct is None:
+            form = _sized(first.op, dtypes, first.dtype)
+            self._steps.append((form, places, attrs, varies))
         else:
-            self._steps.append((direct, places, None))
+            self._steps.append((direct, places, None, False))
 
     def _add_constant(self, attrs: Sequence[Any], examples: Sequence[Example]) -> None:
         values = [np.asarray(value_of(*a)) for a in attrs]
@@ -248,12 +315,16 @@ class Template:
             if first.tobytes().strip(b"\0") and first != 1 and np.isfinite(first):
                 self._fix(examples)
             first.flags.writeable = False
-            self._steps.append((lambda: first, (), None))
+            self._steps.append((lambda: first, (), None, False))
             return
-        if first.dtype.kind not in "iuf" or any(v != np.trunc(v) for v in values):
+        made = first.dtype
+        if made.kind not in "iuf":
             raise Untold
-        extent = _extent([int(v) for v in values], examples)
-        self._steps.append((lambda attrs: np.asarray(attrs[0], first.dtype), (), (extent,)))
+        if made.kind == "f":
+            extent = _extent([float(v) for v in values], examples, lambda v: float(made.type(v)))
+        else:
+            extent = _extent([int(v) for v in values], examples)
+        self._steps.append((lambda attrs, _: np.asarray(attrs[0], made), (), (extent,), True))
 
     def _fix(self, examples: Sequence[Example]) -> None:
         """Note the sizes that no example changed, as an attr may depend on them."""
@@ -268,32 +339,41 @@ class Template:
         """The form of a template that is one step over all operands."""
         if len(self._steps) != 1 or self._fixed or not self.is_single:
             return None
-        form, places, attrs = self._steps[0]
+        form, places, attrs, _ = self._steps[0]
         return form if attrs is None and places == tuple(range(count)) else None
 
-    def __call__(self, arrays: Sequence[Any], sizes: Sequence[Shape] = ()) -> list[Any]:
+    def __call__(
+        self, arrays: Sequence[Any], sizes: Sequence[Shape] = (), shared: Shared | None = None
+    ) -> list[Any]:
         """The results, each in contiguous memory of its own. Untold if the examples don't tell."""
         if self._only is not None:
             return [_own(quietly(self._only, *arrays), arrays)]
-        shapes = [*[a.shape for a in arrays], *sizes]
-        for i, axis, size in self._fixed:
-            if shapes[i][axis] != size:
-                raise Untold
-        found = quietly(self._run, arrays, shapes)
+        found = quietly(self.seen, arrays, sizes, {} if shared is None else shared)
         own, taken = [], list(arrays)
         for each in found:
             own.append(_own(each, taken))
             taken.append(own[-1])
         return own
 
-    def _run(self, arrays: Sequence[Any], shapes: Sequence[Shape]) -> list[Any]:
+    def check(self, shapes: Sequence[Shape]) -> None:
+        """Raise Untold if an attr may be another one for operands of these shapes."""
+        for i, axis, size in self._fixed:
+            if shapes[i][axis] != size:
+                raise Untold
+
+    def seen(self, arrays: Sequence[Any], sizes: Sequence[Shape], shared: Shared) -> list[Any]:
+        """The results, which may share memory with each other and with the operands. NumPy may
+        warn of them. shared: the stages that are known, to which new ones are added."""
+        shapes = [*[a.shape for a in arrays], *sizes]
+        if self._fixed:
+            self.check(shapes)
         values = list(arrays)
-        for form, places, attrs in self._steps:
+        for form, places, attrs, varies in self._steps:
             operands = [values[p] for p in places]
             if attrs is None:
                 values.append(form(*operands))
             else:
-                values.append(form(_filled(attrs, shapes), *operands))
+                values.append(form(_filled(attrs, shapes) if varies else attrs, shared, *operands))
         return [values[p] for p in self._results]
 
 
@@ -310,6 +390,17 @@ def _own(value: Any, others: Sequence[Any]) -> Any:
     elif value.flags.carray and not any(np.may_share_memory(value, o) for o in others):
         return value
     return np.array(value, order="C")
+
+
+def _is_of_rows(steps: Sequence[Step], examples: Sequence[Example]) -> bool:
+    """Whether the cotangent of a bias has the size of the last axis."""
+    count = len(examples[0].dtypes)
+    for step, example in zip(steps, examples):
+        (place,) = step.places
+        shape = example.shapes[place] if place < count else example.steps[place - count].shape
+        if len(shape) < 2 or tuple(step.attrs[0]) != shape[-1:] or step.dtype not in WIDE:
+            return False
+    return True
 
 
 def _without_expands(steps: list[Step], examples: Sequence[Example]) -> list[Step]:
@@ -378,8 +469,8 @@ def _direct(
         return maps.composite(op, attrs, dtypes, dtype)
     if op is ops.gather and len(dtypes) == 2:
         return forms.take(*attrs)
-    if op is ops.linear and dtype in WIDE and all(d is dtype for d in dtypes):
-        return _linear
+    if dtype in WIDE and op in _PRODUCTS and all(d is dtype for d in dtypes):
+        return _PRODUCTS[op]
     if op in _BY_ATTRS:
         return _BY_ATTRS[op](*attrs)
     if op in composites.SIZELESS and all(d is dtype for d in dtypes) and dtype in WIDE:
@@ -405,6 +496,35 @@ def _linear(x: Any, weight: Any, *bias: Any) -> Any:
     return out if x.ndim == 2 else out.reshape(*x.shape[:-1], len(weight))
 
 
+def _input_grad(g: Any, weight: Any) -> Any:
+    if not g.size or not weight.size:
+        raise Untold
+    if g.ndim == 2:
+        return g @ weight
+    return (g.reshape(-1, len(weight)) @ weight).reshape(*g.shape[:-1], weight.shape[1])
+
+
+def _weight_grad(g: Any, x: Any) -> Any:
+    if not g.size or not x.size:
+        raise Untold
+    if g.ndim == 2:
+        return g.T @ x
+    return g.reshape(-1, g.shape[-1]).T @ x.reshape(-1, x.shape[-1])
+
+
+def _bias_grad(g: Any) -> Any:
+    if not g.size:
+        raise Untold
+    return folds.rows_total(g.reshape(-1, g.shape[-1]))
+
+
+_PRODUCTS: dict[Op, Form] = {
+    ops.linear: _linear,
+    ops.linear_input_grad: _input_grad,
+    ops.linear_weight_grad: _weight_grad,
+}
+
+
 _BY_ATTRS: dict[Op, Callable[..., Callable[..., Any] | None]] = {
     ops.permute_op: lambda order: lambda x: x.transpose(order),
     ops.reshape_op: lambda shape: lambda x: np.asarray(x).reshape(shape),
@@ -421,15 +541,15 @@ def _cut(attrs: tuple[Any, ...]) -> Callable[..., Any]:
 def _sized(op: Op, dtypes: tuple[DType, ...], dtype: DType) -> Callable[..., Any]:
     """(attrs, *operands) -> what a step makes, by the form for these sizes."""
     if op is ops.reshape_op:
-        return lambda attrs, x: np.asarray(x).reshape(attrs[0])
+        return lambda attrs, _, x: np.asarray(x).reshape(attrs[0])
     if op is ops.expand_op:
-        return lambda attrs, x: np.broadcast_to(x, attrs[0])
+        return lambda attrs, _, x: np.broadcast_to(x, attrs[0])
     if op is ops.slice_op:
-        return lambda attrs, x: x[tuple(map(slice, *attrs))]
+        return lambda attrs, _, x: x[tuple(map(slice, *attrs))]
 
-    known: dict[Any, Form] = {}  # by attrs and shapes
+    known: dict[Any, Any] = {}  # forms by attrs and shapes
 
-    def sized(attrs: tuple[Any, ...], *arrays: Any) -> Any:
+    def sized(attrs: tuple[Any, ...], shared: Shared, *arrays: Any) -> Any:
         key = (attrs, *[a.shape for a in arrays])
         form = known.get(key)
         if form is None:
@@ -438,7 +558,7 @@ def _sized(op: Op, dtypes: tuple[DType, ...], dtype: DType) -> Callable[..., Any
             operands = tuple([_stand_in(ops.leaf, (), (), s, d) for s, d in zip(key[1:], dtypes)])
             shape, _ = op.infer(*operands, *attrs)
             form = known[key] = _form(_stand_in(op, attrs, operands, shape, dtype))
-        return form(*arrays)
+        return form(shared, arrays) if form.__class__ is _Staged else form(*arrays)
 
     return sized
 
@@ -447,27 +567,36 @@ _REMEMBERED = 256
 """The forms of a step that are kept, for as many sizes."""
 
 
-def _form(node: Node) -> Form:
+def _form(node: Node) -> Any:
     """The form of a node, as a program has it."""
-    if node.op.kind not in (Kind.COMPOSITE, Kind.ATTENTION):
+    kind = node.op.kind
+    if kind is Kind.LOOP:
+        return loop_of(node)
+    if node.op in CELLS:
+        return _Staged(*cell_of(node))
+    if kind not in (Kind.COMPOSITE, Kind.ATTENTION):
         return forms.form_of(node)
     parts = composites.parts_of(node)
-    if parts is None:
-        form = composites.form_of(node)
-        if form is None:
-            raise Untold
-        return form
-    stages, last = parts
-    if len(stages) == 1:
-        ((_, _, stage),) = stages
-        return lambda *arrays: last(*arrays, stage(*arrays))
+    if parts is not None:
+        return _Staged(*parts)
+    return composites.form_of(node) or forms.form_of(node)
 
-    def staged(*arrays: Any) -> Any:
-        for _, _, stage in stages:
-            arrays = (*arrays, stage(*arrays))
-        return last(*arrays)
 
-    return staged
+class _Staged:
+    """The form of a composite whose stages others share, as those of its derivatives."""
+
+    def __init__(self, stages: Sequence[composites.Stage], last: Form):
+        self._stages, self._last = stages, last
+
+    def __call__(self, shared: Shared, arrays: Sequence[Any]) -> Any:
+        arrays = list(arrays)
+        for key, places, stage in self._stages:
+            of = [arrays[p] for p in places]
+            known = shared.get(key)
+            if known is None or not all(map(operator.is_, known[0], of)):
+                known = shared[key] = of, stage(*arrays)
+            arrays.append(known[1])
+        return self._last(*arrays)
 
 
 def _stand_in(

@@ -1,0 +1,257 @@
+"""Backward passes over calls on the tape, by templates of their derivatives."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from sys import getrefcount
+from typing import Any
+
+import numpy as np
+
+from tilewright.runtime.baseline.program import quietly
+from tilewright.runtime.baseline.templates import Untold
+
+from ..recording import Handle, epoch, novelty, tape, volatile
+from ..recording.tape import Array, Call, Refused, Taped
+from . import anomaly
+
+Found = tuple[Any, Array]
+
+
+class _Ended(Exception):
+    """The pass meets something that only histories know."""
+
+
+def gradients(
+    roots: Sequence[tuple[Any, Any]], wanted: Sequence[Any] | None, retain_graph: bool
+) -> list[Found] | None:
+    """(tensor, its gradient) for every leaf tensor, or for each of `wanted` that is reached; None
+    if the pass needs histories.
+
+    roots: (tensor, its cotangent, a tensor or None).
+    """
+    if not all(map(_is_taped, [t for t, _ in roots])):
+        return None
+    if anomaly.looks() or epoch.hooked or not volatile.may_compute():
+        return None
+    try:
+        going = _Pass(wanted)
+        for t, g in roots:
+            going.begin(t, g)
+        quietly(going.run)
+    except (_Ended, Refused, Untold):
+        return None
+    if wanted is not None and not all(map(going.has, wanted)):
+        return None
+    if not retain_graph:
+        for call in going.used:
+            call.free()
+    novelty.is_passed(len(going.used))
+    return going.results()
+
+
+class _Pass:
+    """A pass over the tape. It changes nothing until it is complete.
+
+    used: the calls that it has gone through. found: id of a leaf tensor -> it and its gradient.
+    pending: call -> the cotangents of its results so far.
+    """
+
+    def __init__(self, wanted: Sequence[Any] | None):
+        self.used: list[Call] = []
+        self.found: dict[int, _Sum] = {}
+        self.pending: dict[Call, list[_Sum]] = {}
+        self.heap: list[tuple[float, Call]] = []
+        self.tensors = wanted
+        self.leaves: dict[int, Any] = {}  # of those asked for
+        self.inner: dict[tuple[Call, int], _Sum] = {}  # results that are asked for
+        self.leading: set[Call] = set()  # calls that lead to something asked for
+        for t in wanted or ():
+            target = _target(t)
+            if target is t:
+                self.leaves[id(t)] = t
+            elif target.__class__ is Taped and t._chain is None:
+                self.inner[target.call, target.index] = _Sum()
+            else:
+                raise _Ended
+
+    def begin(self, t: Any, g: Any) -> None:
+        """Let the pass begin at `t`, with its cotangent `g`, or one for a number."""
+        target = _target(t)
+        if target.__class__ is not Taped:
+            raise _Ended
+        dtype, shape = t.dtype, tuple(t.shape)
+        if g is None:
+            if t.numel() != 1 or dtype.is_complex:
+                raise _Ended
+            seed = np.ones(shape, dtype.np)
+        else:
+            seed = volatile.at_rest(g) if isinstance(g, Handle) else None
+            if seed is None or seed.shape != shape or g.dtype is not dtype:
+                raise _Ended
+        if self.tensors is not None:
+            self._look(target.call)
+        self._arrive(tape.Operand(t, seed, target), seed)
+
+    def _look(self, root: Call) -> None:
+        """Find the calls beneath `root` that lead to a tensor asked for."""
+        calls: dict[Call, None] = {}
+        stack = [root]
+        while stack:
+            call = stack.pop()
+            if call in calls:
+                continue
+            calls[call] = None
+            for target in _targets(call):
+                if target.__class__ is Taped:
+                    stack.append(target.call)
+                elif isinstance(target, tape.History):
+                    raise _Ended
+        for call in sorted(calls, key=lambda c: c.number):
+            for target in _targets(call):
+                if target.__class__ is Taped:
+                    leads = target.call in self.leading
+                    leads = leads or (target.call, target.index) in self.inner
+                else:
+                    leads = id(target) in self.leaves
+                if leads:
+                    self.leading.add(call)
+                    break
+
+    def _arrive(self, operand: tape.Operand, g: Array) -> None:
+        target = operand.target
+        if operand.chain is not None and _is_watched(operand.tensor):
+            raise _Ended
+        if target.__class__ is Taped:
+            call = target.call
+            sums = self.pending.get(call)
+            if sums is None:
+                if call.shared is not None and call.shared.hooks:
+                    raise _Ended
+                sums = self.pending[call] = [_Sum() for _ in call.results]
+                heapq.heappush(self.heap, (-call.number, call))
+            sums[target.index].add(operand, g)
+        elif isinstance(target, tape.History):
+            raise _Ended
+        elif self.tensors is None or id(target) in self.leaves:
+            found = self.found.get(id(target))
+            if found is None:
+                found = self.found[id(target)] = _Sum(target)
+            found.add(operand, g)
+
+    def run(self) -> list[Any]:
+        everything = self.tensors is None
+        while self.heap:
+            _, call = heapq.heappop(self.heap)
+            sums = self.pending.pop(call)
+            if not everything:
+                for i, each in enumerate(sums):
+                    if (call, i) in self.inner:
+                        self.inner[call, i] = each
+                if call not in self.leading:
+                    continue
+            if call.kept is None or call.is_changed:
+                raise _Ended  # which histories refuse
+            self.used.append(call)
+            template = call.tape
+            seeds = [
+                sums[i].value if sums[i].value is not None else call.zeros(i)
+                for i in template.seeds
+            ]
+            del sums
+            grads = template.backward(call.kept, seeds, call.shapes, call.stages)
+            del seeds
+            for place, g in zip(template.cotangents, grads):
+                operand = call.operands[place]
+                if operand.target is not None:
+                    self._arrive(operand, g)
+            del grads
+        return []
+
+    def _of(self, t: Any) -> _Sum | None:
+        """What has arrived at a tensor asked for."""
+        target = _target(t)
+        return self.found.get(id(t)) if target is t else self.inner[target.call, target.index]
+
+    def has(self, t: Any) -> bool:
+        """Whether a gradient has arrived at a tensor asked for."""
+        found = self._of(t)
+        return found is not None and found.value is not None
+
+    def results(self) -> list[Found]:
+        """The gradients, each in memory of its own."""
+        if self.tensors is None:
+            return [(s.leaf, s.own()) for s in self.found.values()]
+        return [(t, self._of(t).own()) for t in self.tensors]  # type: ignore[union-attr]
+
+
+class _Sum:
+    """A gradient that arrives in parts. leaf: the tensor that it is of, if it is a leaf."""
+
+    __slots__ = ("_is_own", "leaf", "value")
+
+    def __init__(self, leaf: Any = None):
+        self.leaf, self.value = leaf, None
+        self._is_own = False
+
+    def add(self, operand: tape.Operand, g: Array) -> None:
+        """Add what arrives at an operand, which may be a view."""
+        before: Any = self.value
+        if operand.chain is not None:
+            if self._is_own and g.size < before.size:
+                operand.part(before)[...] += g
+                return
+            g = operand.spread(g)
+            if before is None and g.base is None:
+                self._is_own = True
+        if before is None:
+            self.value = g
+        elif self._is_own:
+            before += g
+        else:
+            self.value = np.asarray(before + g)
+            self._is_own = True
+
+    def own(self) -> Array:
+        """It, in contiguous memory that nothing else has."""
+        value: Any = self.value
+        if value.__class__ is np.ndarray and value.base is None and value.flags.carray:
+            # Three references: that of the sum, `value` and the argument.
+            if self._is_own or getrefcount(value) == 3:
+                return value
+        self.value = np.array(value, order="C")
+        self._is_own = True
+        return self.value
+
+
+def _is_watched(t: Any) -> bool:
+    """Whether a view, or one that it was taken of, has hooks."""
+    while t is not None:
+        if t._hooks:
+            return True
+        t = t._parent
+    return False
+
+
+def _is_taped(t: Any) -> bool:
+    state = getattr(t, "_storage", None) or t
+    return getattr(state, "_history", None).__class__ is Taped
+
+
+def _target(t: Any) -> Any:
+    """Where the gradient of `t` goes."""
+    if type(t) is not epoch.tensor_type and type(t) is not epoch.parameter_type:
+        raise _Ended
+    state = t if t._storage is None else t._storage
+    if state._node is not None and not volatile.is_leaf(state):
+        raise _Ended
+    return tape.target_of(t)
+
+
+def _targets(call: Call) -> list[Any]:
+    return [
+        target
+        for place in call.tape.cotangents
+        if (target := call.operands[place].target) is not None
+    ]

@@ -1,0 +1,365 @@
+"""The tape: calls that were computed at once, and that gradients flow through.
+
+Each call is like an epoch of its own, and each of its results has a history (`histories.py`). A
+backward pass that asks for nothing but gradients goes through the calls themselves, by templates of
+their derivatives (`autograd/taped.py`). For everything else, such as hooks, `create_graph`, writes
+to saved values or `grad_fn`, a history of the tape becomes what an epoch would have left: its graph
+is built when somebody first looks at it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import node as graph
+from tilewright.ir import ops
+from tilewright.ir.node import Node
+from tilewright.ir.shape import Size
+from tilewright.runtime.baseline.derivatives import Tape
+
+from . import epoch, flushing, novelty, views
+from .derivations import saved_nodes
+from .epoch import Handle, clock
+from .histories import Held, History, Shared, with_views
+from .roots import source_of
+from .rounding import rounded_once
+
+Array = np.ndarray
+
+
+PLACE: Any = object()
+"""Stands for an operand among the arguments of a call."""
+
+
+class Refused(Exception):
+    """A gradient flows through a tensor in a way that the tape doesn't know."""
+
+
+def target_of(t: Any) -> Any:
+    """Where the gradient of a tensor at rest goes: a leaf tensor or a history. None if it has
+    none."""
+    storage = t._storage
+    if storage is None:
+        return t._history or (t if t._requires_grad else None)
+    chain = t._chain
+    if t._root is not None and source_of(t) is not None:
+        raise Refused
+    if chain is not None:
+        if t._requires_grad:
+            raise Refused
+        if chain.detaches or t._root is not None:
+            return None
+    target = storage._history or (storage._leaf_owner if storage._requires_grad else None)
+    if target is not None and chain is not None:
+        if chain.layout is None or chain.repeats or chain.retypes:
+            raise Refused
+        if chain.multiple is not None and t._writes != storage._writes:
+            raise Refused
+    return target
+
+
+class Operand:
+    """A tensor that a call read.
+
+    tensor: holds it, and looks at `base`, its memory then, through `chain`. array: its value.
+    target: where its gradient goes, or None. changes, rewrites, moves: what it had counted by then
+    (see Held).
+    """
+
+    __slots__ = ("array", "base", "chain", "changes", "moves", "rewrites", "target", "tensor")
+    base: Any
+
+    def __init__(self, tensor: Any, array: Array, target: Any):
+        self.tensor, self.array, self.target = tensor, array, target
+        state = tensor._storage or tensor
+        if target is None or tensor._chain is None:
+            self.base, self.chain = array, None
+        else:
+            self.base, self.chain = state._buffer, tensor._chain
+        self.changes, self.rewrites, self.moves = state._changes, state._rewrites, tensor._moves
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the tensor may have another value now."""
+        t = self.tensor
+        state = t._storage or t
+        return bool(
+            state._changes != self.changes
+            or state._rewrites != self.rewrites
+            or t._moves != self.moves
+        )
+
+    def spread(self, g: Array) -> Array:
+        """The gradient of the memory that the tensor is a view of."""
+        if self.chain is None:
+            return g
+        base = self.base
+        if g.size == base.size:
+            shape, strides, _ = self.chain.layout  # type: ignore[misc]
+            order = sorted(range(len(shape)), key=lambda i: (-strides[i], shape[i] != 1, i))
+            return g.transpose(order).reshape(base.shape)
+        whole = np.zeros(base.shape, g.dtype)
+        self.part(whole)[...] = g
+        return whole
+
+    def part(self, whole: Array) -> Array:
+        """The part of memory like its own that the tensor is a view of."""
+        return views.seen_in(whole, self.chain)
+
+
+class Call:
+    """A call on the tape.
+
+    number: of its epoch. build, args: what was called, with PLACE for each operand.
+    operands: tensors, and nodes of numbers, in order. kept: the arrays that its derivative reads;
+    None once a backward pass has freed them. shapes: of the operands, and the sizes among the
+    arguments. stages: what composites among its ops have left. results: the living ones, with the count of their writes. made: their shapes.
+    """
+
+    __slots__ = (
+        "args", "build", "kept", "made", "number", "operands", "results", "shapes", "shared",
+        "stages", "tape", "_graph",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        tape: Tape,
+        build: Callable[..., Any],
+        args: Sequence[Any],
+        operands: Sequence[Any],
+        kept: Sequence[Any],
+        shapes: Sequence[Any],
+        stages: dict[Any, Any],
+    ):
+        self.tape, self.build, self.args, self.operands = tape, build, args, operands
+        self.kept: Sequence[Any] | None = kept
+        self.shapes, self.stages = shapes, stages
+        self.number = _number()
+        self.results: list[tuple[weakref.ref[Any], int]] = []
+        self.made: list[tuple[int, ...]] = []
+        self.shared: Shared | None = None
+        self._graph: _Graph | None = None
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether something that the derivative reads was written to since."""
+        operands = self.operands
+        for i in self.tape.operands_read:
+            if operands[i].__class__ is Operand and operands[i].is_changed:
+                return True
+        for i in self.tape.results_read:
+            ref, changes = self.results[i]
+            t = ref()
+            if t is not None and (t._storage or t)._changes != changes:
+                return True
+        return False
+
+    @property
+    def graph(self) -> _Graph:
+        if self._graph is None:
+            novelty.is_untaped()
+            self._graph = _Graph(self)
+            self.shared = self._graph.shared
+        return self._graph
+
+    def zeros(self, index: int) -> Array:
+        """The cotangent of a result that no gradient reaches."""
+        return np.zeros(self.made[index], self.tape.dtypes[index].np)
+
+    def free(self) -> None:
+        """Release what the derivative reads, if it reads anything."""
+        if self.tape.reads:
+            self.kept = None
+            self.stages.clear()
+            for each in self.operands:
+                if each.__class__ is Operand:
+                    each.array = each.base = None
+
+
+_epoch, _count = -1, 0  # that of the latest call, and its number there
+
+
+def _number() -> float:
+    """The number of a call's epoch: between that of the last epoch and that of the present one,
+    whose calls may read its results."""
+    global _epoch, _count
+    if _epoch != clock.number:
+        _epoch, _count = clock.number, 0
+    _count += 1
+    return _epoch - 1 + _count * 2.0**-30
+
+
+class Taped(History):
+    """The history of a result of a call on the tape. Its graph is built when it is looked at."""
+
+    def __init__(self, call: Call, index: int):
+        self.call, self.index, self.epoch = call, index, call.number  # type: ignore[assignment]
+
+    @property
+    def is_freed(self) -> bool:  # type: ignore[override]
+        return self.call.kept is None
+
+    def free(self) -> None:
+        self.call.free()
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _BUILT:
+            raise AttributeError(name)
+        self.call.graph.tell(self)
+        return self.__dict__[name]
+
+
+_BUILT = {
+    "node", "saved_nodes", "saved", "leaf_values", "rewritten", "scalar_values", "targets",
+    "call_contexts", "shared",
+}  # fmt: skip
+"""What a history of the tape doesn't have until its graph is built."""
+
+
+class _Graph:
+    """The graph of a call, as its own epoch would have it.
+
+    nodes: of the results. buffers: of the leaves.
+    """
+
+    def __init__(self, call: Call):
+        self.call = call
+        self.buffers: list[Any] = []
+        self.targets: dict[Node, Any] = {}
+        self.held: dict[Node, Held] = {}
+        self.shared = Shared()
+        known: dict[Any, Node] = {}
+        args: list[Any] = []
+        with graph.grad_mode(True):
+            operands = iter(zip(call.operands, call.shapes))
+            for each in call.args:
+                if each is not PLACE:
+                    args.append(each)
+                    continue
+                operand, shape = next(operands)
+                if operand.__class__ is not Operand:
+                    args.append(operand)
+                    continue
+                t = operand.tensor
+                key = (id(t._storage or t), id(operand.base), operand.target is None)
+                node = known.get(key)
+                if node is None:
+                    node = known[key] = self._leaf(operand, shape)
+                if operand.chain is not None:
+                    node = self._view(operand, node)
+                args.append(node)
+            args.extend(call.shapes[len(call.operands) :])
+            made = rounded_once(call.build, args)
+            results = (made,) if made.__class__ is Node else tuple(made)
+            self.nodes = [ops.clone(r) if r in args else r for r in results]
+        for node in self.nodes:
+            if node.requires_grad:
+                node.memo.setdefault("call", (call.build, args))
+                if len(results) > 1:
+                    node.memo["among"] = len(results)
+        if self.shared.views:
+            with_views.add(self.shared)
+
+    def _leaf(self, operand: Operand, shape: Any) -> Node:
+        t = operand.tensor
+        if operand.chain is not None:
+            shape = operand.chain.base
+        node = epoch.leaf_node(len(self.buffers), (Size(shape), t.dtype, "cpu"))
+        holder = Handle()
+        holder._buffer, holder._aval = operand.base, (node.shape, node.dtype, "cpu")
+        self.held[node] = Held(
+            holder, t, operand.changes, operand.rewrites, operand.moves, None
+        )
+        self.buffers.append(operand.base)
+        if operand.target is None:
+            return node
+        variable = ops.variable(node, len(self.buffers) - 1)
+        self.targets[variable] = operand.target
+        return variable
+
+    def _view(self, operand: Operand, node: Node) -> Node:
+        """The node of an operand that looks at memory with `node`, and those of the views that it
+        was taken of."""
+        t = operand.tensor
+        found = [t]
+        while found[-1]._parent is not None:
+            found.append(found[-1]._parent)
+        done = 0
+        for view in reversed(found):
+            links = view._chain.links
+            for kind, attrs in links[done:]:
+                node = views.seen(node, kind, attrs)
+            done = len(links)
+            if node.requires_grad:
+                self.shared.views[id(view)] = weakref.ref(view), node
+                if view._hooks:
+                    epoch.watch(self.shared.hooks, node, view._hooks)
+        return node
+
+    def tell(self, history: Taped) -> None:
+        """Fill in the fields of a history."""
+        call = self.call
+        node = self.nodes[history.index]
+        to_keep = () if history.is_freed else saved_nodes(node)
+        values = flushing.computed(to_keep, self.buffers) if to_keep else []
+        history.__dict__.update(
+            node=node,
+            saved_nodes=to_keep,
+            saved={n: self._held(n, value) for n, value in zip(to_keep, values)},
+            rewritten={},
+            scalar_values={},
+            call_contexts={},
+            shared=self.shared,
+            targets={},
+            leaf_values={},
+        )
+        history.targets = {n: self.targets[n] for n in history.variables}
+        if not history.is_freed:
+            history.leaf_values = {n: self.held[n] for n in history.leaves}
+
+    def _held(self, node: Node, value: Any) -> Held:
+        holder = Handle()
+        holder._buffer, holder._aval = value, (node.shape, node.dtype, "cpu")
+        if node in self.nodes:
+            ref, changes = self.call.results[self.nodes.index(node)]
+            owner = ref()
+            if owner is not None:
+                return Held.of(holder, owner)._replace(changes=changes)
+        return Held.of(holder, None)
+
+
+def note(call: Call, results: Sequence[Any]) -> None:
+    """Give the results of a call their histories."""
+    call.results = [(weakref.ref(t), t._changes) for t in results]
+    call.made = [tuple(t._aval[0]) for t in results]
+    for i in call.tape.seeds:
+        results[i]._history = Taped(call, i)
+
+
+def rebound(t: Any, made: Any) -> bool:
+    """Whether `t` was overwritten with the result of a call, and has its history now. Nothing else
+    looks at its memory."""
+    if made is t or made._storage is not None or made.shape != t.shape:
+        return False
+    history = made._history
+    if history.__class__ is Taped:
+        for each in history.call.operands:
+            if each.__class__ is Operand and each.tensor is t:
+                each.tensor = _copy(t)  # the call itself may read the old value
+    t._buffer, t._aval, t._history = made._buffer, made._aval, history
+    t._changes += 1
+    if history.__class__ is Taped:
+        history.call.results[history.index] = weakref.ref(t), t._changes
+    return True
+
+
+def _copy(t: Any) -> Any:
+    """A tensor with the memory and the counts that `t` has now."""
+    made = object.__new__(epoch.tensor_type)
+    made._buffer, made._aval = t._buffer, t._aval
+    made._changes, made._rewrites, made._moves = t._changes, t._rewrites, t._moves
+    return made

@@ -1,0 +1,152 @@
+"""Templates of calls through which gradients flow: what a call and its derivative compute, for
+operands of any sizes, learned from examples (`templates.py`)."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from tilewright.ir.node import Node
+from tilewright.ir.op import Kind
+from tilewright.ir.ops.generate import leaf
+from tilewright.ir.ops.marker import MARKERS
+from tilewright.ir.passes.autodiff import pullback
+
+from .templates import Example, Shape, Shared, Template, Untold
+
+_FREE = (Kind.MOVEMENT, Kind.CONSTANT)
+"""Kinds of ops that a derivative computes again, rather than that the call keeps their values."""
+
+
+class Differentiated:
+    """A call and its derivative, for operands of these shapes.
+
+    forward: the call, whose results are followed by other values that its derivative reads.
+    backward: the derivative, of the values that it reads and the cotangents of the results.
+    reads: which those values are: places of operands, and after them of what `forward` makes.
+    seeds: the results with a cotangent. cotangents: the operands that get one, in order. is_single,
+    count: whether the call has one result and no tuple, and how many. shapes: see Example.
+    """
+
+    def __init__(
+        self,
+        operands: Sequence[Node],
+        tracked: Sequence[Node],
+        made: Any,
+        sizes: Sequence[Shape] = (),
+    ):
+        """operands: leaves. tracked: the variables of those with a gradient, and the others.
+        made: what the call is on `tracked`. sizes: see Example."""
+        self.is_single = made.__class__ is Node
+        results: tuple[Node, ...] = (made,) if self.is_single else tuple(made)
+        self.count = len(results)
+        if len({*results}) < len(results):  # their cotangents can't be told apart
+            raise Untold
+        self.seeds = [i for i, r in enumerate(results) if r.requires_grad]
+        seeds = {results[i]: _seed(results[i], i) for i in self.seeds}
+        variables = [t for t, o in zip(tracked, operands) if t is not o]
+        found = pullback(seeds, variables, stops=variables)
+        places = [i for i, t in enumerate(tracked) if t in found and t is not operands[i]]
+        self.cotangents = places
+        grads = [found[tracked[i]] for i in places]
+        read = _read(grads, results, {*seeds.values()})
+        kept = [n for n in read if n not in operands and n not in results]
+        known = [*operands, *results, *kept]
+        self.reads = [known.index(n) for n in read]
+        whole = results[0] if len(results) == 1 and not kept else (*results, *kept)
+        self.forward = Example(operands, whole, sizes)
+        shapes = [tuple(o.shape) for o in operands]
+        self.backward = Example([*read, *seeds.values()], tuple(grads), [*shapes, *sizes])
+        self.shapes = self.forward.shapes
+
+    @property
+    def structure(self) -> Any:
+        """What examples of one template have in common, besides the structures of their parts."""
+        return self.reads, self.seeds, self.cotangents
+
+
+def _seed(result: Node, number: int) -> Node:
+    return leaf(-1 - number, result.shape, result.dtype)
+
+
+def _value(node: Node) -> Node:
+    while node.op in MARKERS:
+        node = node.operands[MARKERS[node.op]]
+    return node
+
+
+def _read(grads: Sequence[Node], results: Sequence[Node], seeds: Collection[Node]) -> list[Node]:
+    """The values of the forward pass that cotangents read, other than those that cost nothing to
+    compute again."""
+    beneath: set[Node] = set()
+    stack = list(results)
+    while stack:
+        node = stack.pop()
+        if node not in beneath:
+            beneath.add(node)
+            stack.extend(node.operands)
+    found: dict[Node, None] = {}
+    seen: set[Node] = set()
+    stack = list(reversed(grads))
+    while stack:
+        node = _value(stack.pop())
+        if node in seen or node in seeds:
+            continue
+        seen.add(node)
+        if node in beneath and node.op.kind not in _FREE:
+            found[node] = None
+        else:
+            stack.extend(reversed(node.operands))
+    return list(found)
+
+
+class Tape:
+    """What a call and its derivative compute for operands of any sizes, by examples.
+
+    dtypes: of the results. is_single: whether the call has one result, and no tuple.
+    seeds, reads, cotangents: see Differentiated. operands_read, results_read: the operands and the
+    results among `reads`.
+    """
+
+    def __init__(self, examples: Sequence[Differentiated]):
+        first = examples[0]
+        count = first.count
+        if any(e.structure != first.structure for e in examples):
+            raise Untold
+        self.seeds, self.reads, self.cotangents = first.seeds, first.reads, first.cotangents
+        self.is_single = first.is_single
+        forward = Template([e.forward for e in examples])
+        self._backward = Template([e.backward for e in examples])
+        self.dtypes = forward.dtypes[:count]
+        self.forward: Callable[..., list[Any]] = forward
+        operands = len(first.forward.dtypes)
+        self.operands_read = [p for p in self.reads if p < operands]
+        self.results_read = [p - operands for p in self.reads if operands <= p < operands + count]
+        self._take = operator.itemgetter(*self.reads) if len(self.reads) > 1 else None
+
+    def kept(self, operands: Sequence[Any], made: Sequence[Any]) -> Sequence[Any]:
+        """The arrays that the derivative reads."""
+        reads = self.reads
+        if not reads:
+            return ()
+        known = [*operands, *made]
+        return self._take(known) if self._take is not None else (known[reads[0]],)
+
+    def check(self, operands: Sequence[Any], made: Sequence[Any], sizes: Sequence[Shape]) -> None:
+        """Raise Untold if the examples don't tell the derivative for these operands."""
+        shapes = [a.shape for a in operands]
+        results = [a.shape for a in made]
+        known = [*shapes, *results]
+        seeds = [results[i] for i in self.seeds]
+        self._backward.check([*[known[p] for p in self.reads], *seeds, *shapes, *sizes])
+
+    def backward(
+        self, kept: Sequence[Any], seeds: Sequence[Any], shapes: Sequence[Shape], shared: Shared
+    ) -> list[Any]:
+        """The cotangents of the operands `cotangents`. They may share memory with each other and
+        with what is given. Called in a block of `quietly`.
+
+        shapes: of the operands, and the sizes among the arguments. shared: the stages that the
+        call has left."""
+        return self._backward.seen([*kept, *seeds], shapes, shared)
