@@ -137,7 +137,7 @@ class Tracer(TracerBase):
         if name not in parameter_proxy_cache:
             sizes_known = self.param_shapes_constant and isinstance(attr_val, Parameter)
             # A subclass's create_proxy may take no factory.
-            options = {"proxy_factory_fn": sized} if sizes_known else {}
+            options: dict[str, Any] = {"proxy_factory_fn": sized} if sizes_known else {}
             made = self.create_proxy("get_attr", name, (), {}, **options)
             parameter_proxy_cache[name] = made
         return parameter_proxy_cache[name]

@@ -288,3 +288,9 @@ def extraction():
     model = settle(models.resnet18(num_classes=5)).eval()
     taken = create_feature_extractor(model, {"layer1": "a", "layer3.0.relu": "b", "avgpool": "c"})
     yield from taken(draw(1, 3, 64, 64)).items()
+    swin = models.SwinTransformer([4, 4], 16, [2, 2], [2, 4], [4, 4], num_classes=5)
+    taken = create_feature_extractor(settle(swin).eval(), {"features.1": "d"})
+    made = taken(draw(1, 3, 32, 32))["d"]
+    made.square().mean().backward()
+    yield "swin", made
+    yield "swin's gradients, those of its tables of places among them", gradients(taken)

@@ -144,3 +144,14 @@ def pictures():
         focalnet={"depths": [1, 1], "focal_levels": [2, 2], "focal_windows": [3, 3]},
         segformer={**heads, "depths": [1, 1, 1, 1]}, pvt={**heads, "depths": [1, 1, 1, 1]},
     )  # fmt: skip
+
+
+@task("sounds and series: attention of the caller's projections, patches of several channels")
+def sounds():
+    yield from walked(AutoModel, {"input_values": draw(2, 2000)}, wavlm={}, hubert={}, sew__d={})
+    patches = {
+        "context_length": 32, "patch_length": 4, "patch_stride": 4, "num_input_channels": 2,
+    }  # fmt: skip
+    yield from walked(
+        AutoModel, {"past_values": draw(2, 32, 2)}, patchtst=patches, patchtsmixer=patches
+    )
