@@ -220,7 +220,8 @@ def grad(
         raise RuntimeError(f"`inputs` argument to `grad()` cannot be empty.{at_user_line()}")
     keep = create_graph if retain_graph is None else retain_graph
     _end_earlier_step(create_graph)
-    if not create_graph and not any(t._hooks or t._grad_dtype is not NotImplemented for t in wanted):
+    watched = any(t._hooks or t._grad_dtype is not NotImplemented for t in wanted)
+    if not (create_graph or watched):
         made = _over_tape(outputs, grad_outputs, wanted, keep)
         if made is not None:
             return tuple([volatile.tensor(array, t.dtype) for t, array in made])

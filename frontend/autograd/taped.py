@@ -85,7 +85,7 @@ class _Pass:
         if g is None:
             if t.numel() != 1 or dtype.is_complex:
                 raise _Ended
-            seed = np.ones(shape, dtype.np)
+            seed: Any = np.ones(shape, dtype.np)
         else:
             seed = volatile.at_rest(g) if isinstance(g, Handle) else None
             if seed is None or seed.shape != shape or g.dtype is not dtype:
@@ -192,7 +192,8 @@ class _Sum:
     __slots__ = ("_is_own", "leaf", "value")
 
     def __init__(self, leaf: Any = None):
-        self.leaf, self.value = leaf, None
+        self.leaf = leaf
+        self.value: Any = None
         self._is_own = False
 
     def add(self, operand: tape.Operand, g: Array) -> None:
@@ -216,13 +217,11 @@ class _Sum:
     def own(self) -> Array:
         """It, in contiguous memory that nothing else has."""
         value: Any = self.value
-        if value.__class__ is np.ndarray and value.base is None and value.flags.carray:
-            # Three references: that of the sum, `value` and the argument.
-            if self._is_own or getrefcount(value) == 3:
-                return value
-        self.value = np.array(value, order="C")
-        self._is_own = True
-        return self.value
+        if value.__class__ is not np.ndarray or value.base is not None or not value.flags.carray:
+            return np.array(value, order="C")
+        # Three references: that of the sum, `value` and the argument.
+        alone = self._is_own or getrefcount(value) == 3
+        return value if alone else value.copy()
 
 
 def _is_watched(t: Any) -> bool:

@@ -69,10 +69,10 @@ class Shared:
     def node_of(self, t: Any) -> Node | None:
         """The node that the view `t` had in the epoch; None if its memory was written to since, as
         the view is then new to autograd."""
-        seen = self.views.get(id(t))
-        if seen is None or seen.view() is not t or t._storage is None:
+        seen, storage = self.views.get(id(t)), t._storage
+        if seen is None or seen.view() is not t or storage is None:
             return None
-        return seen.node if t._storage._writes == seen.writes else None
+        return seen.node if storage._writes == seen.writes else None
 
     def has_twin(self, node: Node, t: Any) -> bool:
         """Whether another tensor than `t` had `node`, too. Their gradients can't be told apart."""

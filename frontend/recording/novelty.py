@@ -66,7 +66,7 @@ def is_untaped() -> None:
     _untaped += 1
     if _untaped > UNTAPED and clock.taping:
         clock.taping = False
-        debug.say("backward passes ask for more than the tape has: calls with gradient are recorded")
+        debug.say("backward passes ask for more than a tape has: calls with gradient are recorded")
 
 
 def is_passed(calls: int) -> None:

@@ -24,7 +24,7 @@ from tilewright.runtime.baseline.derivatives import Tape
 from . import epoch, flushing, novelty, views
 from .derivations import saved_nodes
 from .epoch import Handle, clock
-from .histories import Held, History, Shared, with_views
+from .histories import Held, History, Shared, Viewed, with_views
 from .roots import source_of
 from .rounding import rounded_once
 
@@ -70,7 +70,10 @@ class Operand:
     (see Held).
     """
 
-    __slots__ = ("array", "base", "chain", "changes", "moves", "rewrites", "target", "tensor")
+    __slots__ = (
+        "array", "base", "chain", "changes", "moves", "rewrites", "target", "tensor", "writes",
+    )  # fmt: skip
+    array: Any
     base: Any
 
     def __init__(self, tensor: Any, array: Array, target: Any):
@@ -80,6 +83,7 @@ class Operand:
             self.base, self.chain = array, None
         else:
             self.base, self.chain = state._buffer, tensor._chain
+            self.writes = state._writes
         self.changes, self.rewrites, self.moves = state._changes, state._rewrites, tensor._moves
 
     @property
@@ -106,7 +110,7 @@ class Operand:
         self.part(whole)[...] = g
         return whole
 
-    def part(self, whole: Array) -> Array:
+    def part(self, whole: Array) -> Any:
         """The part of memory like its own that the tensor is a view of."""
         return views.seen_in(whole, self.chain)
 
@@ -114,15 +118,26 @@ class Operand:
 class Call:
     """A call on the tape.
 
-    number: of its epoch. build, args: what was called, with PLACE for each operand.
-    operands: tensors, and nodes of numbers, in order. kept: the arrays that its derivative reads;
-    None once a backward pass has freed them. shapes: of the operands, and the sizes among the
-    arguments. stages: what composites among its ops have left. results: the living ones, with the count of their writes. made: their shapes.
+    number: of its epoch. build, args: what was called, with PLACE for each operand. operands:
+    tensors, and nodes of numbers, in order. kept: the arrays that its derivative reads; None once a
+    backward pass has freed them. shapes: of the operands, and the sizes among the arguments.
+    stages: what composites among its ops have left. results: the living ones, with the count of
+    their writes. made: their shapes.
     """
 
     __slots__ = (
-        "args", "build", "kept", "made", "number", "operands", "results", "shapes", "shared",
-        "stages", "tape", "_graph",
+        "_graph",
+        "args",
+        "build",
+        "kept",
+        "made",
+        "number",
+        "operands",
+        "results",
+        "shapes",
+        "shared",
+        "stages",
+        "tape",
     )  # fmt: skip
 
     def __init__(
@@ -271,9 +286,7 @@ class _Graph:
         node = epoch.leaf_node(len(self.buffers), (Size(shape), t.dtype, "cpu"))
         holder = Handle()
         holder._buffer, holder._aval = operand.base, (node.shape, node.dtype, "cpu")
-        self.held[node] = Held(
-            holder, t, operand.changes, operand.rewrites, operand.moves, None
-        )
+        self.held[node] = Held(holder, t, operand.changes, operand.rewrites, operand.moves, None)
         self.buffers.append(operand.base)
         if operand.target is None:
             return node
@@ -284,7 +297,7 @@ class _Graph:
     def _view(self, operand: Operand, node: Node) -> Node:
         """The node of an operand that looks at memory with `node`, and those of the views that it
         was taken of."""
-        t = operand.tensor
+        t, base = operand.tensor, node
         found = [t]
         while found[-1]._parent is not None:
             found.append(found[-1]._parent)
@@ -295,14 +308,13 @@ class _Graph:
                 node = views.seen(node, kind, attrs)
             done = len(links)
             if node.requires_grad:
-                self.shared.views[id(view)] = weakref.ref(view), node
+                self.shared.views[id(view)] = Viewed(weakref.ref(view), node, base, operand.writes)
                 if view._hooks:
                     epoch.watch(self.shared.hooks, node, view._hooks)
         return node
 
     def tell(self, history: Taped) -> None:
         """Fill in the fields of a history."""
-        call = self.call
         node = self.nodes[history.index]
         to_keep = () if history.is_freed else saved_nodes(node)
         values = flushing.computed(to_keep, self.buffers) if to_keep else []

@@ -102,9 +102,10 @@ class _Called:
             for i, (each, array) in enumerate(zip(self.operands, self.arrays))
         ]
         with graph.grad_mode(bool(self.targets)):
+            targets = self.targets or [None] * len(operands)
             tracked = [
                 o if target is None else ops.variable(o, i)
-                for i, (o, target) in enumerate(zip(operands, self.targets or [None] * len(operands)))
+                for i, (o, target) in enumerate(zip(operands, targets))
             ]
             given = iter(tracked)
             args = [next(given) if a is PLACE else a for a in self.args]
@@ -243,12 +244,14 @@ def _may_rebind(t: Any) -> bool:
 def may_view(t: Any) -> bool:
     """Whether a view of `t`, which may have a gradient, needs no node until it is read."""
     state: Any = t if t._storage is None else t._storage
-    if state._node is not None or state._buffer.__class__ is not np.ndarray or t._shared is not None:
+    if state._node is not None or state._buffer.__class__ is not np.ndarray:
         return False
     chain = t._chain
     if chain is not None and chain.multiple is not None and t._writes != t._storage._writes:
         return False  # the base was written to, which is an error
-    return clock.taping and t._root is None and not epoch.inferred and may_compute()
+    if t._shared is not None or t._root is not None or epoch.inferred:
+        return False
+    return clock.taping and may_compute()
 
 
 def picked(t: Any, key: Any) -> Any:

@@ -300,8 +300,7 @@ class Template:
         varies = _has_extents(attrs)
         direct = None if varies else _direct(first.op, attrs, dtypes, first.dtype)
         if direct.__class__ is _Staged:
-            staged = direct
-            self._steps.append((lambda _, shared, *arrays: staged(shared, arrays), places, (), False))
+            self._steps.append((_with_shared(direct), places, (), False))
         elif direct is None:
             form = _sized(first.op, dtypes, first.dtype)
             self._steps.append((form, places, attrs, varies))
@@ -580,6 +579,10 @@ def _form(node: Node) -> Any:
     if parts is not None:
         return _Staged(*parts)
     return composites.form_of(node) or forms.form_of(node)
+
+
+def _with_shared(staged: Any) -> Callable[..., Any]:
+    return lambda _, shared, *arrays: staged(shared, arrays)
 
 
 class _Staged:
