@@ -121,7 +121,7 @@ class _Pass:
 
     def _arrive(self, operand: tape.Operand, g: Array) -> None:
         target = operand.target
-        if operand.chain is not None and _is_watched(operand.tensor):
+        if operand.chain is not None and tape.is_watched(operand.tensor):
             raise _Ended
         if target.__class__ is Taped:
             call = target.call
@@ -222,15 +222,6 @@ class _Sum:
         # Three references: that of the sum, `value` and the argument.
         alone = self._is_own or getrefcount(value) == 3
         return value if alone else value.copy()
-
-
-def _is_watched(t: Any) -> bool:
-    """Whether a view, or one that it was taken of, has hooks."""
-    while t is not None:
-        if t._hooks:
-            return True
-        t = t._parent
-    return False
 
 
 def _is_taped(t: Any) -> bool:

@@ -55,11 +55,20 @@ def target_of(t: Any) -> Any:
             return None
     target = storage._history or (storage._leaf_owner if storage._requires_grad else None)
     if target is not None and chain is not None:
-        if chain.layout is None or chain.repeats or chain.retypes:
+        if chain.layout is None or chain.repeats or chain.retypes or is_watched(t):
             raise Refused
         if chain.multiple is not None and t._writes != storage._writes:
             raise Refused
     return target
+
+
+def is_watched(t: Any) -> bool:
+    """Whether a view, or one that it was taken of, has hooks."""
+    while t is not None:
+        if t._hooks:
+            return True
+        t = t._parent
+    return False
 
 
 class Operand:

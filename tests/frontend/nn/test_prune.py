@@ -57,7 +57,9 @@ def test_pruning_is_pytorchs(torch, steps):
     wanted, theirs, oracle, other = pruned(torch, steps)
     assert names == wanted and of.is_pruned(model) == oracle.is_pruned(other)
     for a, b in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+        # Elements are sums of terms as large as the largest ones, in float32: both frameworks are
+        # 1.2e-4 from float64 where those are 700.
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6 * max(100, np.abs(b).max()))
 
 
 def test_random_pruning_leaves_what_it_should():
