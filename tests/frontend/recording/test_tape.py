@@ -1,0 +1,317 @@
+"""Calls that gradients flow through, computed at once and noted on a tape, beside PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.recording import epoch, novelty, tape, volatile
+from tilewright.recording.epoch import clock
+
+
+@pytest.fixture
+def taped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every call is computed at once, from its first example on."""
+    epoch.families.clear()
+    monkeypatch.setattr(novelty, "REPEATS", 1 << 60)
+    monkeypatch.setattr(novelty, "UNTAPED", 1 << 60)
+    monkeypatch.setattr(volatile, "FEWEST", 1)
+    monkeypatch.setattr(clock, "volatile", True)
+    monkeypatch.setattr(clock, "taping", True)
+    yield
+    tw.zeros(1).add_(1).item()
+
+
+def data(m: Any, seed: int, *shape: int, grad: bool = False) -> Any:
+    drawn = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+    return m.tensor(drawn, requires_grad=grad)
+
+
+def is_on_the_tape(t: Any) -> bool:
+    return isinstance((t._storage or t)._history, tape.Taped)
+
+
+# ---- programs ------------------------------------------------------------------------------------
+
+PROGRAMS: dict[str, Callable[[Any], Any]] = {}
+
+
+def program(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    PROGRAMS[function.__name__] = function
+    return function
+
+
+def trained(m: Any, model: Any, make: Callable[[int], Any], sizes: Any, optimizer: Any) -> Any:
+    with m.no_grad():
+        for i, p in enumerate(model.parameters()):
+            p.copy_(data(m, i, *p.shape) * 0.3)
+    steps = optimizer(model.parameters())
+    losses = []
+    for n in sizes:
+        steps.zero_grad()
+        x, y = make(n)
+        loss = m.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        steps.step()
+        losses.append(loss.item())
+    return losses, [p.grad for p in model.parameters()], list(model.state_dict().values())
+
+
+@program
+def perceptron(m: Any) -> Any:
+    nn = m.nn
+    model = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 3))
+    make = lambda n: (data(m, n, n, 4), m.arange(n) % 3)  # noqa: E731
+    return trained(m, model, make, range(2, 9), lambda p: m.optim.SGD(p, lr=0.1))
+
+
+@program
+def convolutions(m: Any) -> Any:
+    nn = m.nn
+    layers = [nn.Conv1d(3, 4, 3), nn.BatchNorm1d(4), nn.ReLU(inplace=True)]
+    model = nn.Sequential(*layers, nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(4, 3))
+    make = lambda n: (data(m, n, 4, 3, n), m.arange(4) % 3)  # noqa: E731
+    return trained(m, model, make, range(6, 12), lambda p: m.optim.SGD(p, lr=0.1))
+
+
+@program
+def recurrences(m: Any) -> Any:
+    class Model(m.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.words = m.nn.Embedding(7, 4)
+            self.layer = m.nn.LSTM(4, 5)
+            self.cell = m.nn.GRUCell(5, 4)
+            self.head = m.nn.Linear(4, 3)
+
+        def forward(self, tokens: Any) -> Any:
+            out, _ = self.layer(self.words(tokens))
+            h = m.zeros(tokens.shape[1], 4)
+            for each in out:
+                h = self.cell(each, h)
+            return self.head(h)
+
+    make = lambda n: (m.arange(2 * n).reshape(n, 2) % 7, m.arange(2))  # noqa: E731
+    return trained(m, Model(), make, (3, 5, 4, 6), lambda p: m.optim.SGD(p, lr=0.1))
+
+
+@program
+def attention(m: Any) -> Any:
+    heads = m.nn.MultiheadAttention(8, 2, batch_first=True)
+    with m.no_grad():
+        for i, p in enumerate(heads.parameters()):
+            p.copy_(data(m, i, *p.shape) * 0.3)
+    out = []
+    for n in (3, 4, 5):
+        x = data(m, n, 2, n, 8, grad=True)
+        y, _ = heads(x, x, x, need_weights=False)
+        y.square().sum().backward()
+        out += [y.detach(), x.grad]
+    return out, [p.grad for p in heads.parameters()]
+
+
+@program
+def views(m: Any) -> Any:
+    x = data(m, 0, 4, 6, grad=True)
+    h = x * 2
+    a, b, c = h.chunk(3, 1)
+    y = (a @ b.t()).sum() + (c.reshape(2, 4).transpose(0, 1)[1:] * 3).sum()
+    z = h[1] * h[:, 2:3].expand(4, 6)
+    (y + z.sum() + h.diagonal().exp().sum()).backward()
+    return y.detach(), x.grad
+
+
+@program
+def gradients_of_some(m: Any) -> Any:
+    x, w = data(m, 0, 3, 4, grad=True), data(m, 1, 4, 2, grad=True)
+    h = (x @ w).tanh()
+    part = h[:2]
+    y = (part * part).sum() + (h * 3).sum()
+    some = m.autograd.grad(y, [h, w], retain_graph=True)
+    of_part = m.autograd.grad(y, [part], retain_graph=True)
+    weighed = m.autograd.grad(h, [x], m.ones(3, 2) * 2, retain_graph=True)
+    none = m.autograd.grad(y, [data(m, 2, 1, grad=True)], allow_unused=True, retain_graph=True)
+    y.backward()
+    return *some, *of_part, *weighed, none[0] is None, x.grad, w.grad
+
+
+@program
+def second_derivatives(m: Any) -> Any:
+    x, w = data(m, 0, 3, 4, grad=True), data(m, 1, 4, 2, grad=True)
+    y = ((x @ w).tanh() ** 2).sum()
+    (g,) = m.autograd.grad(y, [x], create_graph=True)
+    (g.square().sum() + y).backward()
+    return x.grad, w.grad
+
+
+@program
+def hooks(m: Any) -> Any:
+    x, seen = data(m, 0, 3, 4, grad=True), []
+    h = x.exp()
+    h.register_hook(lambda g: seen.append(g.clone()))
+    h.retain_grad()
+    v = h[:2]
+    v.register_hook(lambda g: g * 3)
+    x.register_hook(lambda g: g * 2)
+    ((v * v).sum() + (h * 2).sum()).backward()
+    return h.grad, x.grad, seen
+
+
+@program
+def writes_in_place(m: Any) -> Any:
+    x = data(m, 0, 3, 4, grad=True)
+    h = x * 2
+    h += 1
+    h.mul_(x)
+    h[0] = 5
+    h.relu_()
+    y = (h * h).sum()
+    y.backward()
+    return h.detach(), x.grad
+
+
+@program
+def several_passes(m: Any) -> Any:
+    x = data(m, 0, 3, grad=True)
+    y = (x * 2).exp()
+    y.sum().backward(retain_graph=True)
+    (y * y).sum().backward()
+    z = x + 1
+    z.sum().backward()
+    z.sum().backward()  # nothing was saved
+    return x.grad
+
+
+@program
+def a_state_that_is_carried(m: Any) -> Any:
+    w = data(m, 0, 4, 4, grad=True)
+    h = m.zeros(2, 4)
+    out = []
+    for n in range(2, 7):
+        for _ in range(n):
+            h = (h @ w + data(m, n, 2, 4)).tanh()
+        h.sum().backward()
+        h = h.detach()
+        out.append(h)
+    return out, w.grad
+
+
+@program
+def kinds_of_numbers(m: Any) -> Any:
+    x = m.tensor([1.5, -2.0, 0.5], dtype=m.float64, requires_grad=True)
+    y = 2 / x + x**3 - (1 - x) * 4 + x.clamp(-1, 1) + m.where(x > 0, x, -x) * True
+    y.sum().backward()
+    return y.detach(), x.grad, (x * 2).argmax(), (x > 1)
+
+
+def _flat(values: Any) -> Iterator[Any]:
+    if isinstance(values, (list, tuple)):
+        for each in values:
+            yield from _flat(each)
+    else:
+        yield values.detach().numpy() if hasattr(values, "detach") else values
+
+
+@pytest.mark.usefixtures("taped")
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("fewest", [1, 2])
+def test_as_in_pytorch(torch: Any, name: str, fewest: int, monkeypatch: Any) -> None:
+    monkeypatch.setattr(volatile, "FEWEST", fewest)
+    ours, theirs = list(_flat(PROGRAMS[name](tw))), list(_flat(PROGRAMS[name](torch)))
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+
+
+# ---- errors --------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("taped")
+def test_a_second_pass_and_a_write_to_a_saved_value_are_errors() -> None:
+    x = data(tw, 0, 3, grad=True)
+    y = (x * 2).exp().sum()
+    y.backward()
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        y.backward()
+    h = x.exp()
+    loss = (h * 2).sum()
+    h.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+    w = data(tw, 1, 3, grad=True)
+    loss = (w * x).sum()
+    with tw.no_grad():
+        w.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+@pytest.mark.usefixtures("taped")
+def test_what_a_gradient_is_in_is_its_own_memory() -> None:
+    a, b = data(tw, 0, 3, grad=True), data(tw, 1, 3, grad=True)
+    given = tw.ones(3)
+    (a + b).backward(given)
+    a.grad.add_(1)
+    assert b.grad.tolist() == given.tolist() == [1, 1, 1]
+
+
+# ---- what is on the tape -------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("taped")
+def test_a_pass_over_the_tape_records_nothing() -> None:
+    w = data(tw, 0, 4, 4, grad=True)
+    for n in (3, 5, 6, 7):  # the first two are the examples
+        w.grad, pending = None, len(epoch.handles)
+        h = (data(tw, n, n, 4) @ w).tanh()
+        h[1:].square().sum().backward()
+        if n > 5:
+            assert is_on_the_tape(h) and "node" not in h._storage._history.__dict__
+            assert w.grad._node is None and len(epoch.handles) == pending
+
+
+@pytest.mark.usefixtures("taped")
+def test_a_pass_frees_what_it_has_read() -> None:
+    x = data(tw, 0, 64, grad=True)
+    h = x.exp()
+    call = h._history.call
+    h.sum().backward()
+    assert call.kept is None and all(o.array is None for o in call.operands)
+
+
+@pytest.mark.usefixtures("taped")
+def test_passes_that_need_graphs_end_the_taping(monkeypatch: Any) -> None:
+    monkeypatch.setattr(novelty, "UNTAPED", 8)
+    monkeypatch.setattr(novelty, "_untaped", 0)
+    x = data(tw, 0, 3, grad=True)
+    for _ in range(6):
+        y = (x * 2).exp().sum()
+        tw.autograd.grad(y, [x], create_graph=True)
+    assert not clock.taping
+    assert not is_on_the_tape(x * 2)
+
+
+@pytest.mark.usefixtures("taped")
+def test_sizes_among_attrs_are_learned() -> None:
+    """The scale of attention, the counts of means and variances, the sizes of biases: from calls of
+    other sizes, whose examples agree by chance in some."""
+    for batch, n, width in ((2, 3, 4), (2, 5, 4), (2, 5, 6), (3, 4, 6), (3, 7, 8), (1, 2, 3)):
+        for dtype in (np.float32, np.float64):
+            x = tw.tensor(np.random.default_rng(n).normal(size=(batch, n, width)).astype(dtype))
+            w = tw.ones(2 * width, width, dtype=x.dtype, requires_grad=True)
+            b = tw.zeros(2 * width, dtype=x.dtype, requires_grad=True)
+            y = tw.nn.functional.linear(x, w, b)
+            z = tw.nn.functional.scaled_dot_product_attention(y, y, y)
+            (z.mean(1) + z.var(1)).sum().backward()
+            found = w.grad.numpy().copy(), b.grad.numpy().copy()
+            clock.volatile = False
+            w.grad = b.grad = None
+            y = tw.nn.functional.linear(x, w, b)
+            z = tw.nn.functional.scaled_dot_product_attention(y, y, y)
+            (z.mean(1) + z.var(1)).sum().backward()
+            for ours, wanted in zip(found, (w.grad.numpy(), b.grad.numpy()), strict=True):
+                np.testing.assert_allclose(ours, wanted, rtol=1e-4, atol=1e-4)
+            clock.volatile = True
