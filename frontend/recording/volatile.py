@@ -76,16 +76,37 @@ class _Family:
             self.examples.clear()
             self.template = None
 
+    def made(self, call: _Called) -> list[Any] | None:
+        """What the template makes of a call; None if it must be recorded."""
+        arrays, sizes = call.arrays, call.sizes
+        for _ in range(2):
+            template = self.template
+            if template is None:
+                return None
+            try:
+                if not call.targets:
+                    return template(arrays, sizes)  # type: ignore[no-any-return]
+                call.shared = {}
+                made: list[Any] = template.forward(arrays, sizes, call.shared)
+                template.check(arrays, made, sizes)
+                return made
+            except Untold:
+                self.learn(call)
+            except Exception:  # the recorded call has the better message
+                return None
+        return None
+
 
 class _Called:
     """A call that is about to be computed.
 
     key: of its family. args: with PLACE for each operand, and without the last argument if it is a
     shape, which `sizes` has. operands: tensors, and nodes of numbers. arrays: their
-    values. targets: where their gradients go; empty if no gradient flows through the call.
+    values. targets: where their gradients go; empty if no gradient flows through the call. shared:
+    what composites among its ops leave for their derivatives.
     """
 
-    __slots__ = ("args", "arrays", "build", "key", "operands", "sizes", "targets")
+    __slots__ = ("args", "arrays", "build", "key", "operands", "shared", "sizes", "targets")
 
     def __init__(self, build: Callable[..., Any], sizes: tuple[Any, ...] = ()):
         self.build, self.sizes = build, sizes
@@ -94,6 +115,7 @@ class _Called:
         self.operands: list[Any] = []
         self.arrays: list[Any] = []
         self.targets: Sequence[Any] = ()
+        self.shared: dict[Any, Any] = {}
 
     def example(self) -> tuple[Any, Callable[..., Any]]:
         """It as an example, and the template that such examples make."""
@@ -306,29 +328,19 @@ def _found(call: _Called) -> Any:
         family.learn(call)
         if family.template is None:
             return None
-    template = family.template
-    arrays, sizes = call.arrays, call.sizes
-    try:
-        if call.targets:
-            shared: dict[Any, Any] = {}
-            made = template.forward(arrays, sizes, shared)
-            template.check(arrays, made, sizes)
-        else:
-            made = template(arrays, sizes)
-    except Untold:
-        family.learn(call)
+    made = family.made(call)
+    if made is None:
         return None
-    except Exception:  # the recorded call has the better message
-        return None
+    template, arrays = family.template, call.arrays
     novelty.note((id(template), *[a.shape for a in arrays]))
     if call.targets:
-        return _taped(call, template, made, shared)
+        return _taped(call, template, made)
     if template.is_single:
         return tensor(made[0], template.dtypes[0])
     return tuple([tensor(a, d) for a, d in zip(made, template.dtypes)])
 
 
-def _taped(call: _Called, template: Tape, made: list[Any], shared: dict[Any, Any]) -> Any:
+def _taped(call: _Called, template: Tape, made: list[Any]) -> Any:
     """The results of a call that gradients flow through."""
     tensors = [tensor(a, d) for a, d in zip(made, template.dtypes)]
     if template.seeds:
@@ -338,7 +350,7 @@ def _taped(call: _Called, template: Tape, made: list[Any], shared: dict[Any, Any
         ]
         shapes = [*[a.shape for a in call.arrays], *call.sizes]
         kept = template.kept(call.arrays, made)
-        noted = Call(template, call.build, call.args, operands, kept, shapes, shared)
+        noted = Call(template, call.build, call.args, operands, kept, shapes, call.shared)
         note(noted, tensors)
     return tensors[0] if template.is_single else tuple(tensors)
 
