@@ -57,9 +57,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--device", help="where tests make tensors that name no device: cuda, or interpret"
     )
-    parser.addoption(
-        "--at-once", action="store_true", help="compute calls without gradients when they are made"
-    )
+    parser.addoption("--at-once", action="store_true", help="compute calls when they are made")
 
 
 def pytest_configure(config: pytest.Config) -> None:

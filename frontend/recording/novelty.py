@@ -45,7 +45,7 @@ def is_new() -> None:
     clock.news = min(clock.news + 1, 2 * DUE)
     if clock.news >= DUE and not clock.volatile:
         clock.volatile = True
-        debug.say("graphs keep being new: calls without gradient are computed at once")
+        debug.say("graphs keep being new: calls are computed when they are made")
 
 
 def is_known() -> None:
