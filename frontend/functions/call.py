@@ -22,7 +22,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.op import Op
 
 from .. import recording
-from ..recording import Handle, clock, handles, record, resolve, volatile
+from ..recording import Handle, clock, handles, record, resolve, tape, volatile
 from ..recording.builders import Cast, Casts, Gradient, builder, facts
 from .arguments import as_handle, into, need_tensor
 from .promotion import can_cast
@@ -345,8 +345,10 @@ def overwriting(name: str, method: Function) -> Function:
             result = method(self, *args, **options)
             if result is NotImplemented:
                 return result
-            if clock.volatile and volatile.replaced(self, result):
-                return self
+            if clock.volatile:
+                if volatile.replaced(self, result):
+                    return self
+                tape.let_overwrite(self, result)
             node = resolve(result)
             if len(handles) > known and handles[-1] is result:
                 handles.pop()  # nobody has it, so it is no other tensor with this value

@@ -70,6 +70,7 @@ from .modes import (
     stand_in,
     standing_in,
 )
+from .novelty import untaped
 from .numbers import (
     default_dtype,
     key_of,
@@ -152,6 +153,7 @@ __all__ = [
     "variable",
     "variable_target",
     "variables",
+    "untaped",
     "version",
     "view",
     "view_again",

@@ -7,6 +7,8 @@ again between reads of values.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tilewright.runtime import debug, tiers
@@ -67,6 +69,16 @@ def is_untaped() -> None:
     if _untaped > UNTAPED and clock.taping:
         clock.taping = False
         debug.say("backward passes ask for more than a tape has: calls with gradient are recorded")
+
+
+@contextmanager
+def untaped() -> Iterator[None]:
+    """Record the calls of the block that gradients flow through."""
+    before, clock.taping = clock.taping, False
+    try:
+        yield
+    finally:
+        clock.taping = before
 
 
 def is_passed(calls: int) -> None:

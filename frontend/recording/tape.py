@@ -22,7 +22,7 @@ from tilewright.ir.shape import Size
 from tilewright.runtime.baseline.derivatives import Tape
 
 from . import epoch, flushing, novelty, views
-from .derivations import saved_nodes
+from .derivations import saved_nodes, value_node
 from .epoch import Handle, clock
 from .histories import Held, History, Shared, Viewed, with_views
 from .roots import source_of
@@ -163,7 +163,7 @@ class Call:
         self.kept: Sequence[Any] | None = kept
         self.shapes, self.stages = shapes, stages
         self.number = _number()
-        self.results: list[tuple[weakref.ref[Any], int]] = []
+        self.results: list[tuple[weakref.ref[Any], int, int]] = []
         self.made: list[tuple[int, ...]] = []
         self.shared: Shared | None = None
         self._graph: _Graph | None = None
@@ -176,10 +176,12 @@ class Call:
             if operands[i].__class__ is Operand and operands[i].is_changed:
                 return True
         for i in self.tape.results_read:
-            ref, changes = self.results[i]
+            ref, changes, rewrites = self.results[i]
             t = ref()
-            if t is not None and (t._storage or t)._changes != changes:
-                return True
+            if t is not None:
+                state = t._storage or t
+                if state._changes != changes or state._rewrites != rewrites:
+                    return True
         return False
 
     @property
@@ -247,7 +249,8 @@ _BUILT = {
 class _Graph:
     """The graph of a call, as its own epoch would have it.
 
-    nodes: of the results. buffers: of the leaves.
+    nodes: of the results. buffers: of the leaves, whose values `held` has. targets: of the
+    variables. viewed: the nodes of views, and how they look at memory.
     """
 
     def __init__(self, call: Call):
@@ -255,6 +258,7 @@ class _Graph:
         self.buffers: list[Any] = []
         self.targets: dict[Node, Any] = {}
         self.held: dict[Node, Held] = {}
+        self.viewed: dict[Node, tuple[Operand, views.Chain]] = {}
         self.shared = Shared()
         known: dict[Any, Node] = {}
         args: list[Any] = []
@@ -295,7 +299,8 @@ class _Graph:
         node = epoch.leaf_node(len(self.buffers), (Size(shape), t.dtype, "cpu"))
         holder = Handle()
         holder._buffer, holder._aval = operand.base, (node.shape, node.dtype, "cpu")
-        self.held[node] = Held(holder, t, operand.changes, operand.rewrites, operand.moves, None)
+        owner, moves = (t, operand.moves) if operand.chain is None else (t._storage, 0)
+        self.held[node] = Held(holder, owner, operand.changes, operand.rewrites, moves, None)
         self.buffers.append(operand.base)
         if operand.target is None:
             return node
@@ -316,6 +321,7 @@ class _Graph:
             for kind, attrs in links[done:]:
                 node = views.seen(node, kind, attrs)
             done = len(links)
+            self.viewed[value_node(node)] = operand, view._chain
             if node.requires_grad:
                 self.shared.views[id(view)] = Viewed(weakref.ref(view), node, base, operand.writes)
                 if view._hooks:
@@ -345,17 +351,21 @@ class _Graph:
     def _held(self, node: Node, value: Any) -> Held:
         holder = Handle()
         holder._buffer, holder._aval = value, (node.shape, node.dtype, "cpu")
+        if node in self.viewed:
+            of, chain = self.viewed[node]
+            owner = of.tensor._storage
+            return Held(holder, owner, of.changes, of.rewrites, 0, chain)
         if node in self.nodes:
-            ref, changes = self.call.results[self.nodes.index(node)]
+            ref, changes, rewrites = self.call.results[self.nodes.index(node)]
             owner = ref()
             if owner is not None:
-                return Held.of(holder, owner)._replace(changes=changes)
+                return Held.of(holder, owner)._replace(changes=changes, rewrites=rewrites)
         return Held.of(holder, None)
 
 
 def note(call: Call, results: Sequence[Any]) -> None:
     """Give the results of a call their histories."""
-    call.results = [(weakref.ref(t), t._changes) for t in results]
+    call.results = [(weakref.ref(t), t._changes, t._rewrites) for t in results]
     call.made = [tuple(t._aval[0]) for t in results]
     for i in call.tape.seeds:
         results[i]._history = Taped(call, i)
@@ -367,20 +377,31 @@ def rebound(t: Any, made: Any) -> bool:
     if made is t or made._storage is not None or made.shape != t.shape:
         return False
     history = made._history
-    if history.__class__ is Taped:
-        for each in history.call.operands:
-            if each.__class__ is Operand and each.tensor is t:
-                each.tensor = _copy(t)  # the call itself may read the old value
+    let_overwrite(t, made)
     t._buffer, t._aval, t._history = made._buffer, made._aval, history
     t._changes += 1
     if history.__class__ is Taped:
-        history.call.results[history.index] = weakref.ref(t), t._changes
+        history.call.results[history.index] = weakref.ref(t), t._changes, t._rewrites
     return True
 
 
-def _copy(t: Any) -> Any:
-    """A tensor with the memory and the counts that `t` has now."""
-    made = object.__new__(epoch.tensor_type)
-    made._buffer, made._aval = t._buffer, t._aval
-    made._changes, made._rewrites, made._moves = t._changes, t._rewrites, t._moves
+def let_overwrite(t: Any, made: Any) -> None:
+    """Let `t` be overwritten with the result `made` of a call, which may itself have read it: its
+    derivative reads the old value."""
+    if made._history.__class__ is Taped:
+        for each in made._history.call.operands:
+            if each.__class__ is Operand and _state(each.tensor) is _state(t):
+                each.tensor = _copy(each)
+
+
+def _state(t: Any) -> Any:
+    return t._storage or t
+
+
+def _copy(operand: Operand) -> Any:
+    """A tensor of its own with what an operand had."""
+    made, t = object.__new__(epoch.tensor_type), operand.tensor
+    made._buffer, made._aval = operand.array, (Size(operand.array.shape), t.dtype, "cpu")
+    made._changes, made._rewrites = operand.changes, operand.rewrites
+    made._moves, made._chain = operand.moves, operand.chain
     return made

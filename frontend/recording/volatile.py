@@ -195,10 +195,14 @@ def computed_beside(build: Callable[..., Any], t: Any, value: Any, swapped: bool
 
 def _add(call: _Called, t: Any) -> bool:
     """Add a tensor to the operands of a call; False if it has no value that can be used."""
-    taping = clock.taping and graph.grad_enabled() and not epoch.inferred
+    taping = clock.taping and graph.grad_enabled()
+    if taping and epoch.inferred and (t._storage or t)._changes is epoch.untracked:
+        return False  # a tensor of inference mode
     array = _value(t, taping)
     if array is None or array.size > MOST:
         return False
+    if taping and (t._storage or t)._shared is not None:
+        array = array.copy()  # others may write to that memory
     kind: Any = (t.dtype, *[n if n < 2 else 2 for n in array.shape])
     target = target_of(t) if taping else None
     if target is not None:
@@ -271,7 +275,9 @@ def may_view(t: Any) -> bool:
     chain = t._chain
     if chain is not None and chain.multiple is not None and t._writes != t._storage._writes:
         return False  # the base was written to, which is an error
-    if t._shared is not None or t._root is not None or epoch.inferred:
+    if t._shared is not None or t._root is not None:
+        return False
+    if epoch.inferred and state._changes is epoch.untracked:
         return False
     return clock.taping and may_compute()
 

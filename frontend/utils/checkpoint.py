@@ -211,7 +211,8 @@ class CheckpointFunction(Function):
             inputs = list(detach_variable(tuple(inputs)))
         with recording.grad_mode(True):
             epoch = recording.clock.number
-            flat = call.run_again(inputs)
+            with recording.untaped():
+                flat = call.run_again(inputs)
             comparable = recording.clock.saving is None  # with hooks each call is recorded apart
             if epoch == recording.clock.number and comparable and call.computed is not None:
                 call.check(_computed(_inner(flat, inputs)))
@@ -301,7 +302,7 @@ def _checkpoint(
         besides: list[Any] = []
     else:
         epoch = recording.clock.number
-        with first:
+        with first, recording.untaped():  # what the call consists of must be seen
             flat, form = call.run(call.tensors)
         inner = _inner(flat, call.tensors)
         besides = _leaves_of(inner, call.tensors)

@@ -22,6 +22,7 @@ def taped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(volatile, "FEWEST", 1)
     monkeypatch.setattr(clock, "volatile", True)
     monkeypatch.setattr(clock, "taping", True)
+    monkeypatch.setattr(novelty, "_untaped", 0)
     yield
     tw.zeros(1).add_(1).item()
 
