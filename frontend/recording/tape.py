@@ -9,6 +9,7 @@ is built when somebody first looks at it.
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ import numpy as np
 
 from tilewright.ir import node as graph
 from tilewright.ir import ops
+from tilewright.ir.dtype import DType
 from tilewright.ir.node import Node
 from tilewright.ir.shape import Size
 from tilewright.runtime.baseline.derivatives import Tape
@@ -74,16 +76,18 @@ def is_watched(t: Any) -> bool:
 class Operand:
     """A tensor that a call read.
 
-    tensor: holds it, and looks at `base`, its memory then, through `chain`. array: its value.
-    target: where its gradient goes, or None. changes, rewrites, moves: what it had counted by then
-    (see Held).
+    tensor: holds it, and looks at `base`, its memory then, of this shape, through `chain`; None
+    after a backward pass, as are these. array: its value. target: where its gradient goes, or None.
+    changes, rewrites, moves, writes: what it had counted by then (see Held).
     """
 
     __slots__ = (
-        "array", "base", "chain", "changes", "moves", "rewrites", "target", "tensor", "writes",
+        "array", "base", "chain", "changes", "moves", "rewrites", "shape", "target", "tensor",
+        "writes",
     )  # fmt: skip
     array: Any
     base: Any
+    tensor: Any
 
     def __init__(self, tensor: Any, array: Array, target: Any):
         self.tensor, self.array, self.target = tensor, array, target
@@ -92,7 +96,7 @@ class Operand:
             self.base, self.chain = array, None
         else:
             self.base, self.chain = state._buffer, tensor._chain
-            self.writes = state._writes
+            self.shape, self.writes = state._buffer.shape, state._writes
         self.changes, self.rewrites, self.moves = state._changes, state._rewrites, tensor._moves
 
     @property
@@ -110,12 +114,11 @@ class Operand:
         """The gradient of the memory that the tensor is a view of."""
         if self.chain is None:
             return g
-        base = self.base
-        if g.size == base.size:
+        if g.size == math.prod(self.shape):
             shape, strides, _ = self.chain.layout  # type: ignore[misc]
             order = sorted(range(len(shape)), key=lambda i: (-strides[i], shape[i] != 1, i))
-            return g.transpose(order).reshape(base.shape)
-        whole = np.zeros(base.shape, g.dtype)
+            return g.transpose(order).reshape(self.shape)
+        whole = np.zeros(self.shape, g.dtype)
         self.part(whole)[...] = g
         return whole
 
@@ -197,13 +200,13 @@ class Call:
         return np.zeros(self.made[index], self.tape.dtypes[index].np)
 
     def free(self) -> None:
-        """Release what the derivative reads, if it reads anything."""
+        """Release all values. If the derivative reads any, a second pass is an error."""
         if self.tape.reads:
             self.kept = None
             self.stages.clear()
-            for each in self.operands:
-                if each.__class__ is Operand:
-                    each.array = each.base = None
+        for each in self.operands:
+            if each.__class__ is Operand:
+                each.array = each.base = each.tensor = None
 
 
 _epoch, _count = -1, 0  # that of the latest call, and its number there
@@ -263,20 +266,24 @@ class _Graph:
         known: dict[Any, Node] = {}
         args: list[Any] = []
         with graph.grad_mode(True):
-            operands = iter(zip(call.operands, call.shapes))
+            operands = iter(zip(call.operands, call.shapes, call.tape.operand_dtypes))
             for each in call.args:
                 if each is not PLACE:
                     args.append(each)
                     continue
-                operand, shape = next(operands)
+                operand, shape, dtype = next(operands)
                 if operand.__class__ is not Operand:
                     args.append(operand)
                     continue
                 t = operand.tensor
-                key = (id(t._storage or t), id(operand.base), operand.target is None)
+                key = (
+                    id(operand if t is None else _state(t)),
+                    id(operand.base),
+                    operand.target is None,
+                )
                 node = known.get(key)
                 if node is None:
-                    node = known[key] = self._leaf(operand, shape)
+                    node = known[key] = self._leaf(operand, shape, dtype)
                 if operand.chain is not None:
                     node = self._view(operand, node)
                 args.append(node)
@@ -292,16 +299,19 @@ class _Graph:
         if self.shared.views:
             with_views.add(self.shared)
 
-    def _leaf(self, operand: Operand, shape: Any) -> Node:
-        t = operand.tensor
+    def _leaf(self, operand: Operand, shape: Any, dtype: DType) -> Node:
+        t, base = operand.tensor, operand.base
         if operand.chain is not None:
-            shape = operand.chain.base
-        node = epoch.leaf_node(len(self.buffers), (Size(shape), t.dtype, "cpu"))
+            shape = operand.shape
+        if base is None:  # no derivative reads it any more
+            base = np.zeros(shape, dtype.np)
+        node = epoch.leaf_node(len(self.buffers), (Size(shape), dtype, "cpu"))
         holder = Handle()
-        holder._buffer, holder._aval = operand.base, (node.shape, node.dtype, "cpu")
-        owner, moves = (t, operand.moves) if operand.chain is None else (t._storage, 0)
+        holder._buffer, holder._aval = base, (node.shape, node.dtype, "cpu")
+        is_view = operand.chain is not None and t is not None
+        owner, moves = (t._storage, 0) if is_view else (t, operand.moves)
         self.held[node] = Held(holder, owner, operand.changes, operand.rewrites, moves, None)
-        self.buffers.append(operand.base)
+        self.buffers.append(base)
         if operand.target is None:
             return node
         variable = ops.variable(node, len(self.buffers) - 1)
@@ -312,6 +322,8 @@ class _Graph:
         """The node of an operand that looks at memory with `node`, and those of the views that it
         was taken of."""
         t, base = operand.tensor, node
+        if t is None:
+            return views.apply(node, operand.chain)
         found = [t]
         while found[-1]._parent is not None:
             found.append(found[-1]._parent)

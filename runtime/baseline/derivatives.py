@@ -104,7 +104,7 @@ def _read(grads: Sequence[Node], results: Sequence[Node], seeds: Collection[Node
 class Tape:
     """What a call and its derivative compute for operands of any sizes, by examples.
 
-    dtypes: of the results. is_single: whether the call has one result, and no tuple.
+    dtypes, operand_dtypes: of the results and of the operands. is_single: whether the call has one result, and no tuple.
     seeds, reads, cotangents: see Differentiated. operands_read, results_read: the operands and the
     results among `reads`.
     """
@@ -120,7 +120,8 @@ class Tape:
         self._backward = Template([e.backward for e in examples])
         self.dtypes = forward.dtypes[:count]
         self.forward: Callable[..., list[Any]] = forward
-        operands = len(first.forward.dtypes)
+        self.operand_dtypes = first.forward.dtypes
+        operands = len(self.operand_dtypes)
         self.operands_read = [p for p in self.reads if p < operands]
         self.results_read = [p - operands for p in self.reads if operands <= p < operands + count]
         self._take = operator.itemgetter(*self.reads) if len(self.reads) > 1 else None
