@@ -12,6 +12,7 @@ import pytest
 import tilewright as tw
 from tilewright.recording import epoch, novelty, tape, volatile
 from tilewright.recording.epoch import clock
+from tilewright.runtime.baseline.derivatives import Tape
 
 
 @pytest.fixture
@@ -249,6 +250,18 @@ def test_a_second_pass_and_a_write_to_a_saved_value_are_errors() -> None:
         w.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
+
+
+@pytest.mark.usefixtures("taped")
+def test_histories_compute_what_the_tape_can_not(monkeypatch: Any) -> None:
+    def failing(*_: Any) -> Any:
+        raise ValueError
+
+    x = data(tw, 0, 3, grad=True)
+    y = (x * 2).exp().sum()
+    monkeypatch.setattr(Tape, "backward", failing)
+    y.backward()
+    np.testing.assert_allclose(x.grad.numpy(), 2 * np.exp(2 * x.detach().numpy()), rtol=1e-5)
 
 
 @pytest.mark.usefixtures("taped")
