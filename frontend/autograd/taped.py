@@ -158,7 +158,7 @@ class _Pass:
             if call.kept is None or call.is_changed:
                 raise _Ended  # which histories refuse
             self.used.append(call)
-            template = call.tape
+            template = call.template
             seeds = [
                 sums[i].value if sums[i].value is not None else call.zeros(i)
                 for i in template.seeds
@@ -246,6 +246,6 @@ def _target(t: Any) -> Any:
 def _targets(call: Call) -> list[Any]:
     return [
         target
-        for place in call.tape.cotangents
+        for place in call.template.cotangents
         if (target := call.operands[place].target) is not None
     ]

@@ -21,7 +21,7 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import DType
 from tilewright.ir.node import Node
 from tilewright.ir.shape import Size
-from tilewright.runtime.baseline.derivatives import Tape
+from tilewright.runtime.baseline.derivatives import DifferentiatedTemplate
 
 from . import epoch, flushing, novelty, views
 from .derivations import saved_nodes, value_node
@@ -149,12 +149,12 @@ class Call:
         "shapes",
         "shared",
         "stages",
-        "tape",
+        "template",
     )  # fmt: skip
 
     def __init__(
         self,
-        tape: Tape,
+        template: DifferentiatedTemplate,
         build: Callable[..., Any],
         args: Sequence[Any],
         operands: Sequence[Any],
@@ -162,7 +162,7 @@ class Call:
         shapes: Sequence[Any],
         stages: dict[Any, Any],
     ):
-        self.tape, self.build, self.args, self.operands = tape, build, args, operands
+        self.template, self.build, self.args, self.operands = template, build, args, operands
         self.kept: Sequence[Any] | None = kept
         self.shapes, self.stages = shapes, stages
         self.number = _number()
@@ -175,10 +175,10 @@ class Call:
     def is_changed(self) -> bool:
         """Whether something that the derivative reads was written to since."""
         operands = self.operands
-        for i in self.tape.operands_read:
+        for i in self.template.operands_read:
             if operands[i].__class__ is Operand and operands[i].is_changed:
                 return True
-        for i in self.tape.results_read:
+        for i in self.template.results_read:
             ref, changes, rewrites = self.results[i]
             t = ref()
             if t is not None:
@@ -197,11 +197,11 @@ class Call:
 
     def zeros(self, index: int) -> Array:
         """The cotangent of a result that no gradient reaches."""
-        return np.zeros(self.made[index], self.tape.dtypes[index].np)
+        return np.zeros(self.made[index], self.template.dtypes[index].np)
 
     def free(self) -> None:
         """Release all values. If the derivative reads any, a second pass is an error."""
-        if self.tape.reads:
+        if self.template.reads:
             self.kept = None
             self.stages.clear()
         for each in self.operands:
@@ -266,7 +266,7 @@ class _Graph:
         known: dict[Any, Node] = {}
         args: list[Any] = []
         with graph.grad_mode(True):
-            operands = iter(zip(call.operands, call.shapes, call.tape.operand_dtypes))
+            operands = iter(zip(call.operands, call.shapes, call.template.operand_dtypes))
             for each in call.args:
                 if each is not PLACE:
                     args.append(each)
@@ -379,7 +379,7 @@ def note(call: Call, results: Sequence[Any]) -> None:
     """Give the results of a call their histories."""
     call.results = [(weakref.ref(t), t._changes, t._rewrites) for t in results]
     call.made = [tuple(t._aval[0]) for t in results]
-    for i in call.tape.seeds:
+    for i in call.template.seeds:
         results[i]._history = Taped(call, i)
 
 

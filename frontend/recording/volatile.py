@@ -25,7 +25,7 @@ from tilewright.ir.ops.generate import constant, constant_value, leaf
 from tilewright.ir.shape import Size
 from tilewright.runtime import debug, tiers
 from tilewright.runtime.baseline import timed
-from tilewright.runtime.baseline.derivatives import Differentiated, Tape
+from tilewright.runtime.baseline.derivatives import Differentiated, DifferentiatedTemplate
 from tilewright.runtime.baseline.templates import Example, Template, Untold
 
 from . import epoch, flushing, novelty, views, wrapping
@@ -133,7 +133,7 @@ class _Called:
             args = [next(given) if a is PLACE else a for a in self.args]
             made = rounded_once(self.build, [*args, *self.sizes])
         if self.targets:
-            return Differentiated(operands, tracked, made, self.sizes), Tape
+            return Differentiated(operands, tracked, made, self.sizes), DifferentiatedTemplate
         return Example(operands, made, self.sizes), Template
 
 
@@ -346,7 +346,7 @@ def _found(call: _Called) -> Any:
     return tuple([tensor(a, d) for a, d in zip(made, template.dtypes)])
 
 
-def _taped(call: _Called, template: Tape, made: list[Any]) -> Any:
+def _taped(call: _Called, template: DifferentiatedTemplate, made: list[Any]) -> Any:
     """The results of a call that gradients flow through."""
     tensors = [tensor(a, d) for a, d in zip(made, template.dtypes)]
     if template.seeds:

@@ -101,12 +101,12 @@ def _read(grads: Sequence[Node], results: Sequence[Node], seeds: Collection[Node
     return list(found)
 
 
-class Tape:
+class DifferentiatedTemplate:
     """What a call and its derivative compute for operands of any sizes, by examples.
 
-    dtypes, operand_dtypes: of the results and of the operands. is_single: whether the call has one result, and no tuple.
-    seeds, reads, cotangents: see Differentiated. operands_read, results_read: the operands and the
-    results among `reads`.
+    dtypes, operand_dtypes: of the results and of the operands. is_single: whether the call has one
+    result, and no tuple. seeds, reads, cotangents: see Differentiated. operands_read, results_read:
+    the operands and the results among `reads`.
     """
 
     def __init__(self, examples: Sequence[Differentiated]):

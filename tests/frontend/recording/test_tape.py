@@ -12,7 +12,7 @@ import pytest
 import tilewright as tw
 from tilewright.recording import epoch, novelty, tape, volatile
 from tilewright.recording.epoch import clock
-from tilewright.runtime.baseline.derivatives import Tape
+from tilewright.runtime.baseline.derivatives import DifferentiatedTemplate
 
 
 @pytest.fixture
@@ -259,7 +259,7 @@ def test_histories_compute_what_the_tape_can_not(monkeypatch: Any) -> None:
 
     x = data(tw, 0, 3, grad=True)
     y = (x * 2).exp().sum()
-    monkeypatch.setattr(Tape, "backward", failing)
+    monkeypatch.setattr(DifferentiatedTemplate, "backward", failing)
     y.backward()
     np.testing.assert_allclose(x.grad.numpy(), 2 * np.exp(2 * x.detach().numpy()), rtol=1e-5)
 
