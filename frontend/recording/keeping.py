@@ -180,7 +180,11 @@ def keep(
         del owners[node]
         viewed.pop(node, None)
     known = {id(s): s for s in (*storages, *windows)} if viewed else {}
-    seen: Seen = {n: (known.get(number), chain) for n, (number, chain) in viewed.items()}
+    # A view with a history of its own has a node around that of its value.
+    seen: Seen = {
+        value_node(n) if n.op is ops.with_value else n: (known.get(number), chain)
+        for n, (number, chain) in viewed.items()
+    }
     seen.update((n, (state, None)) for n, state in owners.items())
     saved = {
         n: _held(n, value, *seen.get(n, (None, None)))

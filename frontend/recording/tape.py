@@ -51,7 +51,7 @@ def target_of(t: Any) -> Any:
     if t._root is not None and source_of(t) is not None:
         raise Refused
     if chain is not None:
-        if t._requires_grad:
+        if t._requires_grad or t._history is not None:
             raise Refused
         if chain.detaches or t._root is not None:
             return None
