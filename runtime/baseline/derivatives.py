@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from tilewright.ir.node import Node
+from tilewright.ir.node import Node, beneath
 from tilewright.ir.op import Kind
 from tilewright.ir.ops.generate import leaf
 from tilewright.ir.ops.marker import MARKERS
@@ -79,13 +79,7 @@ def _value(node: Node) -> Node:
 def _read(grads: Sequence[Node], results: Sequence[Node], seeds: Collection[Node]) -> list[Node]:
     """The values of the forward pass that cotangents read, other than those that cost nothing to
     compute again."""
-    beneath: set[Node] = set()
-    stack = list(results)
-    while stack:
-        node = stack.pop()
-        if node not in beneath:
-            beneath.add(node)
-            stack.extend(node.operands)
+    forward = beneath(results)
     found: dict[Node, None] = {}
     seen: set[Node] = set()
     stack = list(reversed(grads))
@@ -94,7 +88,7 @@ def _read(grads: Sequence[Node], results: Sequence[Node], seeds: Collection[Node
         if node in seen or node in seeds:
             continue
         seen.add(node)
-        if node in beneath and node.op.kind not in _FREE:
+        if node in forward and node.op.kind not in _FREE:
             found[node] = None
         else:
             stack.extend(reversed(node.operands))

@@ -299,9 +299,7 @@ class Template:
             self._fix(examples)
         varies = _has_extents(attrs)
         direct = None if varies else _direct(first.op, attrs, dtypes, first.dtype)
-        if direct.__class__ is _Staged:
-            self._steps.append((_with_shared(direct), places, (), False))
-        elif direct is None:
+        if direct is None:
             form = _sized(first.op, dtypes, first.dtype)
             self._steps.append((form, places, attrs, varies))
         else:
@@ -579,10 +577,6 @@ def _form(node: Node) -> Any:
     if parts is not None:
         return _Staged(*parts)
     return composites.form_of(node) or forms.form_of(node)
-
-
-def _with_shared(staged: Any) -> Callable[..., Any]:
-    return lambda _, shared, *arrays: staged(shared, arrays)
 
 
 class _Staged:
