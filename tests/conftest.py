@@ -77,13 +77,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _decide_on_new_work(at_once: bool) -> None:
     """Let no test depend on what ran before it: the graphs of tests are new all the time."""
-    from tilewright.recording import novelty, volatile
+    from tilewright.recording import novelty
     from tilewright.recording.epoch import clock
 
     never = 1 << 60
     if at_once:
         novelty.REPEATS = novelty.UNTAPED = never
-        volatile.FEWEST = 1  # most tests make a call once
         clock.news, clock.volatile = 2 * novelty.DUE, True
     else:
         novelty.DUE = never

@@ -36,7 +36,7 @@ from .numbers import default_dtype, key_of, scalar_dtype
 from .rounding import rounded_once
 from .tape import PLACE, Call, Operand, Refused, note, rebound, target_of
 
-FEWEST = 2
+FEWEST = 1
 """The examples of a call from which a template is made. One tells of its own sizes alone."""
 _EXAMPLES = 6
 """The examples of a call, after which it is recorded if they still don't tell."""
