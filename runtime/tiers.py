@@ -103,15 +103,16 @@ _siblings: Counter[int] = Counter()
 class Baseline:
     """A graph that runs op by op, with the interface of a plan.
 
-    due: whether to compile it the next time. A program that repeats one structure in many sizes
-    has to repeat a size more often.
+    ops: how many they are. due: whether to compile it the next time. A program that repeats one
+    structure in many sizes has to repeat a size more often.
     """
 
     def __init__(self, roots: tuple[Node, ...], fallible: tuple[Node, ...]):
         self.recorded, self.fallible = roots, fallible
         self.program: Program | None = Program(roots, fallible)
         self.structure, self.runs = self.program.structure, 0
-        self._work = len(self.program.steps) / _share(self.program)
+        self.ops = len(self.program.steps)
+        self._work = self.ops / _share(self.program)
         self._patience = _patience(self.program)
         self.due = mode != BASELINE and self._patience < 1
         _hold(self.program)

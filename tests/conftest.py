@@ -83,7 +83,7 @@ def _decide_on_new_work(at_once: bool) -> None:
     never = 1 << 60
     if at_once:
         novelty.REPEATS = novelty.UNTAPED = never
-        clock.news, clock.volatile = 2 * novelty.DUE, True
+        clock.news, clock.volatile = novelty.DUE, True
     else:
         novelty.DUE = never
 

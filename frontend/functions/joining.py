@@ -14,7 +14,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.shape import normalize_axis
 
 from ..recording import Handle, at_once, named_dtype, record
-from ..recording.builders import WIDEST, builder
+from ..recording.builders import WIDEST, builder, joins
 from .arguments import into, listed, sizes
 from .call import public
 from .parts import tensor_split
@@ -101,6 +101,9 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None)
     if made is not None:
         return made
     return into(out, record(_stack, *tensors, dim))
+
+
+joins.update({_cat: False, _stack: True})
 
 
 @public("hstack", method=False)

@@ -93,6 +93,8 @@ def is_blind(build: Any) -> bool:
 
 takes_sizes: set[Any] = set()
 """Builders whose last argument is a shape, and nothing that the choice of ops depends on."""
+joins: dict[Any, bool] = {}
+"""Builders that join tensors along an axis, their last argument -> whether it is a new one."""
 refuses_bools: set[Any] = set()
 """Builders that refuse tensors of bools, and Python's True and False with them."""
 

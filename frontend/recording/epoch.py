@@ -202,9 +202,8 @@ class Clock:
     table: the results of calls in the present mode, which `modes.py` swaps.
     limit: the number of pending results from which the epoch ends, 0 while one call more ends it;
         usual_limit: what it is otherwise.
-    news: how many more graphs were new lately than known. volatile: whether that are so many that
-        calls are computed at once (see novelty.py). taping: whether then those with a gradient are,
-        too (see tape.py).
+    news: how many graphs were new lately. volatile: whether calls are computed at once therefore
+        (see novelty.py). taping: whether those with a gradient are, too (see tape.py).
     """
 
     def __init__(self) -> None:  # fields of the object are read faster than those of its class

@@ -213,9 +213,10 @@ class _Outcome:
     tracked: places of those that can be differentiated later.
     plans: plans that compute them, by the other nodes to save and the calls that can fail.
     usual: the plan where there are none of either.
+    ops: of the latest of these plans; 1 if it was compiled at once.
     """
 
-    __slots__ = ("avals", "collects", "plans", "tracked", "usual")
+    __slots__ = ("avals", "collects", "ops", "plans", "tracked", "usual")
 
     def __init__(self, nodes: tuple[Node, ...]):
         self.avals = [(n.shape, n.dtype, n.device or "cpu") for n in nodes]
@@ -223,6 +224,7 @@ class _Outcome:
         self.tracked = [i for i, n in enumerate(nodes) if n.requires_grad and not self.collects[i]]
         self.plans: dict[tuple[tuple[Node, ...], tuple[Node, ...]], Computer | Apart] = {}
         self.usual: Computer | Apart | None = None
+        self.ops = 1
 
 
 _outcomes: dict[tuple[Node, ...], _Outcome] = {}
@@ -244,7 +246,7 @@ def _flush(update: Update | None) -> Exception | None:
     if plan is None or plan.due or kept or fallible:
         plan = _plan_for(outcome, nodes, kept)
     elif clock.news:
-        novelty.is_known()
+        novelty.is_known(outcome.ops)
     buffers = [b for _, _, b in leaves]
     donated = _donations(live, replaced) if replaced and not kept else ()
     if not donated:
@@ -263,10 +265,9 @@ def _plan_for(
     plan = outcome.plans.get((extra, checked))
     roots = (*nodes, *extra)
     if plan is not None and clock.news:
-        novelty.is_known()
-    if (plan is None and (roots or checked)) or (plan is not None and plan.due):
-        if plan is None:
-            novelty.is_new()
+        novelty.is_known(outcome.ops)
+    is_new = plan is None
+    if (is_new and (roots or checked)) or (plan is not None and plan.due):
         try:
             plan = tiers.plan_for(roots, checked)
         except Exception as error:  # a compiler error: compute what can be compiled
@@ -274,6 +275,9 @@ def _plan_for(
                 print(f"tilewright: {len(roots)} values one by one: {error}", file=sys.stderr)
             plan = Apart(roots, checked)
         outcome.plans[extra, checked] = plan
+        if is_new:
+            outcome.ops = plan.ops if isinstance(plan, tiers.Baseline) else 1
+            novelty.is_new(outcome.ops)
     if not (extra or checked):
         outcome.usual = plan
     return plan

@@ -1,8 +1,10 @@
 """How new a program's work is: the rule by which calls are computed at once (`volatile.py`).
 
-The rule counts, and never looks at a clock. Each graph that wasn't met before is one more, each one
-that was is one less. From `DUE` on calls are computed at once, until the same work comes again and
-again between reads of values.
+The rule counts, and never looks at a clock. From `DUE` new graphs on calls are computed at once,
+unless the graphs in between that were met before have many more ops. So learning from episodes of
+any length is new work, though each of the many acts in between is known. Calls are recorded again
+where the same work comes again and again between reads of values, and much more of it than was new
+lately.
 """
 
 from __future__ import annotations
@@ -16,10 +18,12 @@ from tilewright.runtime import debug, tiers
 from .epoch import clock
 
 DUE = 8
-"""The number of new graphs, more than known ones, from which calls are computed at once."""
+"""The number of new graphs from which calls are computed at once."""
+COST = 4
+"""How many known ops have to be met for each new one, which costs so many times what they save."""
 KNOWN, REPEATS = 3, 8
 """How often work must have come before to count as known, and the known work in a row after which
-calls are recorded again."""
+calls are recorded again: in pieces, and in sizes of the largest new piece."""
 UNTAPED = 256
 """The number of calls on the tape, more than backward passes went through, from whose graphs on
 calls with gradient are recorded."""
@@ -27,39 +31,48 @@ _REMEMBERED = 4096
 """The kinds of work that are remembered."""
 
 _seen: dict[int, int] = {}  # work -> how often it came
-_work = _repeats = 0  # the work since the last read of a value, and known work in a row
+_surplus = 0  # COST times the ops of graphs that were new lately, less those that were known
+_work = _calls = 0  # the work since the last read of a value, and its calls
+_repeats = _known = 0  # known work in a row, and its calls
+_largest = 0  # the ops or calls of new work, lately
 _effects = -1
 _untaped = 0  # how many more calls on the tape were built as graphs than were gone through
 
 
 def clear() -> None:
     """Forget the program's work, and record calls again."""
-    global _work, _repeats, _untaped
+    global _surplus, _work, _calls, _repeats, _known, _largest, _untaped
     _seen.clear()
-    _work = _repeats = _untaped = 0
+    _surplus = _work = _calls = _repeats = _known = _largest = _untaped = 0
     clock.news, clock.volatile, clock.taping = 0, False, True
 
 
-def is_new() -> None:
-    """Note a graph that wasn't met before."""
+def is_new(ops: int) -> None:
+    """Note a graph of so many ops that wasn't met before."""
+    global _surplus, _largest
     if tiers.mode == tiers.FUSED:
         return
-    clock.news = min(clock.news + 1, 2 * DUE)
+    _surplus += COST * ops
+    _largest = max(ops, _largest - ops)
+    clock.news += 1
     if clock.news >= DUE and not clock.volatile:
         clock.volatile = True
         debug.say("graphs keep being new: calls are computed when they are made")
 
 
-def is_known() -> None:
-    """Note a graph that was met before."""
-    if not clock.volatile:
-        clock.news -= 1
+def is_known(ops: int) -> None:
+    """Note a graph of so many ops that was met before."""
+    global _surplus
+    _surplus -= ops
+    if _surplus <= 0 and not clock.volatile:
+        _surplus = clock.news = 0
 
 
 def note(call: Any) -> None:
     """Note a call that was computed at once, as it differs from others."""
-    global _work
+    global _work, _calls
     _work = hash((_work, call))
+    _calls += 1
 
 
 def is_untaped() -> None:
@@ -96,15 +109,20 @@ def lasts() -> bool:
 
 def _look() -> None:
     """Note the work since the last read of a value."""
-    global _work, _repeats, _effects
+    global _work, _calls, _repeats, _known, _largest, _effects
     _effects = clock.effects
-    if not _work:
+    if not _calls:
         return
     count = _seen[_work] = _seen.get(_work, 0) + 1
-    _work = 0
-    _repeats = _repeats + 1 if count > KNOWN else 0
+    if count > KNOWN:
+        _repeats += 1
+        _known += _calls
+    else:
+        _repeats = _known = 0
+        _largest = max(_calls, _largest - _calls)
+    _work = _calls = 0
     if len(_seen) > _REMEMBERED:
         _seen.clear()
-    if _repeats >= REPEATS:
+    if _repeats >= REPEATS and _known >= REPEATS * _largest:
         clear()
         debug.say("the same work comes again: calls are recorded")

@@ -21,7 +21,7 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import DType
 from tilewright.ir.node import Node
 from tilewright.ir.shape import Size
-from tilewright.runtime.baseline.derivatives import DifferentiatedTemplate
+from tilewright.runtime.baseline.derivatives import DifferentiatedTemplate, Join
 
 from . import epoch, flushing, novelty, views
 from .derivations import saved_nodes, value_node
@@ -154,7 +154,7 @@ class Call:
 
     def __init__(
         self,
-        template: DifferentiatedTemplate,
+        template: DifferentiatedTemplate | Join,
         build: Callable[..., Any],
         args: Sequence[Any],
         operands: Sequence[Any],

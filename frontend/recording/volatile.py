@@ -25,12 +25,12 @@ from tilewright.ir.ops.generate import constant, constant_value, leaf
 from tilewright.ir.shape import Size
 from tilewright.runtime import debug, tiers
 from tilewright.runtime.baseline import timed
-from tilewright.runtime.baseline.derivatives import Differentiated, DifferentiatedTemplate
+from tilewright.runtime.baseline.derivatives import Differentiated, DifferentiatedTemplate, Join
 from tilewright.runtime.baseline.templates import Example, Template, Untold
 
 from . import epoch, flushing, novelty, views, wrapping
 from .at_once import MOST, fill, is_plain, is_tracked, written
-from .builders import facts, is_blind, name_of, refuses_bools, takes_sizes
+from .builders import facts, is_blind, joins, name_of, refuses_bools, takes_sizes
 from .epoch import Handle, clock
 from .numbers import default_dtype, key_of, scalar_dtype
 from .rounding import rounded_once
@@ -47,15 +47,16 @@ _REMEMBERED = 4096
 class _Family:
     """Calls of a builder that differ in sizes alone.
 
-    template: what computes them; None if it isn't known. examples: of the calls. failed: whether
-    they are recorded.
+    template: what computes them; None if it isn't known. told: shapes for which it does. examples:
+    of the calls. failed: whether they are recorded.
     """
 
-    __slots__ = ("examples", "failed", "template")
+    __slots__ = ("examples", "failed", "template", "told")
 
     def __init__(self) -> None:
         self.examples: list[Any] = []
         self.template: Any = None
+        self.told: set[Any] = set()
         self.failed = False
 
     def learn(self, call: _Called) -> None:
@@ -68,6 +69,7 @@ class _Family:
                 self.examples.append(example)
             if known or len(self.examples) >= FEWEST:
                 self.template = kind(self.examples)
+                self.told.clear()
             self.failed = len(self.examples) > _EXAMPLES
         except Exception:  # Untold, or an error, which the recorded call has in the user's line
             self.failed = True
@@ -78,22 +80,29 @@ class _Family:
 
     def made(self, call: _Called) -> list[Any] | None:
         """What the template makes of a call; None if it must be recorded."""
-        arrays, sizes = call.arrays, call.sizes
+        arrays, shapes = call.arrays, call.shapes
         for _ in range(2):
             template = self.template
             if template is None:
                 return None
+            call.shared = {}
+            forward: Template = template.forward if call.targets else template
             try:
-                if not call.targets:
-                    return template(arrays, sizes)  # type: ignore[no-any-return]
-                call.shared = {}
-                made: list[Any] = template.forward(arrays, sizes, call.shared)
-                template.check(arrays, made, sizes)
-                return made
+                if shapes in self.told:
+                    return forward(arrays, shapes, call.shared)
+                forward.check(shapes)
+                made = forward(arrays, shapes, call.shared)
+                if call.targets:
+                    template.check(shapes, made)
             except Untold:
                 self.learn(call)
             except Exception:  # the recorded call has the better message
                 return None
+            else:
+                if len(self.told) >= _REMEMBERED:
+                    self.told.clear()
+                self.told.add(shapes)
+                return made
         return None
 
 
@@ -101,12 +110,17 @@ class _Called:
     """A call that is about to be computed.
 
     key: of its family. args: with PLACE for each operand, and without the last argument if it is a
-    shape, which `sizes` has. operands: tensors, and nodes of numbers. arrays: their
-    values. targets: where their gradients go; empty if no gradient flows through the call. shared:
-    what composites among its ops leave for their derivatives.
+    shape, which `sizes` has. operands: tensors, and nodes of numbers. arrays: their values. shapes:
+    of these, and then `sizes`. targets: where their gradients go; empty if no gradient flows
+    through the call. taping: whether it may. shared: what composites among its ops leave for their
+    derivatives.
     """
 
-    __slots__ = ("args", "arrays", "build", "key", "operands", "shared", "sizes", "targets")
+    __slots__ = (
+        "args", "arrays", "build", "key", "operands", "shapes", "shared", "sizes", "taping",
+        "targets",
+    )  # fmt: skip
+    shapes: tuple[Any, ...]
 
     def __init__(self, build: Callable[..., Any], sizes: tuple[Any, ...] = ()):
         self.build, self.sizes = build, sizes
@@ -115,6 +129,7 @@ class _Called:
         self.operands: list[Any] = []
         self.arrays: list[Any] = []
         self.targets: Sequence[Any] = ()
+        self.taping = clock.taping and graph.grad_enabled()
         self.shared: dict[Any, Any] = {}
 
     def example(self) -> tuple[Any, Callable[..., Any]]:
@@ -193,25 +208,43 @@ def computed_beside(build: Callable[..., Any], t: Any, value: Any, swapped: bool
     return _found(call)
 
 
+_GRADIENT = object()
+"""Stands in a family's key before an operand that has a gradient."""
+
+
 def _add(call: _Called, t: Any) -> bool:
     """Add a tensor to the operands of a call; False if it has no value that can be used."""
-    taping = clock.taping and graph.grad_enabled()
+    array, taping = t._buffer, call.taping
+    if (
+        taping
+        and array.__class__ is np.ndarray
+        and t._node is None
+        and t._storage is None
+        and t._shared is None
+        and t._aval[2] == "cpu"
+        and (t.__class__ is epoch.tensor_type or t.__class__ is epoch.parameter_type)
+    ):  # the usual case of what follows
+        target = t._history or (t if t._requires_grad else None)
+    else:
+        array = _value(t, taping)
+        if array is None:
+            return False
+        if taping and (t._storage or t)._shared is not None:
+            array = array.copy()  # others may write to that memory
+        target = target_of(t) if taping else None
+    if array.size > MOST:
+        return False
     if taping and epoch.inferred and (t._storage or t)._changes is epoch.untracked:
         return False  # a tensor of inference mode
-    array = _value(t, taping)
-    if array is None or array.size > MOST:
-        return False
-    if taping and (t._storage or t)._shared is not None:
-        array = array.copy()  # others may write to that memory
-    kind: Any = (t.dtype, *[n if n < 2 else 2 for n in array.shape])
-    target = target_of(t) if taping else None
     if target is not None:
-        kind = (True, *kind)
+        call.key.append(_GRADIENT)
         if not call.targets:
             call.targets = [None] * len(call.operands)
     if target is not None or call.targets:
         call.targets.append(target)  # type: ignore[attr-defined]
-    call.key.append(kind)
+    shape = array.shape
+    one = 1 in shape or 0 in shape  # what broadcasts, and what has no elements, are other families
+    call.key.append((t.dtype, tuple([min(n, 2) for n in shape]) if one else len(shape)))
     call.operands.append(t)
     call.arrays.append(array)
     call.args.append(PLACE)
@@ -319,6 +352,9 @@ def picked(t: Any, key: Any) -> Any:
 def _found(call: _Called) -> Any:
     if not novelty.lasts():
         return None
+    arrays = call.arrays
+    if call.build in joins:
+        return _joined(call)
     place = tuple(call.key)
     try:
         family = epoch.families.get(place)
@@ -334,11 +370,12 @@ def _found(call: _Called) -> Any:
         family.learn(call)
         if family.template is None:
             return None
+    call.shapes = shapes = (*[a.shape for a in arrays], *call.sizes)
     made = family.made(call)
     if made is None:
         return None
-    template, arrays = family.template, call.arrays
-    novelty.note((id(template), *[a.shape for a in arrays]))
+    template = family.template
+    novelty.note((id(family), shapes))
     if call.targets:
         return _taped(call, template, made)
     if template.is_single:
@@ -346,7 +383,25 @@ def _found(call: _Called) -> Any:
     return tuple([tensor(a, d) for a, d in zip(made, template.dtypes)])
 
 
-def _taped(call: _Called, template: DifferentiatedTemplate, made: list[Any]) -> Any:
+def _joined(call: _Called) -> Any:
+    """Tensors joined along an axis, however many they are."""
+    operands, arrays = call.operands, call.arrays
+    axis, dtype = call.args[-1], operands[0].dtype
+    if len(call.args) != len(arrays) + 1 or any([t.dtype is not dtype for t in operands]):
+        return None
+    if any([a.shape == (0,) for a in arrays]):
+        return None  # PyTorch ignores empty vectors
+    call.shapes = tuple([a.shape for a in arrays])
+    template = Join(len(arrays), axis, joins[call.build], dtype)
+    try:
+        made = np.asarray(template.forward(arrays), order="C")
+    except (ValueError, IndexError):  # the recorded call has the better message
+        return None
+    novelty.note((call.build, axis, call.shapes))
+    return _taped(call, template, [made]) if call.targets else tensor(made, dtype)
+
+
+def _taped(call: _Called, template: DifferentiatedTemplate | Join, made: list[Any]) -> Any:
     """The results of a call that gradients flow through."""
     tensors = [tensor(a, d) for a, d in zip(made, template.dtypes)]
     if template.seeds:
@@ -354,9 +409,8 @@ def _taped(call: _Called, template: DifferentiatedTemplate, made: list[Any]) -> 
             each if each.__class__ is Node else Operand(each, array, target)
             for each, array, target in zip(call.operands, call.arrays, call.targets)
         ]
-        shapes = [*[a.shape for a in call.arrays], *call.sizes]
         kept = template.kept(call.arrays, made)
-        noted = Call(template, call.build, call.args, operands, kept, shapes, call.shared)
+        noted = Call(template, call.build, call.args, operands, kept, call.shapes, call.shared)
         note(noted, tensors)
     return tensors[0] if template.is_single else tuple(tensors)
 
@@ -410,7 +464,8 @@ def _may_flush() -> bool:
     if clock.holding or clock.differentiated or flushing.is_refusing():
         return False
     return not epoch.variables or not any(
-        [t._node is not None and t._node.requires_grad for t in epoch.handles]
+        t._node is not None and t._node.requires_grad and t._node.op is not ops.variable
+        for t in epoch.handles
     )
 
 

@@ -4,9 +4,12 @@ operands of any sizes, learned from examples (`templates.py`)."""
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
+import numpy as np
+
+from tilewright.ir.dtype import DType
 from tilewright.ir.node import Node, beneath
 from tilewright.ir.op import Kind
 from tilewright.ir.ops.generate import leaf
@@ -113,7 +116,7 @@ class DifferentiatedTemplate:
         forward = Template([e.forward for e in examples])
         self._backward = Template([e.backward for e in examples])
         self.dtypes = forward.dtypes[:count]
-        self.forward: Callable[..., list[Any]] = forward
+        self.forward = forward
         self.operand_dtypes = first.forward.dtypes
         operands = len(self.operand_dtypes)
         self.operands_read = [p for p in self.reads if p < operands]
@@ -128,13 +131,13 @@ class DifferentiatedTemplate:
         known = [*operands, *made]
         return self._take(known) if self._take is not None else (known[reads[0]],)
 
-    def check(self, operands: Sequence[Any], made: Sequence[Any], sizes: Sequence[Shape]) -> None:
-        """Raise Untold if the examples don't tell the derivative for these operands."""
-        shapes = [a.shape for a in operands]
+    def check(self, shapes: Sequence[Shape], made: Sequence[Any]) -> None:
+        """Raise Untold if the examples don't tell the derivative for operands of these shapes.
+        made: what `forward` has made of them. shapes: as of `Template.check`."""
         results = [a.shape for a in made]
-        known = [*shapes, *results]
+        known = [*shapes[: len(self.operand_dtypes)], *results]
         seeds = [results[i] for i in self.seeds]
-        self._backward.check([*[known[p] for p in self.reads], *seeds, *shapes, *sizes])
+        self._backward.check([*[known[p] for p in self.reads], *seeds, *shapes])
 
     def backward(
         self, kept: Sequence[Any], seeds: Sequence[Any], shapes: Sequence[Shape], shared: Shared
@@ -144,4 +147,45 @@ class DifferentiatedTemplate:
 
         shapes: of the operands, and the sizes among the arguments. shared: the stages that the
         call has left."""
-        return self._backward.seen([*kept, *seeds], shapes, shared)
+        given = [*kept, *seeds]
+        if self._backward.varies:
+            shapes = [*[a.shape for a in given], *shapes]
+        return self._backward.seen(given, shapes, shared)
+
+
+class Join:
+    """A call that joins tensors along an axis and its derivative, with the interface of a
+    template. new_axis: whether the axis is a new one."""
+
+    is_single = True
+    seeds = (0,)
+    reads: Sequence[int] = ()
+    operands_read: Sequence[int] = ()
+    results_read: Sequence[int] = ()
+
+    def __init__(self, count: int, axis: int, new_axis: bool, dtype: DType):
+        self.dtypes, self.operand_dtypes = [dtype], [dtype] * count
+        self.cotangents = range(count)
+        self._axis, self._new_axis = axis, new_axis
+
+    def forward(self, arrays: Sequence[Any]) -> Any:
+        """A ValueError or IndexError if they can't be joined."""
+        if self._new_axis:
+            return np.stack(arrays, self._axis)
+        return np.concatenate(arrays, self._axis)
+
+    def kept(self, operands: Sequence[Any], made: Sequence[Any]) -> Sequence[Any]:
+        return ()
+
+    def backward(
+        self, kept: Sequence[Any], seeds: Sequence[Any], shapes: Sequence[Shape], shared: Shared
+    ) -> list[Any]:
+        whole = np.moveaxis(seeds[0], self._axis, 0)
+        if self._new_axis:
+            return list(whole)
+        parts, start = [], 0
+        for shape in shapes:
+            stop = start + shape[self._axis]
+            parts.append(np.moveaxis(whole[start:stop], 0, self._axis))
+            start = stop
+        return parts

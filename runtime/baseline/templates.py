@@ -255,6 +255,7 @@ class Template:
     other sizes.
 
     dtypes: of the results. is_single: whether the call has one result, and no tuple.
+    varies: whether an attr depends on sizes.
     """
 
     def __init__(self, examples: Sequence[Example]):
@@ -274,6 +275,7 @@ class Template:
         if len(examples) == 1:
             self._fix(examples)
         self._only = self._whole(len(first.dtypes))
+        self.varies = any([varies for *_, varies in self._steps])
 
     def _add(self, steps: Sequence[Step], examples: Sequence[Example]) -> None:
         first, count = steps[0], len(examples[0].dtypes)
@@ -334,36 +336,33 @@ class Template:
 
     def _whole(self, count: int) -> Callable[..., Any] | None:
         """The form of a template that is one step over all operands."""
-        if len(self._steps) != 1 or self._fixed or not self.is_single:
+        if len(self._steps) != 1 or not self.is_single:
             return None
         form, places, attrs, _ = self._steps[0]
         return form if attrs is None and places == tuple(range(count)) else None
 
-    def __call__(
-        self, arrays: Sequence[Any], sizes: Sequence[Shape] = (), shared: Shared | None = None
-    ) -> list[Any]:
-        """The results, each in contiguous memory of its own. Untold if the examples don't tell."""
-        if self._only is not None:
-            return [_own(quietly(self._only, *arrays), arrays)]
-        found = quietly(self.seen, arrays, sizes, {} if shared is None else shared)
-        own, taken = [], list(arrays)
-        for each in found:
-            own.append(_own(each, taken))
-            taken.append(own[-1])
-        return own
-
     def check(self, shapes: Sequence[Shape]) -> None:
-        """Raise Untold if an attr may be another one for operands of these shapes."""
+        """Raise Untold if an attr may be another one for operands of these shapes, after which the
+        sizes among the arguments come."""
         for i, axis, size in self._fixed:
             if shapes[i][axis] != size:
                 raise Untold
 
-    def seen(self, arrays: Sequence[Any], sizes: Sequence[Shape], shared: Shared) -> list[Any]:
+    def __call__(self, arrays: Sequence[Any], shapes: Sequence[Shape], shared: Shared) -> list[Any]:
+        """The results, each in contiguous memory of its own. Untold if the examples don't tell.
+
+        shapes: as of `check`, which has seen them."""
+        if self._only is not None:
+            return [_own(quietly(self._only, *arrays), arrays)]
+        own, taken = [], list(arrays)
+        for each in quietly(self.seen, arrays, shapes, shared):
+            own.append(_own(each, taken))
+            taken.append(own[-1])
+        return own
+
+    def seen(self, arrays: Sequence[Any], shapes: Sequence[Shape], shared: Shared) -> list[Any]:
         """The results, which may share memory with each other and with the operands. NumPy may
         warn of them. shared: the stages that are known, to which new ones are added."""
-        shapes = [*[a.shape for a in arrays], *sizes]
-        if self._fixed:
-            self.check(shapes)
         values = list(arrays)
         for form, places, attrs, varies in self._steps:
             operands = [values[p] for p in places]

@@ -129,6 +129,24 @@ def views(m: Any) -> Any:
 
 
 @program
+def joins(m: Any) -> Any:
+    """As many tensors as there are, with and without gradient, views among them."""
+    x, out = data(m, 0, 4, 6, grad=True), []
+    for n in (1, 2, 9, 30):
+        h = x * n
+        rows = [h[i % 4] * 2 if i % 3 else data(m, i, 6) for i in range(n)]
+        flat = m.cat(
+            [h[:, :2], h.new_zeros(4, 0), *[h[:, i % 5 : i % 5 + 2] for i in range(n)]], -1
+        )
+        numbers = m.stack([r.sum() for r in rows])
+        y = (m.stack(rows, -1).cos().sum(0) * numbers).sum() + (flat * flat).sum()
+        y.backward()
+        ignored = m.cat([h, m.empty(0)], 0).shape
+        out += [y.detach(), numbers.detach(), list(ignored), x.grad.clone()]
+    return out
+
+
+@program
 def gradients_of_some(m: Any) -> Any:
     x, w = data(m, 0, 3, 4, grad=True), data(m, 1, 4, 2, grad=True)
     h = (x @ w).tanh()

@@ -29,8 +29,8 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def usual_rule(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The rule of programs, which no other test follows, in a program that begins."""
     monkeypatch.setattr(novelty, "DUE", 8)
-    monkeypatch.setattr(clock, "news", 0)
-    monkeypatch.setattr(clock, "volatile", False)
+    monkeypatch.setattr(novelty, "REPEATS", 8)
+    novelty.clear()
     yield
     novelty.clear()
 
@@ -280,6 +280,24 @@ def test_new_work_turns_it_on_and_known_work_off() -> None:
     assert clock.volatile
     for _ in range(novelty.KNOWN + novelty.REPEATS + 3):
         assert read(300) == 300 * 28
+    assert not clock.volatile
+
+
+@pytest.mark.usefixtures("usual_rule")
+def test_episodes_of_any_length_are_new_though_each_act_is_known() -> None:
+    model, learned = torch.nn.Linear(4, 2), 0
+    with torch.no_grad():
+        for length in (*range(20, 40), *[25] * 60):
+            acts = []
+            state = torch.ones(4)
+            for _ in range(length):
+                chances = model(state).softmax(-1)
+                acts.append(chances[int(chances.argmax().item())])
+            total = sum(a.log() * (i + 1) for i, a in enumerate(acts))
+            assert total.item() < 0
+            learned += clock.volatile
+            if length == 39:
+                assert clock.volatile and learned >= 10
     assert not clock.volatile
 
 
