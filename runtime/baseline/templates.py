@@ -182,25 +182,39 @@ class _Extent:
         return found.pop()
 
 
-def _extent(
-    values: Sequence[Any], examples: Sequence[Example], rounded: Callable[[Any], Any] = lambda v: v
-) -> _Extent:
-    """rounded: what of a number the examples show."""
-    whole = values[0].__class__ is int
-    ways = []
-    for i, shape in enumerate(examples[0].shapes):
-        for axes in _axes(len(shape)):
-            counts = [math.prod([e.shapes[i][a] for a in axes]) for e in examples]
-            for f in _INTEGERS if whole else _FLOATS:
-                try:
-                    fits = all(rounded(f(n)) == v for n, v in zip(counts, values))
-                except ZeroDivisionError:
-                    continue
-                if fits:
-                    ways.append((f, i, axes))
-    if not ways:
-        raise Untold
-    return _Extent(ways)
+class _Sizes:
+    """The numbers that follow from the operands' shapes in examples."""
+
+    def __init__(self, examples: Sequence[Example]):
+        self._shapes = [e.shapes for e in examples]
+        self._ways: dict[Any, dict[tuple[Any, ...], list[Any]]] = {}
+
+    def extent(self, values: Sequence[Any], dtype: np.dtype[Any] | None = None) -> _Extent:
+        """What is these values in the examples, which are of `dtype` if it is a floating one."""
+        kind = dtype or values[0].__class__
+        table = self._ways.get(kind)
+        if table is None:
+            table = self._ways[kind] = self._table(kind)
+        ways = table.get(tuple(values))
+        if ways is None:
+            raise Untold
+        return _Extent(ways)
+
+    def _table(self, kind: Any) -> dict[tuple[Any, ...], list[Any]]:
+        """Values in the examples -> all that is these."""
+        table: dict[tuple[Any, ...], list[Any]] = {}
+        for i, shape in enumerate(self._shapes[0]):
+            for axes in _axes(len(shape)):
+                counts = [math.prod([shapes[i][a] for a in axes]) for shapes in self._shapes]
+                for f in _INTEGERS if kind is int else _FLOATS:
+                    try:
+                        found = [f(n) for n in counts]
+                    except ZeroDivisionError:
+                        continue
+                    if isinstance(kind, np.dtype):
+                        found = [float(kind.type(v)) for v in found]
+                    table.setdefault(tuple(found), []).append((f, i, axes))
+        return table
 
 
 @functools.cache
@@ -211,15 +225,15 @@ def _axes(rank: int) -> list[tuple[int, ...]]:
     return list(dict.fromkeys([*found, *[every[:a] + every[a + 1 :] for a in range(1, rank - 1)]]))
 
 
-def _merged(attrs: Sequence[Any], examples: Sequence[Example]) -> Any:
+def _merged(attrs: Sequence[Any], sizes: _Sizes) -> Any:
     """One attr of all examples, with extents where they differ."""
     first = attrs[0]
-    if all(a == first and a.__class__ is first.__class__ for a in attrs):
+    if all([a == first and a.__class__ is first.__class__ for a in attrs]):
         return first
-    if all(isinstance(a, tuple) and len(a) == len(first) for a in attrs):
-        return tuple([_merged(each, examples) for each in zip(*attrs)])
-    if all(a.__class__ is int for a in attrs) or all(a.__class__ is float for a in attrs):
-        return _extent(attrs, examples)
+    if all([isinstance(a, tuple) and len(a) == len(first) for a in attrs]):
+        return tuple([_merged(each, sizes) for each in zip(*attrs)])
+    if first.__class__ in (int, float) and all([a.__class__ is first.__class__ for a in attrs]):
+        return sizes.extent(attrs)
     raise Untold
 
 
@@ -263,6 +277,7 @@ class Template:
         if any(e.structure != first.structure for e in examples):
             raise Untold
         self.dtypes, self.is_single = first.result_dtypes, first.is_single
+        self._sizes = _Sizes(examples)
         self._fixed: list[tuple[int, int, int]] = []
         self._steps: list[tuple[Callable[..., Any], tuple[int, ...], Any, bool]] = []
         columns = [list(each) for each in zip(*[e.steps for e in examples])]
@@ -276,6 +291,7 @@ class Template:
             self._fix(examples)
         self._only = self._whole(len(first.dtypes))
         self.varies = any([varies for *_, varies in self._steps])
+        del self._sizes
 
     def _add(self, steps: Sequence[Step], examples: Sequence[Example]) -> None:
         first, count = steps[0], len(examples[0].dtypes)
@@ -296,7 +312,7 @@ class Template:
         if first.op is ops.linear_bias_grad and _is_of_rows(steps, examples):
             self._steps.append((_bias_grad, places, None, False))
             return
-        attrs = tuple([_merged(each, examples) for each in zip(*[s.attrs for s in steps])])
+        attrs = tuple([_merged(each, self._sizes) for each in zip(*[s.attrs for s in steps])])
         if _is_sized(first.op):
             self._fix(examples)
         varies = _has_extents(attrs)
@@ -320,13 +336,15 @@ class Template:
         if made.kind not in "iuf":
             raise Untold
         if made.kind == "f":
-            extent = _extent([float(v) for v in values], examples, lambda v: float(made.type(v)))
+            extent = self._sizes.extent([float(v) for v in values], made)
         else:
-            extent = _extent([int(v) for v in values], examples)
+            extent = self._sizes.extent([int(v) for v in values])
         self._steps.append((lambda attrs, _: np.asarray(attrs[0], made), (), (extent,), True))
 
     def _fix(self, examples: Sequence[Example]) -> None:
         """Note the sizes that no example changed, as an attr may depend on them."""
+        if self._fixed:
+            return
         self._fixed = [
             (i, axis, size)
             for i, shape in enumerate(examples[0].shapes)
