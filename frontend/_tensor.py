@@ -520,6 +520,9 @@ class Tensor(Methods, metaclass=_TensorMeta):
 
     def item(self) -> Any:
         """The one element as a Python number."""
+        number = arrays.element_of(self)
+        if number is not None:
+            return number
         _, dtype, device = self._typed()
         if device == "meta":
             raise RuntimeError(f"Tensor.item() cannot be called on meta tensors{at_user_line()}")

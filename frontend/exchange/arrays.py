@@ -66,6 +66,22 @@ def array_of(t: Any) -> np.ndarray:
     return _through_chain(array, t._chain)
 
 
+def element_of(t: Any) -> Any:
+    """The number that a view of memory at rest shows; None if it is another tensor."""
+    storage, chain = t._storage, t._chain
+    if storage is None or chain is None or t._node is not None or storage._node is not None:
+        return None
+    buffer, layout = storage._buffer, chain.layout
+    if buffer.__class__ is not np.ndarray or layout is None or layout[0] or chain.retypes:
+        return None
+    if not buffer.flags.c_contiguous or buffer.dtype.isbuiltin != 1 or storage._aval[2] != "cpu":
+        return None
+    if clock.capturing or t._aval[1].is_complex:
+        return None
+    clock.effects += 1
+    return buffer.item(layout[2])
+
+
 def strided(flat: np.ndarray, sizes: Sequence[int], strides: Sequence[int]) -> np.ndarray:
     """A view of contiguous memory, with strides in elements. NumPy's as_strided doesn't know the
     dtypes of ml_dtypes."""

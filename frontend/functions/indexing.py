@@ -17,7 +17,16 @@ from tilewright.ir.node import Node, format_location
 from tilewright.ir.shape import broadcast
 
 from .. import recording
-from ..recording import Handle, assign, at_once, cached_view, flushing, record_fallible, volatile
+from ..recording import (
+    Handle,
+    assign,
+    at_once,
+    cached_view,
+    element,
+    flushing,
+    record_fallible,
+    volatile,
+)
 from ..recording.builders import WIDEST, builder
 from . import shapes
 from .arguments import as_handle, into
@@ -37,12 +46,16 @@ if TYPE_CHECKING:
 def getitem(t: Tensor, key: Any) -> Tensor:
     """t[key]: ints, slices, None, ... and bool give views; tensors, arrays and lists copies."""
     if type(key) is int:
-        return select(t, 0, key)
+        part = element(t, (key,))
+        return select(t, 0, key) if part is None else part
     if recording.clock.volatile:
         made = volatile.picked(t, key)
         if made is not None:
             return made
     if type(key) is tuple:
+        part = element(t, key)
+        if part is not None:
+            return part
         parts = _plain(key)
         if parts is not None:
             return _viewed(t, *parts)

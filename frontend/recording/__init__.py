@@ -80,7 +80,7 @@ from .numbers import (
     set_default_dtype,
 )
 from .threads import claim
-from .viewing import cached_view, view, view_again
+from .viewing import cached_view, element, view, view_again
 from .wrapping import blank, settle, wrap, wrap_all
 from .writes import adopt, assign, assign_all, revalued, set_data, step
 
@@ -97,6 +97,7 @@ __all__ = [
     "binary",
     "blank",
     "cached_view",
+    "element",
     "claim",
     "clear_tables",
     "changed_for",

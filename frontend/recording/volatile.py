@@ -225,8 +225,9 @@ def _add(call: _Called, t: Any) -> bool:
         and (t.__class__ is epoch.tensor_type or t.__class__ is epoch.parameter_type)
     ):  # the usual case of what follows
         target = t._history or (t if t._requires_grad else None)
+        dtype = t._aval[1]  # type: ignore[index]
     else:
-        array = _value(t, taping)
+        array, dtype = _value(t, taping), t.dtype
         if array is None:
             return False
         if taping and (t._storage or t)._shared is not None:
@@ -244,7 +245,7 @@ def _add(call: _Called, t: Any) -> bool:
         call.targets.append(target)  # type: ignore[attr-defined]
     shape = array.shape
     one = 1 in shape or 0 in shape  # what broadcasts, and what has no elements, are other families
-    call.key.append((t.dtype, tuple([min(n, 2) for n in shape]) if one else len(shape)))
+    call.key.append((dtype, tuple([min(n, 2) for n in shape]) if one else len(shape)))
     call.operands.append(t)
     call.arrays.append(array)
     call.args.append(PLACE)

@@ -504,10 +504,15 @@ def _divided(form: Form) -> Form:
 def _linear(x: Any, weight: Any, *bias: Any) -> Any:
     if not x.size or not weight.size:
         raise Untold
-    out = x.reshape(-1, x.shape[-1]) @ weight.T
+    if x.ndim == 2:
+        out = rows = x @ weight.T
+    else:
+        out = np.empty((*x.shape[:-1], len(weight)), x.dtype)
+        rows = out.reshape(-1, len(weight))
+        np.matmul(x.reshape(-1, x.shape[-1]), weight.T, out=rows)
     if bias:
-        out += bias[0]
-    return out if x.ndim == 2 else out.reshape(*x.shape[:-1], len(weight))
+        rows += bias[0]
+    return out
 
 
 def _input_grad(g: Any, weight: Any) -> Any:
