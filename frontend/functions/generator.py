@@ -6,6 +6,7 @@ that repeats meets its nodes again and draws other numbers.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from tilewright.ir.node import Node
 from .. import recording
 from ..devices import cuda_available
 from ..devices import device as Device
+from ..recording import volatile
 from ..recording.epoch import clock, drawn, scalars
 
 if TYPE_CHECKING:
@@ -165,20 +167,25 @@ def fork_rng(devices: Any = None, enabled: bool = True, **_: Any) -> Iterator[No
             default_generator._set(*before)
 
 
-def draw(generator: Generator | None = None, device: str | None = None) -> tuple[Node, Node]:
-    """(seed, offset) of one draw, as nodes; the offset advances.
+def draw(generator: Generator | None = None, device: str | None = None) -> tuple[Any, Any]:
+    """(seed, offset) of one draw, as nodes or what becomes nodes; the offset advances.
 
     device: the device of the numbers, unless an operand decides it.
     """
     source = default_generator if generator is None else generator
-    drawn[len(scalars)] = "seed", source
-    seed = recording.scalar(signed(source._seed), dtypes.int64, device)
-    return seed, _offset(source, device)
+    seed, offset = signed(source._seed), source._take()
+    if clock.volatile and device in (None, "cpu") and volatile.may_compute():
+        return (
+            volatile.Number(seed, functools.partial(_bound, "seed", source, device)),
+            volatile.Number(offset, functools.partial(_bound, "offset", source, device)),
+        )
+    return _bound("seed", source, device, seed), _bound("offset", source, device, offset)
 
 
-def _offset(source: Generator, device: str | None) -> Node:
-    drawn[len(scalars)] = "offset", source
-    return recording.scalar(source._take(), dtypes.int64, device)
+def _bound(kind: str, source: Generator, device: str | None, value: int) -> Node:
+    """A part of a draw, as a number that is bound when the graph runs."""
+    drawn[len(scalars)] = kind, source
+    return recording.scalar(value, dtypes.int64, device)
 
 
 def signed(word: int) -> int:

@@ -19,7 +19,7 @@ from tilewright.ir.node import Node
 from .. import devices as device_module
 from .. import recording
 from ..recording import Handle, compounds, record
-from ..recording.builders import builder
+from ..recording.builders import builder, takes_sizes
 from .arguments import into, sizes
 from .call import public
 from .complexes import view_as_real
@@ -74,19 +74,22 @@ def _float_dtype(name: str, dtype: DType | None) -> DType:
     return dtype
 
 
-def _standard_uniform(seed: Node, offset: Node, shape: tuple[int, ...], dtype: DType) -> Node:
+def _standard_uniform(seed: Node, offset: Node, dtype: DType, shape: tuple[int, ...]) -> Node:
     """Both parts of complex numbers are uniform in [0, 1)."""
     if dtype.is_complex:
         return ops.view_as_complex(ops.uniform(seed, offset, (*shape, 2), dtype.to_real()))
     return ops.uniform(seed, offset, shape, dtype)
 
 
-def _standard_normal(seed: Node, offset: Node, shape: tuple[int, ...], dtype: DType) -> Node:
+def _standard_normal(seed: Node, offset: Node, dtype: DType, shape: tuple[int, ...]) -> Node:
     """The parts of complex numbers have variance 1/2 each."""
     if dtype.is_complex:
         parts = ops.normal(seed, offset, (*shape, 2), dtype.to_real())
         return ops.view_as_complex(parts * math.sqrt(0.5))
     return ops.normal(seed, offset, shape, dtype)
+
+
+takes_sizes.update((_standard_uniform, _standard_normal))
 
 
 def _size(name: str, size: tuple[Any, ...], option: Any) -> tuple[int, ...]:
@@ -118,7 +121,7 @@ def rand(
     return into(
         out,
         finished(
-            record(_standard_uniform, *draw(generator, where), shape, dtype),
+            record(_standard_uniform, *draw(generator, where), dtype, shape),
             requires_grad,
             pin_memory,
         ),
@@ -143,7 +146,7 @@ def randn(
     return into(
         out,
         finished(
-            record(_standard_normal, *draw(generator, where), shape, dtype),
+            record(_standard_normal, *draw(generator, where), dtype, shape),
             requires_grad,
             pin_memory,
         ),

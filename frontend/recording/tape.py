@@ -131,7 +131,7 @@ class Call:
     """A call on the tape.
 
     number: of its epoch. build, args: what was called, with PLACE for each operand. operands:
-    tensors, and nodes of numbers, in order. kept: the arrays that its derivative reads; None once a
+    tensors, and numbers, in order. kept: the arrays that its derivative reads; None once a
     backward pass has freed them. shapes: of the operands, and the sizes among the arguments.
     stages: what composites among its ops have left. results: the living ones, with the count of
     their writes. made: their shapes.
@@ -273,7 +273,7 @@ class _Graph:
                     continue
                 operand, shape, dtype = next(operands)
                 if operand.__class__ is not Operand:
-                    args.append(operand)
+                    args.append(operand if operand.__class__ is Node else operand.constant)
                     continue
                 t = operand.tensor
                 key = (

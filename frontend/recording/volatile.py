@@ -19,7 +19,7 @@ import numpy as np
 
 from tilewright.ir import node as graph
 from tilewright.ir import ops
-from tilewright.ir.dtype import HALVES, DType, bool_
+from tilewright.ir.dtype import HALVES, DType, bool_, int64
 from tilewright.ir.node import Node
 from tilewright.ir.ops.generate import constant, constant_value, leaf
 from tilewright.ir.shape import Size
@@ -106,11 +106,35 @@ class _Family:
         return None
 
 
+class Number(Handle):
+    """A number of int64 that a call reads, as a draw its seed. It is a node where the call is
+    recorded.
+
+    make: of the value, the node in the present epoch.
+    """
+
+    dtype = int64
+
+    def __init__(self, value: int, make: Callable[[int], Node]):
+        self.value, self._make = value, make
+        self._known: tuple[int, Node] | None = None
+
+    @property
+    def _node(self) -> Node:  # type: ignore[override]
+        if self._known is None or self._known[0] != clock.number:
+            self._known = clock.number, self._make(self.value)
+        return self._known[1]
+
+    @property
+    def constant(self) -> Node:
+        return constant(self.value, int64)
+
+
 class _Called:
     """A call that is about to be computed.
 
     key: of its family. args: with PLACE for each operand, and without the last argument if it is a
-    shape, which `sizes` has. operands: tensors, and nodes of numbers. arrays: their values. shapes:
+    shape, which `sizes` has. operands: tensors, and numbers. arrays: their values. shapes:
     of these, and then `sizes`. targets: where their gradients go; empty if no gradient flows
     through the call. taping: whether it may. shared: what composites among its ops leave for their
     derivatives.
@@ -214,6 +238,9 @@ _GRADIENT = object()
 
 def _add(call: _Called, t: Any) -> bool:
     """Add a tensor to the operands of a call; False if it has no value that can be used."""
+    if t.__class__ is Number:
+        _put(call, t, np.asarray(t.value, np.int64), None, int64)
+        return True
     array, taping = t._buffer, call.taping
     if (
         taping
@@ -237,6 +264,11 @@ def _add(call: _Called, t: Any) -> bool:
         return False
     if taping and epoch.inferred and (t._storage or t)._changes is epoch.untracked:
         return False  # a tensor of inference mode
+    _put(call, t, array, target, dtype)
+    return True
+
+
+def _put(call: _Called, t: Any, array: np.ndarray, target: Any, dtype: DType) -> None:
     if target is not None:
         call.key.append(_GRADIENT)
         if not call.targets:
@@ -249,7 +281,6 @@ def _add(call: _Called, t: Any) -> bool:
     call.operands.append(t)
     call.arrays.append(array)
     call.args.append(PLACE)
-    return True
 
 
 @functools.lru_cache(_REMEMBERED)
@@ -402,12 +433,15 @@ def _joined(call: _Called) -> Any:
     return _taped(call, template, [made]) if call.targets else tensor(made, dtype)
 
 
+_NUMBERS = (Node, Number)
+
+
 def _taped(call: _Called, template: DifferentiatedTemplate | Join, made: list[Any]) -> Any:
     """The results of a call that gradients flow through."""
     tensors = [tensor(a, d) for a, d in zip(made, template.dtypes)]
     if template.seeds:
         operands = [
-            each if each.__class__ is Node else Operand(each, array, target)
+            each if each.__class__ in _NUMBERS else Operand(each, array, target)
             for each, array, target in zip(call.operands, call.arrays, call.targets)
         ]
         kept = template.kept(call.arrays, made)

@@ -59,7 +59,7 @@ _MOST_WINDOWS = 1 << 26
 """Elements of all windows of a convolution up to which the reference writes them to memory."""
 
 
-_MOST_SCORES = 1 << 24
+MOST_SCORES = 1 << 24
 """Elements of the scores of attention up to which they are written to memory."""
 
 
@@ -199,7 +199,7 @@ class Program:
         if op is ops.scatter and (product := rows.scaled(node)) is not None:
             self._scatters.append(product)
         operands = [self._slots[o] for o in node.operands]
-        if op.kind is Kind.ATTENTION and _scores(node) > _MOST_SCORES:
+        if op.kind is Kind.ATTENTION and scores_of(node) > MOST_SCORES:
             raise CannotRun("the scores of attention take too much memory")
         wider = widen_long_sums(node) if op.wide and not scans.has_form(node) else None
         if wider is not None:
@@ -566,7 +566,7 @@ def _marked(node: Node) -> Node:
     return node.operands[place]
 
 
-def _scores(node: Node) -> int:
+def scores_of(node: Node) -> int:
     """The elements of the scores of a record of attention."""
     q, k = node.operands[:2]
     return math.prod(q.shape[:-1]) * k.shape[-2]

@@ -28,7 +28,7 @@ from tilewright.ir.shape import Size
 
 from . import composites, folds, forms, maps, scans
 from .forms import Form
-from .program import CELLS, cell_of, loop_of, quietly
+from .program import CELLS, MOST_SCORES, cell_of, loop_of, quietly, scores_of
 
 Shape = tuple[int, ...]
 WIDE = (float32, float64)
@@ -119,13 +119,13 @@ _KINDS = {
 def _refuse(node: Node) -> None:
     """Raise Untold for a node that isn't computed by a form of its own."""
     op = node.op
-    if (op.kind not in _KINDS and op is not ops.iota) or any(
+    if (op.kind not in _KINDS and op is not ops.iota and op not in ops.DRAWS) or any(
         d in FLOAT8 for d in (node.dtype, *_dtypes(node))
     ):
         raise Untold
     if op.wide and not scans.has_form(node) and widen_long_sums(node) is not None:
         raise Untold
-    if op.kind is Kind.ATTENTION and not _is_ready(node):
+    if op.kind is Kind.ATTENTION and (scores_of(node) > MOST_SCORES or not _is_ready(node)):
         raise Untold
 
 
@@ -133,7 +133,7 @@ def _is_formula(node: Node) -> bool:
     """Whether a composite is computed as the ops that it consists of."""
     op = node.op
     return (
-        op.kind is Kind.COMPOSITE
+        op.kind in (Kind.COMPOSITE, Kind.ATTENTION)
         and op.decompose is not None
         and op.numpy is None
         and not _is_ready(node)
@@ -478,7 +478,7 @@ def _direct(
         form = forms.elementwise(op, dtypes, dtype)
         return _divided(form) if op.divides and not dtype.is_floating_point else form
     if op is ops.matmul and dtype not in HALVES and all(d is dtype for d in dtypes):
-        return np.matmul
+        return _matmul
     if op.pointwise and len(dtypes) == 1:
         return maps.composite(op, attrs, dtypes, dtype)
     if op is ops.gather and len(dtypes) == 2:
@@ -499,6 +499,12 @@ def _divided(form: Form) -> Form:
         return form(x, divisor)
 
     return divided
+
+
+def _matmul(a: Any, b: Any) -> Any:
+    if a.ndim > 3 and a.size // a.shape[-1] * b.shape[-1] > MOST_SCORES:
+        raise Untold
+    return np.matmul(a, b)
 
 
 def _linear(x: Any, weight: Any, *bias: Any) -> Any:
@@ -566,6 +572,9 @@ def _sized(op: Op, dtypes: tuple[DType, ...], dtype: DType) -> Callable[..., Any
     if op is ops.slice_op:
         return lambda attrs, _, x: x[tuple(map(slice, *attrs))]
 
+    if op in ops.DRAWS and (draw := maps.draw(op)) is not None:
+        return lambda attrs, _, seed, offset: draw(seed, offset, attrs[0])
+
     known: dict[Any, Any] = {}  # forms by attrs and shapes
 
     def sized(attrs: tuple[Any, ...], shared: Shared, *arrays: Any) -> Any:
@@ -576,7 +585,10 @@ def _sized(op: Op, dtypes: tuple[DType, ...], dtype: DType) -> Callable[..., Any
                 known.clear()
             operands = tuple([_stand_in(ops.leaf, (), (), s, d) for s, d in zip(key[1:], dtypes)])
             shape, _ = op.infer(*operands, *attrs)
-            form = known[key] = _form(_stand_in(op, attrs, operands, shape, dtype))
+            node = _stand_in(op, attrs, operands, shape, dtype)
+            if op.kind is Kind.ATTENTION and scores_of(node) > MOST_SCORES:
+                raise Untold
+            form = known[key] = _form(node)
         return form(shared, arrays) if form.__class__ is _Staged else form(*arrays)
 
     return sized

@@ -247,6 +247,54 @@ def test_as_in_pytorch(torch: Any, name: str, fewest: int, monkeypatch: Any) -> 
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
 
 
+# ---- draws --------------------------------------------------------------------------------------
+
+
+def _drawn_at_once(m: Any) -> Any:
+    """Steps with dropout of all kinds, and draws without operands."""
+    nn, F = m.nn, m.nn.functional
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.2, batch_first=True)
+    model = nn.Sequential(layer, nn.Dropout1d(0.3), nn.AlphaDropout(0.2), nn.Linear(8, 3))
+    with m.no_grad():
+        for i, p in enumerate(model.parameters()):
+            p.copy_(data(m, i, *p.shape) * 0.3)
+    m.manual_seed(3)
+    steps, out = m.optim.SGD(model.parameters(), lr=0.1), []
+    for n in (3, 4, 6, 5):
+        steps.zero_grad()
+        x = data(m, n, 2, n, 8, grad=True)
+        noise = m.rand(2, n, 8) + m.randn(2, n, 8, dtype=m.float64) * m.rand_like(x)
+        y = model(F.dropout(x + noise.to(x.dtype), 0.5, inplace=True))
+        heads = y.reshape(2, 1, n, 3)
+        y = y + F.scaled_dot_product_attention(heads, heads, heads, dropout_p=0.3)[:, 0]
+        loss = (y.square() * m.bernoulli(m.full((2, n, 3), 0.5))).mean()
+        second = m.autograd.grad(loss, x, create_graph=n == 6, retain_graph=True)[0]
+        (loss + second.square().sum() if n == 6 else loss).backward()
+        steps.step()
+        out += [loss.item(), x.grad, m.rand(3)]
+    return out, list(model.state_dict().values()), m.default_generator.get_offset()
+
+
+@pytest.mark.usefixtures("taped")
+def test_draws_at_once_are_those_of_recorded_calls(monkeypatch: Any) -> None:
+    made = list(_flat(_drawn_at_once(tw)))
+    x = data(tw, 0, 5, 8, grad=True)
+    assert is_on_the_tape(tw.nn.functional.dropout(x, 0.5))
+    monkeypatch.setattr(clock, "volatile", False)
+    for a, b in zip(made, _flat(_drawn_at_once(tw)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.usefixtures("taped")
+def test_draws_at_once_leave_nothing() -> None:
+    x = data(tw, 0, 4, 8, grad=True)
+    tw.nn.functional.dropout(x, 0.5).sum().backward()
+    before = len(epoch.scalars), len(epoch.scalar_nodes), len(epoch.drawn)
+    for _ in range(20):
+        tw.nn.functional.dropout(x * tw.rand(8), 0.5).sum().backward()
+    assert (len(epoch.scalars), len(epoch.scalar_nodes), len(epoch.drawn)) == before
+
+
 # ---- errors --------------------------------------------------------------------------------------
 
 
