@@ -174,7 +174,8 @@ def draw(generator: Generator | None = None, device: str | None = None) -> tuple
     """
     source = default_generator if generator is None else generator
     seed, offset = signed(source._seed), source._take()
-    if clock.volatile and device in (None, "cpu") and volatile.may_compute():
+    may_compute = clock.volatile and not clock.holding and volatile.may_compute()
+    if may_compute and device in (None, "cpu"):
         return (
             volatile.Number(seed, functools.partial(_bound, "seed", source, device)),
             volatile.Number(offset, functools.partial(_bound, "offset", source, device)),
