@@ -466,6 +466,37 @@ def test_bundle_whose_sizes_coincide_differently(device: InterpretDevice) -> Non
         np.testing.assert_array_equal(y.reshape(columns, rows), x.reshape(rows, columns).T)
 
 
+@both
+def test_sizes_that_all_members_share_are_one_argument(device: InterpretDevice) -> None:
+    """The members turn their axes around, and store what they read along the way too: divisions are
+    written once, and what lies in the order of the points is read and stored by vectors."""
+    shapes = [(2, 9, 16), (3, 9, 4), (2, 12, 12)]
+    members = []
+    for i, (a, b, c) in enumerate(shapes):
+        p, q, r = (Axis(f"p{n}", extent) for n, extent in enumerate((a, b, c)))
+        turned = load(array(f"x{i}", (a, c, b)), at((a, c, b), p, r, q))
+        plain = load(array(f"z{i}", (a, b, c)), at((a, b, c), p, q, r))
+        y, w = array(f"y{i}", (a, b, c)), array(f"w{i}", (a, c, b))
+        stores = (
+            Store(y, at((a, b, c), p, q, r), apply("mul", turned, plain)),
+            Store(w, at((a, c, b), p, r, q), plain),
+        )
+        members.append(Kernel("t", (p, q, r), (), stores))
+    bundle = Bundle(tuple(members))
+    buffers = (*bundle.outputs, *bundle.inputs)
+    held = [tk.sample(b, i) for i, b in enumerate(buffers)]
+    device.compile(bundle)(held, [])
+    found = {b.name: array for b, array in zip(buffers, held, strict=True)}
+    for i, (a, b, c) in enumerate(shapes):
+        x, w = (found[f"{name}{i}"].reshape(a, c, b) for name in "xw")
+        z, y = (found[f"{name}{i}"].reshape(a, b, c) for name in "zy")
+        np.testing.assert_array_equal(y, x.transpose(0, 2, 1) * z)
+        np.testing.assert_array_equal(w, z.transpose(0, 2, 1))
+    text = emit(bundle, Schedule(block=1024)).body
+    assert text.count("// s") <= 3 and "tl.load(in0 + p, " in text and "tl.store(out0 + p, " in text
+    assert "int64)\n    p = " not in text  # no place needs 64 bits
+
+
 def test_bundle_of_unlike_members() -> None:
     p = Axis("p0", 4)
     members = tuple(
