@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,16 @@ from paths import SUPPORT
 from triton_kernels import activation, apply, array, at, load, number
 from triton_launches import LARGE, SMALL, TOLERANCE, both, close, launch
 
-from tilewright.codegen.kernel import Apply, Bundle, Condition, Guard, Kernel, Reduce, Scan, Store
+from tilewright.codegen.kernel import (
+    Apply,
+    Bundle,
+    Condition,
+    Guard,
+    Kernel,
+    Reduce,
+    Scan,
+    Store,
+)
 from tilewright.codegen.kernel.index import Axis, constant, of
 from tilewright.codegen.schedule import Schedule
 from tilewright.codegen.triton import emit
@@ -126,6 +136,25 @@ def test_function_at_its_seams(name: str) -> None:
         assert np.all(np.abs(out) <= 1) and np.all(
             out[np.abs(x) > 10] == np.sign(x[np.abs(x) > 10])
         )
+
+
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_a_wave_near_zero(name: str) -> None:
+    """An angle that is known to be small takes the short form; others, the device's function."""
+    p, count = Axis("p0", 2048), 2048
+    word = load(array("x", (count,), dt.uint32), of(p))
+    part = apply("shift_right", word, number(16, dt.uint32))
+    angle = apply("mul", Apply(REGISTRY["cast"], (part,), dt.float32, dt.float32), number(1.5))
+    kernel = Kernel("k", (p,), (), (Store(array("y", (count,)), of(p), apply(name, angle)),))
+    words = np.random.default_rng(0).integers(0, 2**32, count, np.uint32)
+    words[:3] = 0, 1 << 16, 2**32 - 1
+    out = launch(LARGE, kernel, x=words)["y"]
+    angles = (words >> 16) * np.float32(1.5)
+    np.testing.assert_allclose(out, getattr(np, name)(angles.astype(float)), rtol=3e-7, atol=2e-10)
+    assert f"tw_near_{name}" in emit(kernel, Schedule()).body
+    far = apply(name, apply("mul", angle, number(1.5)))
+    kernel = replace(kernel, stores=(replace(kernel.stores[0], value=far),))
+    assert f"tl.{name}" in emit(kernel, Schedule()).body
 
 
 @pytest.mark.parametrize("dtype", [dt.float32, dt.float64], ids=str)
