@@ -6,20 +6,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..kernel import Kernel
+from .rows import runs_along_parallel
 from .schedule import DOT_MIN, Schedule, points
 
 _WARPS = 16  # with more a thread may have only 64 registers
 _VECTOR = 4  # elements of a thread: 16 bytes of float32
 _SIDE = 16  # of a rectangle
+_COLUMNS = 32  # neighbours that are read together: 64 bytes of halves
 
 
 def lighter(kernel: Kernel, schedule: Schedule, warp: int) -> Schedule | None:
     """`schedule` with half as many elements for each thread; None if there is none.
 
     Attention takes fewer of the other side's rows at a time, and a rectangle becomes shorter. A
-    row that stays in registers gets more warps, one that is walked along shorter steps; a map has
-    smaller blocks. Networks that sort
-    and updates whose positions are data stay as they are: they hold few elements.
+    row that stays in registers gets more warps, one that is walked along shorter steps, but first a
+    program fewer columns; a map has smaller blocks. Networks that sort and updates whose positions
+    are data stay as they are: they hold few elements.
     """
     if kernel.is_chained:
         for side in ("block_n", "block_m"):
@@ -39,5 +41,7 @@ def lighter(kernel: Kernel, schedule: Schedule, warp: int) -> Schedule | None:
         return replace(schedule, block=schedule.block // 2)
     if not schedule.looped and schedule.num_warps < _WARPS:
         return replace(schedule, num_warps=2 * schedule.num_warps)
+    if schedule.block > _COLUMNS and schedule.looped and runs_along_parallel(kernel):
+        return replace(schedule, block=schedule.block // 2)
     step = schedule.block_r // 2
     return replace(schedule, block_r=step, looped=step < points(kernel.reduction))

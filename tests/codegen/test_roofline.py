@@ -139,6 +139,8 @@ def test_spills_and_tf32_count() -> None:
     usage = Usage(255, 64 << 10)
     fits, spills = (predict(kernel, schedule, HOPPER, replace(usage, spills=n)) for n in (0, 4096))
     assert spills.seconds > fits.seconds and spills.bound == "spills"
+    few = predict(kernel, schedule, HOPPER, replace(usage, spills=8))
+    assert few.seconds > fits.seconds and few.bound == fits.bound  # nothing hides them
     full = tk.matmul(4096, 4096, 4096)
     exact, rounded = (default_schedule(full, gpu("sm_90", tf32=x)) for x in (False, True))
     assert rounded.tf32 and not exact.tf32
@@ -183,6 +185,7 @@ def test_a_schedule_that_spills_is_ranked_again() -> None:
 LIGHTER = {
     "row": lambda: tk.softmax(4096, 4096),
     "long row": lambda: tk.softmax(64, 1 << 17),
+    "columns": lambda: tk.fold("sum", (4096, 512), 0, dt.float32),
     "map": lambda: tk.elementwise("exp", 1 << 22, [dt.float32], dt.float32),
     "bundle": lambda: tk.sgd((1 << 20, 1 << 18)),
     "attention": lambda: passes(64, causal=True)[0],
@@ -198,6 +201,7 @@ def test_what_spills_holds_fewer_elements(name: str) -> None:
     defaults, spilling, light = Defaults(HOPPER), Usage(128, 0, spills=4096), Usage(64, 0)
     second = defaults.after(kernel, first, spilling)
     assert second != first and _held(second) == _held(first) / 2
+    assert (second.block < first.block) == (name in ("columns", "map", "bundle"))
     assert defaults.after(kernel, second, light) == second
     # A spill that nobody waits for is better than a program that has a multiprocessor alone.
     defaults = Defaults(HOPPER)
