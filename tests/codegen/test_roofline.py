@@ -185,7 +185,7 @@ def test_a_schedule_that_spills_is_ranked_again() -> None:
 LIGHTER = {
     "row": lambda: tk.softmax(4096, 4096),
     "long row": lambda: tk.softmax(64, 1 << 17),
-    "columns": lambda: tk.fold("sum", (4096, 512), 0, dt.float32),
+    "columns": lambda: tk.fold("sum", (1 << 16, 16384), 0, dt.float32),
     "map": lambda: tk.elementwise("exp", 1 << 22, [dt.float32], dt.float32),
     "bundle": lambda: tk.sgd((1 << 20, 1 << 18)),
     "attention": lambda: passes(64, causal=True)[0],
