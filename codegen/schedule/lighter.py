@@ -1,5 +1,4 @@
-"""Schedules of kernels other than products, made lighter because they spill: a thread holds half as
-many elements."""
+"""Schedules of kernels other than products, made lighter because they spill."""
 
 from __future__ import annotations
 
@@ -16,20 +15,24 @@ _COLUMNS = 32  # neighbours that are read together: 64 bytes of halves
 
 
 def lighter(kernel: Kernel, schedule: Schedule, warp: int) -> Schedule | None:
-    """`schedule` with half as many elements for each thread; None if there is none.
+    """The next schedule, as a rule with half as many elements for each thread; None if there is none.
 
     Attention takes fewer of the other side's rows at a time, and a rectangle becomes shorter. A
     row that stays in registers gets more warps, one that is walked along shorter steps, but first a
-    program fewer columns; a map has smaller blocks. Networks that sort and updates whose positions
-    are data stay as they are: they hold few elements.
+    program fewer columns; a map has smaller blocks. Updates whose positions are data hold few
+    elements: a smaller program gets more registers from the assembler. Networks that sort stay as
+    they are.
     """
     if kernel.is_chained:
         for side in ("block_n", "block_m"):
             if getattr(schedule, side) > DOT_MIN:
                 return replace(schedule, **{side: getattr(schedule, side) // 2})
         return None
-    if kernel.ordered or kernel.is_update:
+    if kernel.ordered:
         return None
+    if kernel.is_update:
+        few = schedule.num_warps // 2
+        return replace(schedule, num_warps=few) if few else None
     if schedule.turned:
         side = "turned" if schedule.turned >= schedule.block else "block"
         length = getattr(schedule, side)

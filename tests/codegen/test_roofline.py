@@ -218,6 +218,14 @@ def test_what_spills_holds_fewer_elements(name: str) -> None:
     assert 2 <= len(asked) <= 4 and held == sorted(held, reverse=True)
 
 
+def test_an_update_that_spills_gets_fewer_warps() -> None:
+    """It holds few elements. The assembler gives each of fewer threads more registers."""
+    kernel = tk.update("add", 4096, 512, 64, grouped=True)
+    first = default_schedule(kernel, HOPPER)
+    second = Defaults(HOPPER).after(kernel, first, Usage(40, 256, spills=8))
+    assert second == replace(first, num_warps=first.num_warps // 2)
+
+
 def _held(schedule: Schedule) -> float:
     tile = schedule.block * schedule.block_r * schedule.block_m * schedule.block_n
     return tile / schedule.num_warps
