@@ -15,7 +15,7 @@ _COLUMNS = 32  # neighbours that are read together: 64 bytes of halves
 
 
 def lighter(kernel: Kernel, schedule: Schedule, warp: int) -> Schedule | None:
-    """The next schedule, as a rule with half as many elements for each thread; None if there is none.
+    """The next schedule, mostly with half as many elements for a thread; None if there is none.
 
     Attention takes fewer of the other side's rows at a time, and a rectangle becomes shorter. A
     row that stays in registers gets more warps, one that is walked along shorter steps, but first a
