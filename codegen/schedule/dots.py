@@ -234,9 +234,9 @@ def walks(kernel: Kernel, target: Target) -> bool:
     if not target.chip.tensor_maps or dots[0].input_dtype.itemsize != 2 or kernel.columns:
         return False
     role = roles(kernel, Analysis(kernel), dots[0])
-    return all(
-        dot.segment is None and matrix(dot, role, side) is not None for dot in dots for side in "mn"
-    )
+    if role.group is not None and not role.has_segments_of_rows:
+        return False  # the ends of sums are data
+    return all(matrix(dot, role, side) is not None for dot in dots for side in "mn")
 
 
 def _has_waves(kernel: Kernel, schedule: Schedule, target: Target) -> bool:
