@@ -187,7 +187,7 @@ def predict(
     seconds = takes[bound] + rounds * waits * LATENCY / hiding
     # Spills stand in line with the loads and stores of the kernel's own.
     threads = shape.programs * schedule.num_warps * chip.warp
-    spilled = 2 * used.spills * shape.steps * threads / chip.cache_bandwidth
+    spilled = 2 * used.spills * shape.steps * threads / chip.cache_bandwidth * spread
     seconds += spilled
     bound = "spills" if spilled > takes[bound] else bound
     if needed.exponentials:

@@ -83,6 +83,7 @@ def emit_bundle(bundle: Bundle, schedule: Schedule, write: Callable[..., Emitted
         num_warps=first.num_warps,
         num_stages=first.num_stages,
         checks=tuple(c for m in members for c in m.checks),
+        registers=first.registers,
     )
 
 
