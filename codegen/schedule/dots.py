@@ -170,8 +170,9 @@ def dot_schedule(
         ]
     if not kernel.columns:
         # In as many parts as there can be, or in twice as many warps, the same tile may fit.
-        found += [replace(s, parts=_most_parts(s)) for s in known]
-        found += [replace(s, num_warps=2 * s.num_warps) for s in known if s.num_warps < _WARPS]
+        free = [s for s in known if not s.registers]
+        found += [replace(s, parts=_most_parts(s)) for s in free]
+        found += [replace(s, num_warps=2 * s.num_warps) for s in free if s.num_warps < _WARPS]
     expected = {s: predict(kernel, s, target, _expected(kernel, s, target, known)) for s in found}
     least = min(p.seconds for p in expected.values())
     equal = [s for s, p in expected.items() if p.seconds <= ALIKE * least]

@@ -233,6 +233,8 @@ def test_an_assembler_that_spills_of_its_own_accord_is_told_a_limit() -> None:
     defaults = Defaults(gpu("sm_100"))
     third = defaults.after(kernel, defaults.after(kernel, first, few), replace(few, registers=128))
     assert third.registers == 0 and third.block_r < first.block_r
+    fourth = defaults.after(kernel, third, few)  # a limit that didn't help isn't tried again
+    assert fourth.registers == 0 and fourth.block_r < third.block_r
     update = tk.update("add", 4096, 512, 64, grouped=True)
     first = default_schedule(update, HOPPER)
     assert Defaults(HOPPER).after(update, first, Usage(40, 256, spills=8)).registers == 48
