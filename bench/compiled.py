@@ -10,6 +10,7 @@ the most registers of a thread and the most shared memory of a program.
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import sys
 from collections.abc import Callable
@@ -277,6 +278,7 @@ def compiled(tw: Any, make: Callable[[Any], Step], target: str) -> dict[str, Any
 
 
 def main() -> None:
+    importlib.import_module("triton")  # for its version: other processes compile
     import tilewright as tw
 
     parser = timing.parser(__doc__)
