@@ -10,6 +10,7 @@ the most registers of a thread and the most shared memory of a program.
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import sys
 from collections.abc import Callable
@@ -261,22 +262,23 @@ def compiled(tw: Any, make: Callable[[Any], Step], target: str) -> dict[str, Any
     kernels = dict.fromkeys(k for k in every if isinstance(k, (Kernel, Bundle)))
     taken = pack.compiled(kernels, target).taken
     images = {image.binary: image for _, image in taken.values()}
-    spilling = {k.name: (i.spills, str(s)) for k, (s, i) in taken.items() if i.spills}
+    spilling = {i.binary: (k.name, i.spills, str(s)) for k, (s, i) in taken.items() if i.spills}
     return {
         "row": make.__name__,
         "target": target,
         "launches": len(every),
         "kernels": len(images),
         "spilling": len(spilling),
-        "bytes": sum(n for n, _ in spilling.values()),
+        "bytes": sum(n for _, n, _ in spilling.values()),
         "registers": max(i.registers for i in images.values()),
         "shared_kb": max(i.shared for i in images.values()) / 1024,
         "on_the_host": [k.name for k in every if k not in taken],
-        "which": spilling,
+        "which": list(spilling.values()),
     }
 
 
 def main() -> None:
+    importlib.import_module("triton")  # for its version: other processes compile
     import tilewright as tw
 
     parser = timing.parser(__doc__)

@@ -11,12 +11,15 @@ instructions behind its memory. `cost` is what the cost model takes for the op i
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import re
 import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
+
+import timing
 
 from tilewright.codegen.kernel import Apply, Buffer, Kernel, Load, Store
 from tilewright.codegen.kernel import index as ix
@@ -93,7 +96,12 @@ def main() -> None:
             rows.append(row)
             print(" ".join(f"{v:>14}" for v in row.values()), flush=True)
             if options.json:
-                about = {"target": options.target, "dtype": options.dtype}
+                about = {
+                    "target": options.target,
+                    "dtype": options.dtype,
+                    "versions": timing.versions("triton"),
+                    "date": datetime.date.today().isoformat(),
+                }
                 options.json.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
 
 

@@ -20,6 +20,7 @@ class Chip:
     registers_each: the most that a thread can have.
     shared: bytes of shared memory of a multiprocessor. shared_each: the most that a program can
         have. shared_own: bytes that the system takes for each program.
+    limits: whether the compiler can be told the most registers of a thread.
     warp: threads of a warp. warps, programs: the most that are resident on a multiprocessor.
     bandwidth: bytes a second from memory. cache_bandwidth: bytes a second that all multiprocessors
         together get from the cache they share (64 bytes a cycle each, two thirds of which are
@@ -63,6 +64,7 @@ class Chip:
     stages: int = 2
     tensor_maps: bool = False
     specializes: bool = False
+    limits: bool = False
     sustained: float = 1.0
 
     @property
@@ -116,6 +118,7 @@ _nvidia = partial(
     registers=1 << 16,
     granule=256,
     registers_each=255,
+    limits=True,
     stages=3,
     shared_own=1024,
     warp=32,

@@ -18,12 +18,14 @@ ALIGNMENT = 16  # bytes, of addresses and of the distance of rows
 @dataclass(frozen=True, slots=True)
 class Matrix:
     """A matrix in memory. rows, columns: the role of its dimensions in the contraction, m, n or k.
-    stride: elements from row to row."""
+    stride: elements from row to row. apart: rows from the matrix of one group to that of the next,
+    if each has its own; otherwise 0."""
 
     buffer: Buffer
     rows: str
     columns: str
     stride: int
+    apart: int = 0
 
 
 def matrix(dot: Dot, role: Roles, side: str) -> Matrix | None:
@@ -37,12 +39,16 @@ def matrix(dot: Dot, role: Roles, side: str) -> Matrix | None:
         return None  # a kernel sees float8 as bits, and so would a tile
     axes = {"m": role.m, "n": role.n, "k": role.k}
     steps = {name: _step(offset, axes[name]) for name in (side, "k")}
-    if offset.axes() - {*axes[side], *axes["k"]}:
+    groups = {role.group} if role.group is not None and role.has_segments_of_rows else set[Axis]()
+    if offset.axes() - {*axes[side], *axes["k"], *groups}:
         return None
+    group = sum(offset.coefficient(axis) for axis in groups)
     for rows, columns in ((side, "k"), ("k", side)):
         stride = steps[rows]
-        if steps[columns] == 1 and stride and stride * dtype.itemsize % ALIGNMENT == 0:
-            return Matrix(value.buffer, rows, columns, stride)
+        if steps[columns] != 1 or not stride or stride * dtype.itemsize % ALIGNMENT:
+            continue
+        if group % stride == 0:
+            return Matrix(value.buffer, rows, columns, stride, group // stride)
     return None
 
 

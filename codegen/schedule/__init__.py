@@ -10,7 +10,7 @@ from ..kernel import Bundle, Kernel
 from ..target import Target
 from .attention import attention_schedule
 from .dots import ALIKE, dot_schedule
-from .lighter import lighter
+from .lighter import lighter, roomier
 from .roofline import Prediction, Usage, Work, occupancy, predict, work
 from .rows import merge_schedule, pointwise_schedule, rows_schedule, update_schedule
 from .schedule import Schedule, head_block, points, power_of_two
@@ -22,10 +22,17 @@ def default_schedule(
 ) -> Schedule:
     """A good schedule from shapes alone. A Bundle's suits its largest member.
 
-    known: what schedules that were compiled use. It takes the place of the model's estimates for
-        tiles of products. Other kernels get lighter schedules until one isn't known to spill.
+    known: what schedules that were compiled use. One that spills is taken with more registers next,
+        if threads can have them, unless that didn't help before. Then it takes the place of the
+        model's estimates for tiles of products. Other kernels get lighter schedules until one isn't
+        known to spill.
     """
     known = known or {}
+    if not any(s.registers and usage.spills for s, usage in known.items()):
+        for compiled, usage in known.items():
+            more = roomier(compiled, usage, target.chip) if usage.spills else None
+            if more is not None and more not in known:
+                return more
     largest = kernel.largest if isinstance(kernel, Bundle) else kernel
     if largest.has_dot and not largest.is_chained:
         return dot_schedule(largest, target, known)
@@ -60,7 +67,8 @@ def _heaviest(kernel: Kernel | Bundle, target: Target) -> Schedule:
 
 
 _MOST = 4
-"""The most schedules of a kernel that are compiled because they spill."""
+"""The most schedules of a kernel that are compiled because they spill, beside those that differ in
+their registers alone."""
 
 
 class Defaults:
@@ -81,7 +89,7 @@ class Defaults:
             return schedule
         known[schedule] = usage
         self._spilling[kernel] = known
-        if usage.spills and len(known) < _MOST:
+        if usage.spills and sum(not s.registers for s in known) < _MOST:
             return default_schedule(kernel, self._target, known)
         return _best(kernel, self._target, known)
 

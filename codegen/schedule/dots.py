@@ -170,8 +170,9 @@ def dot_schedule(
         ]
     if not kernel.columns:
         # In as many parts as there can be, or in twice as many warps, the same tile may fit.
-        found += [replace(s, parts=_most_parts(s)) for s in known]
-        found += [replace(s, num_warps=2 * s.num_warps) for s in known if s.num_warps < _WARPS]
+        free = [s for s in known if not s.registers]
+        found += [replace(s, parts=_most_parts(s)) for s in free]
+        found += [replace(s, num_warps=2 * s.num_warps) for s in free if s.num_warps < _WARPS]
     expected = {s: predict(kernel, s, target, _expected(kernel, s, target, known)) for s in found}
     least = min(p.seconds for p in expected.values())
     equal = [s for s, p in expected.items() if p.seconds <= ALIKE * least]
@@ -234,9 +235,9 @@ def walks(kernel: Kernel, target: Target) -> bool:
     if not target.chip.tensor_maps or dots[0].input_dtype.itemsize != 2 or kernel.columns:
         return False
     role = roles(kernel, Analysis(kernel), dots[0])
-    return all(
-        dot.segment is None and matrix(dot, role, side) is not None for dot in dots for side in "mn"
-    )
+    if role.group is not None and not role.has_segments_of_rows:
+        return False  # the ends of sums are data
+    return all(matrix(dot, role, side) is not None for dot in dots for side in "mn")
 
 
 def _has_waves(kernel: Kernel, schedule: Schedule, target: Target) -> bool:

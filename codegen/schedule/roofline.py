@@ -176,9 +176,6 @@ def predict(
     takes["gathers"] = 2 * GATHER * shape.gathered / chip.vector["float32"] * spread
     takes["arithmetic"] = 2 * needed.scalar / chip.vector["float32"] * spread
     takes["exponentials"] = needed.exponentials / chip.exponentials * spread
-    if used.spills:
-        threads = shape.programs * schedule.num_warps * chip.warp
-        takes["spills"] = 2 * used.spills * shape.steps * threads / chip.cache_bandwidth
     bound = max(takes, key=lambda name: takes[name])
     # A program that is alone waits for its first loads and its last stores, and in attention for
     # those of each step with too few stages. One that walks through tiles loads for the next tile
@@ -188,6 +185,11 @@ def predict(
     # A product of few tiles was measured: places that stay empty hide nothing.
     hiding = resident if needed.dtype is None else min(resident, busiest)
     seconds = takes[bound] + rounds * waits * LATENCY / hiding
+    # Spills stand in line with the loads and stores of the kernel's own.
+    threads = shape.programs * schedule.num_warps * chip.warp
+    spilled = 2 * used.spills * shape.steps * threads / chip.cache_bandwidth * spread
+    seconds += spilled
+    bound = "spills" if spilled > takes[bound] else bound
     if needed.exponentials:
         # A warp group computes weights between its products; products of other groups hide part of
         # it.

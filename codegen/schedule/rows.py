@@ -68,7 +68,7 @@ def rows_schedule(kernel: Kernel, target: Target) -> Schedule:
         whole = power_of_two(length)
         block = max(1, min(power_of_two(rows), 1024 // whole))
         return Schedule(block=block, block_r=whole, num_warps=max(1, block * whole // 256))
-    if _runs_along_parallel(kernel):
+    if runs_along_parallel(kernel):
         short = _short_columns(kernel, target)
         if short is not None:
             return short
@@ -122,7 +122,7 @@ def _warps(kernel: Kernel, target: Target) -> int:
     return least
 
 
-def _runs_along_parallel(kernel: Kernel) -> bool:
+def runs_along_parallel(kernel: Kernel) -> bool:
     """Whether most loads of whole rows step through memory along a parallel axis rather than a
     reduction axis. Loads with one element for each row or column count for nothing."""
     along_parallel = along_reduction = 0

@@ -7,12 +7,14 @@ what would be parameters in a kernel of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from ..kernel import Bundle
 from ..schedule import Schedule
 from .emitted import ALIGNMENT, Argument, Emitted, header, source
+from .sizes import Sizes
 
 _ELEMENT = {
     "*i8": "tl.int8",
@@ -32,12 +34,7 @@ _ELEMENT = {
 
 def emit_bundle(bundle: Bundle, schedule: Schedule, write: Callable[..., Emitted]) -> Emitted:
     """The bundle as one function; ValueError if its members differ in more than sizes."""
-    members = [write(k, schedule) for k in bundle.members]
-    if not _alike(members):
-        # The members may, for instance, have equal sizes in different places.
-        members = [write(k, schedule, apart=True) for k in bundle.members]
-    if not _alike(members):
-        raise ValueError(f"{bundle.name}: members of a bundle differ in more than sizes")
+    members = _members(bundle, schedule, write)
     first = members[0]
 
     sizes = np.array([[a.value for a in m.arguments if a.role == "size"] for m in members])
@@ -51,9 +48,10 @@ def emit_bundle(bundle: Bundle, schedule: Schedule, write: Callable[..., Emitted
         lines.append(f"{argument.name} = tl.multiple_of({address}.to({kind}), {ALIGNMENT})")
     for place, argument in enumerate(a for a in first.arguments if a.role == "size"):
         entry = _entry("sizes", sizes.shape[1], place)
-        # If all are multiples of 16, loads can be vectors, as in a plain kernel.
-        aligned = (sizes[:, place] % 16 == 0).all()
-        lines.append(f"{argument.name} = {f'tl.multiple_of({entry}, 16)' if aligned else entry}")
+        # With a divisor of all, loads can be vectors, as in a plain kernel.
+        power = int(np.gcd.reduce(sizes[:, place], initial=16))
+        text = f"tl.multiple_of({entry}, {power})" if power >= 4 else entry
+        lines.append(f"{argument.name} = {text}")
     scalars, which = _scalars(bundle, first, lines)
     if first.checks:
         lines.append(f"errors = errors + member * {len(first.checks)}")
@@ -85,7 +83,35 @@ def emit_bundle(bundle: Bundle, schedule: Schedule, write: Callable[..., Emitted
         num_warps=first.num_warps,
         num_stages=first.num_stages,
         checks=tuple(c for m in members for c in m.checks),
+        registers=first.registers,
     )
+
+
+_FORMS = (
+    (Sizes, False),
+    (partial(Sizes, apart=True), False),  # members have equal sizes in different places,
+    (partial(Sizes, apart=True, nested=False), False),  # or axes that are one only in some,
+    (partial(Sizes, apart=True, nested=False), True),  # or places that need 64 bits in some
+)
+"""Ways to write members, the first of which that gives them one text is taken: their sizes, and
+whether all positions have 64 bits."""
+
+
+def _members(bundle: Bundle, schedule: Schedule, write: Callable[..., Emitted]) -> list[Emitted]:
+    """The members as kernels of one text. Sizes that are equal in every member are one argument: a
+    thread holds few, and addresses that are computed alike are computed once."""
+    for sizes, wide in _FORMS:
+        members = [write(k, schedule, sizes(), wide) for k in bundle.members]
+        if _alike(members):
+            break
+    else:
+        raise ValueError(f"{bundle.name}: members of a bundle differ in more than sizes")
+    first: dict[tuple[int, ...], str] = {}
+    named = [{a.name: a.value for a in m.arguments if a.role == "size"} for m in members]
+    same = {n: first.setdefault(tuple(v[n] for v in named), n) for n in named[0]}
+    if len(first) == len(same):
+        return members
+    return [write(k, schedule, sizes(same=same), wide) for k in bundle.members]
 
 
 def _scalars(

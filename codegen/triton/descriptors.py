@@ -28,14 +28,18 @@ class Descriptors:
 
     def load(self, dot: Dot, loop: Block, side: str) -> str | None:
         """A tile of the operand that has `side` (m or n) as a dimension, by a line in `loop`; None
-        if it is no matrix."""
+        if it is no matrix, or if below a group's matrix a tile has terms of the next one."""
         found = matrix(dot, self.role, side)
         if found is None:
             return None
         rows, columns = found.rows, found.columns
+        if found.apart and rows == "k" and points(self.role.k) % self.blocks["k"]:
+            return None
         key = id(dot.a if side == "m" else dot.b), side
         name = self._parameter(key, found, (self.blocks[rows], self.blocks[columns]))
         starts = {"m": "first_m", "n": "first_n", "k": "start"}
+        if found.apart:
+            starts[rows] += f" + segment * {self.body.sizes.argument(found.apart)}"
         tile = f"{name}.load([{starts[rows]}, {starts[columns]}])"
         if (rows, columns) not in (("m", "k"), ("k", "n")):
             tile = f"tl.trans({tile})"
@@ -63,6 +67,10 @@ class Descriptors:
             element = POINTER[found.buffer.dtype.name][1:]
             kind = f"tensordesc<{element}[{block[0]}, {block[1]}]>"
             place = list(self.body.buffers).index(found.buffer)
-            shape = (points(self.axes[side]) for side in (found.rows, found.columns))
-            self.body.matrices.append(Argument(name, kind, "matrix", (place, *shape, found.stride)))
+            rows, columns = (points(self.axes[side]) for side in (found.rows, found.columns))
+            if found.apart:
+                assert self.role.group is not None
+                rows += found.apart * (self.role.group.extent - 1)
+            value = place, rows, columns, found.stride
+            self.body.matrices.append(Argument(name, kind, "matrix", value))
         return name

@@ -48,11 +48,18 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
     root, grid = _tiles(body, block, place, role, segment, schedule)
     loop = Block()
     length, ends = _length(body, role), points(role.k) % schedule.block_k != 0
-    start, stop = "0", "length" if role.has_segments_of_rows else length
-    if segment is not None and not role.has_segments_of_rows:
+    start, stop, summed = "0", length, ""
+    if role.has_segments_of_rows and schedule.persistent:
+        # The compiler makes one loop of two only if it knows the length of the inner one.
+        summed = "summed"
+    elif role.has_segments_of_rows:
+        place.add(f"length = tl.where(summed & (first_m < end), {length}, 0)")
+        stop = "length"
+    elif segment is not None:
         bounds(body, root, segment)
         start, stop, length, ends = "first", "stop", "stop", True
-    has_descriptors = schedule.persistent and segment is None
+    has_tiles = segment is None or role.has_segments_of_rows  # that begin and end with a sum
+    has_descriptors = schedule.persistent and has_tiles
     descriptors = Descriptors(body, role, schedule) if has_descriptors else None
     loop.add("k_a = start + tl.arange(0, BLOCK_K)[None, :]")
     left = Scope(body, loop, [_tile(loop, "k_a", role.k, 1, "BLOCK_K", length, ends)], root)
@@ -74,7 +81,12 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
             loop.add(f"{acc.text} = {_product(dot, acc.text, a, b, body.tf32, native)}")
         accumulators.append(acc)
     place.loop(f"for start in range({start}, {stop}, BLOCK_K)", loop)
-    copied = descriptors.store if descriptors and schedule.descriptors else None
+    if summed:
+        for acc in accumulators:
+            place.add(f"{acc.text} = tl.where({summed}, {acc.text}, 0)")
+    # A tile of a segment may reach into the rows of the next one.
+    copies = schedule.descriptors and segment is None
+    copied = descriptors.store if descriptors and copies else None
     constexprs = {
         "BLOCK_M": schedule.block_m,
         "BLOCK_N": schedule.block_n,
@@ -149,7 +161,9 @@ def _tiles(
     rows, columns, batches = points(role.m), points(role.n), points(role.batch)
     n_m, n_n = body.sizes.extent("m", rows), body.sizes.extent("n", columns)
     own = segment if role.has_segments_of_rows else None
-    count = f"({n_m} + BLOCK_M - 1) // BLOCK_M" if own is None else count_tiles(body, role, n_m)
+    count = f"({n_m} + BLOCK_M - 1) // BLOCK_M"
+    if own is not None:
+        count = count_tiles(body, header, role, own, n_m, exact=schedule.persistent > 0)
     header.add(f"tiles_m = {count}")
     header.add(f"tiles_n = ({n_n} + BLOCK_N - 1) // BLOCK_N")
     number = "pid"
@@ -172,7 +186,7 @@ def _tiles(
     tiles = [Tile("batch", role.batch, None, "1", None)] if role.batch else []
     end, ends = n_m, rows % schedule.block_m != 0
     if own is not None:
-        tiles.append(place_rows(body, block, role, own, n_m, _length(body, role)))
+        tiles.append(place_rows(body, block, role, own, n_m))
         end, ends = "end", True
     block.add("m = first_m + tl.arange(0, BLOCK_M)[:, None]")
     block.add("n = first_n + tl.arange(0, BLOCK_N)[None, :]")

@@ -36,11 +36,14 @@ def emit(kernel: Kernel | Bundle, schedule: Schedule) -> Emitted:
     return emit_kernel(kernel, schedule)
 
 
-def emit_kernel(kernel: Kernel, schedule: Schedule, apart: bool = False) -> Emitted:
-    """One kernel; `apart` as in Sizes."""
+def emit_kernel(
+    kernel: Kernel, schedule: Schedule, sizes: Sizes | None = None, wide: bool = False
+) -> Emitted:
+    """One kernel. sizes: to be filled with its integers. wide: whether all positions have 64 bits,
+    though this kernel may not need them."""
     form, rank = _form(kernel, schedule)
-    wide = apart or is_wide(kernel, _groups(kernel), form not in _INDEXED)
-    body = Body(kernel, rank, Sizes(apart), evaluate, schedule.tf32, wide)
+    wide = wide or is_wide(kernel, _groups(kernel), form not in _INDEXED)
+    body = Body(kernel, rank, sizes or Sizes(), evaluate, schedule.tf32, wide)
     block = Block()
     block.add(PID)
     if wide:

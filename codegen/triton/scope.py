@@ -259,8 +259,8 @@ class Scope:
                 last -= 1
                 continue
             first, span = last, coefficient * tile.axes[last].extent
-            apart = self.body.sizes.apart
-            while first > 0 and not apart and coefficients.get(tile.axes[first - 1], 0) == span:
+            nested = self.body.sizes.nested
+            while first > 0 and nested and coefficients.get(tile.axes[first - 1], 0) == span:
                 first -= 1
                 span *= tile.axes[first].extent
             out.append((self._run(tile, first, last), coefficient))

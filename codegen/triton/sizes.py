@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class Sizes:
     """Integer arguments in the order of their first use.
@@ -12,10 +14,15 @@ class Sizes:
 
     apart: whether every integer has an argument of its own, so that the text depends on no number
         but 0 and 1. The members of a bundle need that if their sizes coincide in different ways.
+    nested: whether axes that follow each other in memory are one, which takes equal sizes.
+    same: the arguments that have the value of another one in every member, and that one.
     """
 
-    def __init__(self, apart: bool = False) -> None:
-        self.apart = apart
+    def __init__(
+        self, apart: bool = False, nested: bool = True, same: Mapping[str, str] | None = None
+    ) -> None:
+        self.apart, self.nested = apart, nested
+        self._same = same or {}
         self.tl_type = "tl.int32"
         self.values: dict[str, int] = {}
         self._names: dict[int, str] = {}
@@ -36,11 +43,12 @@ class Sizes:
     def _add(self, value: int) -> str:
         name = f"s{self._count}"
         self._count += 1
-        self.values[name] = value
-        return name
+        return self._set(self._same.get(name, name), value)
 
     def extent(self, tile: str, value: int) -> str:
         """The number of positions along a tile."""
-        name = f"n_{tile}"
-        self.values[name] = value
+        return self._set(f"n_{tile}", value)
+
+    def _set(self, name: str, value: int) -> str:
+        assert self.values.setdefault(name, value) == value, f"{name} has two values"
         return name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import BOOL, FLOAT8, NARROW, DType, float8_e4m3fn
+from tilewright.ir.dtype import BOOL, FLOAT8, NARROW, DType, float8_e4m3fn, float32
 
 from ..kernel import (
     Apply,
@@ -21,6 +21,7 @@ from ..kernel import (
     Store,
     Value,
 )
+from .bounds import bound
 from .pairs import load_pair, sides, store_pair
 from .scope import Guards, Ref, Scope, pointer
 from .text import TL, grouped, literal, tl_type
@@ -31,6 +32,10 @@ _BOOL_ARITHMETIC = {
     ops.mul: "{0} & {1}",
     ops.shift_left: "{0}.to(tl.int32) << {1}.to(tl.int32) != 0",
 }
+
+_NEAR = {ops.sin: "tw_near_sin({0})", ops.cos: "tw_near_cos({0})"}
+"""Forms for float32 up to _FAR."""
+_FAR = 1e5
 
 
 def evaluate(scope: Scope, value: Value, guards: Guards = ()) -> Ref:
@@ -209,6 +214,8 @@ def _apply(scope: Scope, value: Apply, guards: Guards) -> Ref:
         return scope.assign(op.name, text, tiles)
     if value.dtype.category == BOOL and all(a.dtype.category == BOOL for a in value.args):
         template = _BOOL_ARITHMETIC.get(op, template)
+    if op in _NEAR and value.dtype is float32 and bound(value.args[0]) <= _FAR:
+        template = _NEAR[op]
     # A literal beside a tensor takes its type; alone, or passed to a function, it needs one.
     infix = "(" not in template.replace("({0})", "{0}") and not all(r.is_literal for r in refs)
     texts = [

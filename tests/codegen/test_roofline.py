@@ -21,6 +21,7 @@ from tilewright.codegen.schedule import (
     work,
 )
 from tilewright.codegen.target import card, gpu
+from tilewright.codegen.triton import emit
 from tilewright.ir import dtype as dt
 from tilewright.ir import ops
 from tilewright.ir.passes.pipeline import lower_graph
@@ -139,6 +140,8 @@ def test_spills_and_tf32_count() -> None:
     usage = Usage(255, 64 << 10)
     fits, spills = (predict(kernel, schedule, HOPPER, replace(usage, spills=n)) for n in (0, 4096))
     assert spills.seconds > fits.seconds and spills.bound == "spills"
+    few = predict(kernel, schedule, HOPPER, replace(usage, spills=8))
+    assert few.seconds > fits.seconds and few.bound == fits.bound  # nothing hides them
     full = tk.matmul(4096, 4096, 4096)
     exact, rounded = (default_schedule(full, gpu("sm_90", tf32=x)) for x in (False, True))
     assert rounded.tf32 and not exact.tf32
@@ -183,6 +186,7 @@ def test_a_schedule_that_spills_is_ranked_again() -> None:
 LIGHTER = {
     "row": lambda: tk.softmax(4096, 4096),
     "long row": lambda: tk.softmax(64, 1 << 17),
+    "columns": lambda: tk.fold("sum", (1 << 16, 16384), 0, dt.float32),
     "map": lambda: tk.elementwise("exp", 1 << 22, [dt.float32], dt.float32),
     "bundle": lambda: tk.sgd((1 << 20, 1 << 18)),
     "attention": lambda: passes(64, causal=True)[0],
@@ -195,13 +199,15 @@ def test_what_spills_holds_fewer_elements(name: str) -> None:
     spill, the one that takes the least time is left."""
     kernel = LIGHTER[name]()
     first = default_schedule(kernel, HOPPER)
-    defaults, spilling, light = Defaults(HOPPER), Usage(128, 0, spills=4096), Usage(64, 0)
+    defaults, spilling, light = Defaults(HOPPER), Usage(255, 0, spills=4096), Usage(64, 0)
     second = defaults.after(kernel, first, spilling)
     assert second != first and _held(second) == _held(first) / 2
+    assert (second.block < first.block) == (name in ("columns", "map", "bundle"))
     assert defaults.after(kernel, second, light) == second
     # A spill that nobody waits for is better than a program that has a multiprocessor alone.
     defaults = Defaults(HOPPER)
-    few, alone = Usage(32, 0, spills=4), Usage(255, 200 << 10)
+    most = min(255, SM_90.registers // (32 * first.num_warps)) // 8 * 8  # no limit would give more
+    few, alone = Usage(most, 0, spills=4), Usage(255, 200 << 10)
     expected = min(
         (first, few), (second, alone), key=lambda x: predict(kernel, *x[:1], HOPPER, x[1]).seconds
     )
@@ -212,6 +218,31 @@ def test_what_spills_holds_fewer_elements(name: str) -> None:
         asked.append(later)
     held = [_held(s) for s in asked]
     assert 2 <= len(asked) <= 4 and held == sorted(held, reverse=True)
+
+
+def test_an_assembler_that_spills_of_its_own_accord_is_told_a_limit() -> None:
+    """Programs of 512 threads with 64 registers fit twice; 40 registers let 12 programs of 128
+    threads fit, and 48 would let 10."""
+    kernel = tk.softmax(8, 100_000, dt.bfloat16)
+    first = default_schedule(kernel, gpu("sm_100"))
+    assert first.num_warps == 16
+    defaults, few = Defaults(gpu("sm_100")), Usage(64, 64, spills=16)
+    second = defaults.after(kernel, first, few)
+    assert second == replace(first, registers=128) and emit(kernel, second).registers == 128
+    assert defaults.after(kernel, second, Usage(76, 64)) == second
+    defaults = Defaults(gpu("sm_100"))
+    third = defaults.after(kernel, defaults.after(kernel, first, few), replace(few, registers=128))
+    assert third.registers == 0 and third.block_r < first.block_r
+    fourth = defaults.after(kernel, third, few)  # a limit that didn't help isn't tried again
+    assert fourth.registers == 0 and fourth.block_r < third.block_r
+    update = tk.update("add", 4096, 512, 64, grouped=True)
+    first = default_schedule(update, HOPPER)
+    assert Defaults(HOPPER).after(update, first, Usage(40, 256, spills=8)).registers == 48
+    bundle = tk.sgd((1 << 20, 1 << 18))
+    assert emit(bundle, replace(default_schedule(bundle, HOPPER), registers=64)).registers == 64
+    amd = gpu("gfx942")
+    first = default_schedule(kernel, amd)
+    assert Defaults(amd).after(kernel, first, few).registers == 0
 
 
 def _held(schedule: Schedule) -> float:

@@ -18,7 +18,7 @@ from tilewright.codegen.chip import CHIPS
 from tilewright.codegen.kernel import Apply, Constant, Dot, Kernel, Store
 from tilewright.codegen.kernel.index import Axis
 from tilewright.codegen.program import compile_graph
-from tilewright.codegen.schedule import Schedule, Usage, default_schedule
+from tilewright.codegen.schedule import Schedule, Usage, default_schedule, settled
 from tilewright.codegen.schedule.choices import space
 from tilewright.codegen.target import gpu
 from tilewright.codegen.triton import emit
@@ -37,9 +37,17 @@ pytestmark = pytest.mark.triton
 
 @functools.cache
 def compiled(name: str, target: str) -> Compiled:
-    """A representative kernel with the schedule that the target gives it."""
-    kernel = tk.REPRESENTATIVE[name]()
-    return compile_offline(kernel, target, default_schedule(kernel, gpu(target)))
+    """A representative kernel by the schedule that the target takes it with."""
+    kernel, machine = tk.REPRESENTATIVE[name](), gpu(target)
+    made: dict[Schedule, Compiled] = {}
+
+    def compiles(asked: dict[Any, Schedule]) -> dict[Any, Usage]:
+        made.update({s: compile_offline(kernel, target, s) for s in asked.values()})
+        used = {k: made[s] for k, s in asked.items()}
+        return {k: Usage(c.registers, c.shared, c.spills) for k, c in used.items()}
+
+    taken = settled({kernel: default_schedule(kernel, machine)}, machine, compiles)
+    return made[taken[kernel]]
 
 
 # The slow tests compile for the others; `test_tensor_cores` compiles one kernel for each.
@@ -60,7 +68,7 @@ def test_compiles(name: str, target: str) -> None:
     assert found.binary[:4] == b"\x7fELF"
     assert 0 < found.registers <= 512
     assert found.target == target and found.num_warps >= 1
-    assert found.spills <= (64 if name == "conv" else 0), f"{found.spills} bytes of spills"
+    assert found.spills == 0, f"{found.spills} bytes of spills"
 
 
 @pytest.mark.parametrize("name", ["elementwise", "softmax", "columns", "gather", "bundle"])
@@ -327,7 +335,7 @@ def test_a_small_tile_that_spills_gets_more_warps() -> None:
     """A weight's gradient over rows of odd length, whose elements one warp loads one by one."""
     machine, kernel = gpu("sm_80"), tk.matmul(16, 1433, 2708, dt.bfloat16)
     first = default_schedule(kernel, machine)
-    known = {first: Usage(168, 16384, spills=96)}
+    known = {first: Usage(255, 16384, spills=96)}
     second = default_schedule(kernel, machine, known)
     assert first.num_warps == 1 and second == replace(first, num_warps=2)
     assert compile_offline(kernel, "sm_80", second).spills == 0

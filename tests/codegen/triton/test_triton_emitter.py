@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,16 @@ from paths import SUPPORT
 from triton_kernels import activation, apply, array, at, load, number
 from triton_launches import LARGE, SMALL, TOLERANCE, both, close, launch
 
-from tilewright.codegen.kernel import Apply, Bundle, Condition, Guard, Kernel, Reduce, Scan, Store
+from tilewright.codegen.kernel import (
+    Apply,
+    Bundle,
+    Condition,
+    Guard,
+    Kernel,
+    Reduce,
+    Scan,
+    Store,
+)
 from tilewright.codegen.kernel.index import Axis, constant, of
 from tilewright.codegen.schedule import Schedule
 from tilewright.codegen.triton import emit
@@ -126,6 +136,25 @@ def test_function_at_its_seams(name: str) -> None:
         assert np.all(np.abs(out) <= 1) and np.all(
             out[np.abs(x) > 10] == np.sign(x[np.abs(x) > 10])
         )
+
+
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_a_wave_near_zero(name: str) -> None:
+    """An angle that is known to be small takes the short form; others, the device's function."""
+    p, count = Axis("p0", 2048), 2048
+    word = load(array("x", (count,), dt.uint32), of(p))
+    part = apply("shift_right", word, number(16, dt.uint32))
+    angle = apply("mul", Apply(REGISTRY["cast"], (part,), dt.float32, dt.float32), number(1.5))
+    kernel = Kernel("k", (p,), (), (Store(array("y", (count,)), of(p), apply(name, angle)),))
+    words = np.random.default_rng(0).integers(0, 2**32, count, np.uint32)
+    words[:3] = 0, 1 << 16, 2**32 - 1
+    out = launch(LARGE, kernel, x=words)["y"]
+    angles = (words >> 16) * np.float32(1.5)
+    np.testing.assert_allclose(out, getattr(np, name)(angles.astype(float)), rtol=3e-7, atol=2e-10)
+    assert f"tw_near_{name}" in emit(kernel, Schedule()).body
+    far = apply(name, apply("mul", angle, number(1.5)))
+    kernel = replace(kernel, stores=(replace(kernel.stores[0], value=far),))
+    assert f"tl.{name}" in emit(kernel, Schedule()).body
 
 
 @pytest.mark.parametrize("dtype", [dt.float32, dt.float64], ids=str)
@@ -464,6 +493,37 @@ def test_bundle_whose_sizes_coincide_differently(device: InterpretDevice) -> Non
     device.compile(bundle)(held, [])
     for y, x, (rows, columns) in zip(held, held[3:], [(3, 4), (4, 4), (5, 2)]):
         np.testing.assert_array_equal(y.reshape(columns, rows), x.reshape(rows, columns).T)
+
+
+@both
+def test_sizes_that_all_members_share_are_one_argument(device: InterpretDevice) -> None:
+    """The members turn their axes around, and store what they read along the way too: divisions are
+    written once, and what lies in the order of the points is read and stored by vectors."""
+    shapes = [(2, 9, 16), (3, 9, 4), (2, 12, 12)]
+    members = []
+    for i, (a, b, c) in enumerate(shapes):
+        p, q, r = (Axis(f"p{n}", extent) for n, extent in enumerate((a, b, c)))
+        turned = load(array(f"x{i}", (a, c, b)), at((a, c, b), p, r, q))
+        plain = load(array(f"z{i}", (a, b, c)), at((a, b, c), p, q, r))
+        y, w = array(f"y{i}", (a, b, c)), array(f"w{i}", (a, c, b))
+        stores = (
+            Store(y, at((a, b, c), p, q, r), apply("mul", turned, plain)),
+            Store(w, at((a, c, b), p, r, q), plain),
+        )
+        members.append(Kernel("t", (p, q, r), (), stores))
+    bundle = Bundle(tuple(members))
+    buffers = (*bundle.outputs, *bundle.inputs)
+    held = [tk.sample(b, i) for i, b in enumerate(buffers)]
+    device.compile(bundle)(held, [])
+    found = {b.name: array for b, array in zip(buffers, held, strict=True)}
+    for i, (a, b, c) in enumerate(shapes):
+        x, w = (found[f"{name}{i}"].reshape(a, c, b) for name in "xw")
+        z, y = (found[f"{name}{i}"].reshape(a, b, c) for name in "zy")
+        np.testing.assert_array_equal(y, x.transpose(0, 2, 1) * z)
+        np.testing.assert_array_equal(w, z.transpose(0, 2, 1))
+    text = emit(bundle, Schedule(block=1024)).body
+    assert text.count("// s") <= 3 and "tl.load(in0 + p, " in text and "tl.store(out0 + p, " in text
+    assert "int64)\n    p = " not in text  # no place needs 64 bits
 
 
 def test_bundle_of_unlike_members() -> None:

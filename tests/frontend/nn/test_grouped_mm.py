@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,13 +34,15 @@ STEP = {dt.float64: 1e-13, dt.float32: 1e-5, dt.bfloat16: 2.0**-7, dt.float16: 2
 """How far a result may be from float64's, relative to the largest."""
 
 
+SMALL_TILE = Schedule(block=64, block_r=16, block_m=16, block_n=16, block_k=16, group_m=2)
+
+
 def small_tiles() -> Any:
     """Tiles that are walked through in several programs and steps."""
     pytest.importorskip("triton")
     from tilewright.runtime.interpret import InterpretDevice
 
-    tile = Schedule(block=64, block_r=16, block_m=16, block_n=16, block_k=16, group_m=2)
-    return InterpretDevice(lambda kernel, target: tile)
+    return InterpretDevice(lambda kernel, target: SMALL_TILE)
 
 
 ENGINES = {
@@ -121,6 +124,36 @@ def test_against_float64(form: str, ends: str, engine: str) -> None:
         assert not getattr(made, "fallbacks", ())
         expected = products(values[leaves[0]], values[leaves[1]], ENDS[ends])
         assert_close([found], [expected], STEP[dtype])
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize("is_turned", [False, True])
+@pytest.mark.parametrize("ends", ENDS)
+def test_programs_that_walk_through_tiles(ends: str, is_turned: bool) -> None:
+    """They read rows and each group's matrix through descriptors. Terms that are no whole blocks
+    are read so only where a tile can't reach the next group's."""
+    pytest.importorskip("triton")
+    from tilewright.codegen.triton import emit
+    from tilewright.runtime.interpret import InterpretDevice
+
+    tile = replace(SMALL_TILE, persistent=3)
+    device = InterpretDevice(lambda kernel, target: tile)
+    for dtype, inner in ((dt.bfloat16, 32), (dt.float32, 24)):
+        shapes = (ROWS, inner), (4, 24, inner) if is_turned else (4, inner, 24)
+        (a, b, last), values = case(shapes, ENDS[ends], dtype)
+        if not is_turned:
+            values[b][:, 0, -1] = np.inf  # must not meet a zero behind the group before
+        expected = values[b].swapaxes(1, 2) if is_turned else values[b]
+        y = ops.grouped_mm(a, ops.permute(b, (0, 2, 1)) if is_turned else b, last)
+        (found,), program = compute([y], values, INTERPRET, device)
+        text = emit(kernel_of(program), tile).body
+        assert "tl.where(summed" in text and "matrix_0.load([first_m, start])" in text
+        assert ("matrix_1.load([" in text) == (is_turned or inner == 32)
+        want = products(values[a], expected, ENDS[ends])
+        found = found.astype(np.float64)
+        np.testing.assert_array_equal(np.isinf(found), np.isinf(want))
+        some = np.isfinite(want)
+        assert_close([found[some]], [want[some]], STEP[dtype])
 
 
 @pytest.mark.sampled(2)
@@ -431,7 +464,9 @@ def test_tensor_cores(target: str, form: str) -> None:
     assert CHIPS[target].product in text and found.spills == 0
     assert found.shared <= CHIPS[target].shared_each
     if target.startswith("sm_"):
-        assert "cp.async.cg.shared.global" in text  # 16 bytes at a time
+        tiles = CHIPS[target].tensor_maps and form != "weight"
+        assert ("cp.async.bulk.tensor" in text) == tiles
+        assert tiles or "cp.async.cg.shared.global" in text  # 16 bytes at a time
         assert "ld.global.b16" not in text
 
 
