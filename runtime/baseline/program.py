@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir import loop, ops, recurrence
-from tilewright.ir.dtype import float32, float64
+from tilewright.ir.dtype import BOOL, SIGNED, UNSIGNED, float32, float64
 from tilewright.ir.node import Node
 from tilewright.ir.op import REGISTRY, Kind, Op
 from tilewright.ir.ops.generate import constant, constant_value, leaf
@@ -32,6 +32,7 @@ from . import (
     recurrences,
     rows,
     scans,
+    shortcuts,
     sorting,
     views,
 )
@@ -71,8 +72,8 @@ _LOOKED_AT = {ops.where, ops.argsort_op, ops.scatter, ops.slice_op}
 """Ops whose steps depend on what stands around them."""
 
 
-_SKIPPING = {ops.slice_op, ops.add, ops.gather}
-"""Ops whose nodes may be other nodes, or views of them."""
+_SKIPPING = {ops.slice_op, ops.add, *shortcuts.OPS}
+"""Ops whose nodes may be other nodes, or be computed without their operands."""
 
 
 class CannotRun(Exception):
@@ -118,10 +119,10 @@ class Program:
         self.results = [self._slots[n] for n in roots]
         if self._sorts:
             self._shorten_sorts()
-        if self._writes or self._skips:
-            self._drop_unread({self._slots[n] for n in fallible})
         if self._scatters and not self._writes:
             self._scale_rows({self._slots[n] for n in fallible})
+        if self._writes or self._skips:
+            self._drop_unread({self._slots[n] for n in fallible})
         if self._writes:
             self._views = {slot for node, slot in self._slots.items() if _is_view(node)}
         self.products = sum([op in _PRODUCTS for op in self._ops])
@@ -191,9 +192,11 @@ class Program:
             if other is not None:
                 self._skips = True
                 return self._slots[other]
-            if op is ops.gather and (view := views.strided(node)) is not None:
+            found = shortcuts.of(node)
+            if found is not None:
                 self._skips = True
-                return self._step(view[1], [self._slots[view[0]]])
+                self._bytes += _size(node)
+                return self._step(found[1], [self._slots[n] for n in found[0]])
         if op is ops.argsort_op:
             self._sorts.append(node)
         if op is ops.scatter and (product := rows.scaled(node)) is not None:
@@ -221,7 +224,7 @@ class Program:
         form, size = form or _form(node), _size(node)
         if op is ops.sum_op and (bags := rows.bags(node)) is not None:
             self._scatters.append(bags)  # and the next one is looked at, too
-        else:
+        elif not (op in _SKIPPING and _is_looked_at(node)):
             memo["baseline"] = form, size
         self._bytes += size
         return self._step(form, operands)
@@ -303,6 +306,7 @@ class Program:
                 continue
             form = each.form()
             operands = tuple([slots[n] for n in each.operands])
+            self._skips = True  # indices may be read before they are widened
             self.steps = [
                 (form, operands, slot, ()) if step[2] == slot else step
                 for step in self.steps
@@ -509,6 +513,11 @@ def _form(node: Node) -> Form:
     if kind in _COMPUTED or (kind is Kind.COMPOSITE and op.numpy is not None):
         return form_of(node)
     raise CannotRun(f"{op.name} needs a compiled plan")
+
+
+def _is_looked_at(node: Node) -> bool:
+    """Whether another node of this type may be no step of its own."""
+    return node.dtype.category in (UNSIGNED, SIGNED, BOOL) and node.op is not ops.gather
 
 
 def _is_view(node: Node) -> bool:
