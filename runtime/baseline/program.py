@@ -114,11 +114,14 @@ class Program:
         self._writes = self._skips = self._is_large = self.is_settled = False
         self._sorts: list[Node] = []
         self._scatters: list[rows.Scaled] = []
+        self._attended: list[tuple[Node, int]] = []
         self._add((*fallible, *roots))
         self.structure = hash(tuple(self._ops))
         self.results = [self._slots[n] for n in roots]
         if self._sorts:
             self._shorten_sorts()
+        if self._attended:
+            self._drop_weights()
         if self._scatters and not self._writes:
             self._scale_rows({self._slots[n] for n in fallible})
         if self._writes or self._skips:
@@ -134,6 +137,7 @@ class Program:
         self._calls: list[_Call] | None = None  # made when it runs again
         self._short: Callable[..., list[Any]] | None = None
         del self._slots, self._shared, self._ops, self._sorts, self._scatters
+        del self._attended
 
     def _add(self, roots: Sequence[Node]) -> None:
         """Add what `roots` need, operands first. A node that stands for another one (a marker, a
@@ -218,7 +222,10 @@ class Program:
                 parts = memo["parts"] = composites.parts_of(node)
         if parts is not None:
             self._bytes += _size(node)
-            return self._staged(parts, operands)
+            slot = self._staged(parts, operands)
+            if op.kind is Kind.ATTENTION:
+                self._attended.append((node, slot))
+            return slot
         if form is None and op.decompose is not None and not has_form(op):
             return self._inner(decomposed(node))
         form, size = form or _form(node), _size(node)
@@ -292,6 +299,17 @@ class Program:
             if count * sorting.FEW <= node.shape[axis]:
                 place = places[slot]
                 self.steps[place] = (sorting.leading(node, count), *self.steps[place][1:])
+
+    def _drop_weights(self) -> None:
+        """Let attention whose weights nobody else reads hold those of one matrix at a time."""
+        reads = Counter([slot for _, operands, _, _ in self.steps for slot in operands])
+        places = {made: place for place, (_, _, made, _) in enumerate(self.steps)}
+        for node, slot in self._attended:
+            *operands, weights = self.steps[places[slot]][1]
+            form = composites.alone(node) if reads[weights] == 1 else None
+            if form is not None:
+                self.steps[places[slot]] = (form, tuple(operands), slot, ())
+                self._skips = True  # the weights aren't read
 
     def _scale_rows(self, kept: set[int]) -> None:
         """Let scatters of rows by factors read the rows where they are, if nothing else reads the
