@@ -24,14 +24,14 @@ from tilewright.ir.ops.attention import (
     attention_query_grad,
     attention_value_grad,
 )
-from tilewright.ir.ops.classification import cross_entropy_grad, cross_entropy_op
+from tilewright.ir.ops.classification import cross_entropy_grad, cross_entropy_op, nll_op
 from tilewright.ir.ops.normalization import (
     batch_norm_op,
     layer_norm_op,
     layer_norm_weight_grad,
 )
 
-from . import chains, folds, kernels, maps, updates
+from . import chains, folds, kernels, losses, maps, updates
 from .forms import Form, elementwise
 
 
@@ -43,6 +43,8 @@ def form_of(node: Node) -> Form | None:
         return updates.form_of(node)
     if node.op in kernels.LAYERS:
         return kernels.layer(node)
+    if node.op is nll_op:
+        return losses.likelihood(node) if _is_float(node) else None
     make = _FORMS.get(node.op)
     if make is None or not _is_float(node) or any(o.dtype is not node.dtype for o in node.operands):
         return None

@@ -286,9 +286,16 @@ def _scatter(node: Node) -> Form:
     return along if axis else scatter
 
 
+def _filled(shape: tuple[int, ...], value: Any) -> Any:
+    out = np.zeros(shape, value.dtype)
+    if value.tobytes().strip(b"\0"):  # zero has no other bits
+        out[...] = value
+    return out
+
+
 def _pad(node: Node) -> Form:
     low, _, interior = node.attrs
-    shape, np_dtype = tuple(node.shape), node.dtype.np
+    shape = tuple(node.shape)
     sizes = node.operands[0].shape
     region = tuple(
         [
@@ -300,9 +307,7 @@ def _pad(node: Node) -> Form:
         return functools.partial(_evaluated, node)
 
     def pad(x: Any, value: Any) -> Any:
-        out = np.zeros(shape, np_dtype)
-        if value.tobytes().strip(b"\0"):  # zero has no other bits
-            out[...] = value
+        out = _filled(shape, value)
         out[region] = x
         return out
 
@@ -346,7 +351,8 @@ def _set_diagonal(node: Node) -> Form:
     rows, columns = (slice(n, n + count) for n in (max(-offset, 0), max(offset, 0)))
 
     def set_diagonal(x: Any, value: Any) -> Any:
-        out = np.array(x, np_dtype, order="C")
+        is_one = x.size and not any(x.strides)  # element for all
+        out = _filled(x.shape, x.flat[0]) if is_one else np.array(x, np_dtype, order="C")
         square = np.moveaxis(out, (a, b), (-2, -1))[..., rows, columns]
         strides = (*square.strides[:-2], sum(square.strides[-2:]))
         np.lib.stride_tricks.as_strided(square, square.shape[:-1], strides)[...] = value

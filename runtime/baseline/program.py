@@ -27,6 +27,7 @@ from . import (
     chains,
     composites,
     convolutions,
+    copies,
     kernels,
     loops,
     recurrences,
@@ -660,7 +661,7 @@ def _alone(value: Any, taken: set[int]) -> Any:
         if id(memory) not in taken and getattr(memory, "nbytes", -1) == value.nbytes:
             taken.add(id(memory))
             return value
-    return np.array(value, order="C")
+    return copies.copied(np.asarray(value))
 
 
 CELLS = {recurrence.cell_state, recurrence.cell_grad}
