@@ -126,6 +126,16 @@ def tile(op: Op, attrs: tuple[Any, ...], dtypes: tuple[DType, ...], dtype: DType
     return _kernel(name, lambda: _alone(op, dtypes, attrs)) if _is_packed(name) else None
 
 
+@functools.lru_cache(64)
+def rows(op: Op, dtypes: tuple[DType, ...], size: int) -> Any:
+    """The pack's kernel of an op over rows of `size` elements, as a function of (buffers, walk,
+    count); None if it isn't there. See `runtime/native/calls.py`."""
+    from ..native import calls
+
+    ready = packed(_name(op, dtypes))
+    return None if ready is None else calls.rows(*ready, size, 1, len(dtypes))
+
+
 @functools.cache
 def choice_by(op: Op, dtype: DType) -> Flat | None:
     """The pack's kernel of where(op(..), c, d) over the operands of `op`, c and d, all of `dtype`,
