@@ -24,7 +24,7 @@ from tilewright.ir.dtype import HALVES, DType, complex128, float32, float64
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind, Op
 
-from . import maps
+from . import copies, maps
 
 if TYPE_CHECKING:
     from ..native.calls import Flat
@@ -448,7 +448,7 @@ def _form(chain: _Open, wanted: Sequence[int]) -> Form:
     several = len(results) > 1 or bool(parts)
 
     def form(*arrays: Any) -> Any:
-        given = [np.asarray(a, order="C") for a in arrays]
+        given = [copies.in_order(np.asarray(a)) for a in arrays]
         for i in still:
             if given[i].size == 1:
                 tile = np.empty(_TILE, given[i].dtype)

@@ -16,7 +16,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.op import Op
 from tilewright.ir.ops.scan import cummax_index_op, cummin_index_op, cumprod_op, cumsum_op
 
-from . import maps
+from . import copies, maps
 
 Form = Callable[..., Any]
 
@@ -50,7 +50,7 @@ def form_of(node: Node) -> Form | None:
     numbers = (math.prod(x.shape[:axis]), x.shape[axis], inner)
 
     def scan(x: Any) -> Any:
-        x = np.asarray(x, order="C")
+        x = copies.in_order(np.asarray(x))
         out = np.empty(x.shape, np_dtype)
         run((out, x), numbers)
         return out
