@@ -24,9 +24,9 @@ def text(dtype: DType) -> str:
     kind = computed(dtype)
     code = Code("kernel", "ptr %words, i64 %chunk")
     words = {}
-    for place, name in enumerate(WORDS):
+    for number, name in enumerate(WORDS):
         of = "ptr" if name in BUFFERS else "i64"
-        at = code.let(f"getelementptr i64, ptr %words, i64 {place}", "ptr")
+        at = code.let(f"getelementptr i64, ptr %words, i64 {number}", "ptr")
         words[name] = code.let(f"load {of}, {at.typed}, align 8", of)
 
     def element(name: str, place: Ref, of: str) -> Ref:
@@ -55,9 +55,9 @@ def text(dtype: DType) -> str:
             code.binary("or", bad, missing),
         ],
     )
-    number = code.let(f"sitofp {count.typed} to double", "double")
-    for place_, made in ((zero, total), (constant(1, "i64"), number)):
-        code.add(f"store {made.typed}, {element('out', place_, 'double').typed}, align 8")
+    counted = code.let(f"sitofp {count.typed} to double", "double")
+    for result, made in ((zero, total), (constant(1, "i64"), counted)):
+        code.add(f"store {made.typed}, {element('out', result, 'double').typed}, align 8")
     flag = code.let(f"zext {bad.typed} to i64", "i64")
     code.add(f"store {flag.typed}, {words['flag'].typed}, align 8")
     return module_text([code])

@@ -2,9 +2,9 @@
 
     out[i, k, j] = fold of x[i, ..k, j]        x: [outer, length, inner]
 
-Elements of float32 are folded in float64 and rounded once each, and so are parts of complex numbers,
-of which there are products. A place is int64: that of the last of equal extrema, where NaN is more
-extreme than numbers.
+Elements of float32 are folded in float64 and rounded once each, and so are the parts of complex
+numbers, of which there are products. A place is int64: that of the last of equal extrema, where NaN
+is more extreme than numbers.
 """
 
 from __future__ import annotations

@@ -80,9 +80,11 @@ class _Writer:
             value = self._load(self.words["values"], source, self.kind, 1)
         else:
             value = self._gathered(source, lanes)
-        term = code.binary("fmul", value, self._load(self.words["factors"], place, self.kind, lanes))
-        wrong = code.binary("xor", self._all(code.binary("and", *masks)), constant(True, "i1"))
-        return at, term, wrong
+        term = code.binary(
+            "fmul", value, self._load(self.words["factors"], place, self.kind, lanes)
+        )
+        right = self._all(code.binary("and", masks[0], masks[1]))
+        return at, term, code.binary("xor", right, constant(True, "i1"))
 
     def _gathered(self, source: Ref, lanes: int) -> Ref:
         code, kind = self.code, self.kind
@@ -111,7 +113,8 @@ class _Writer:
     def _total(self, sums: Ref) -> Ref:
         while sums.lanes > 1:
             half = sums.lanes // 2
-            sums = self.code.binary("fadd", *[self._half(sums, i, half) for i in (0, half)])
+            low, high = (self._half(sums, first, half) for first in (0, half))
+            sums = self.code.binary("fadd", low, high)
         return sums
 
     def _half(self, x: Ref, first: int, lanes: int) -> Ref:

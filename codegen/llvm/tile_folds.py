@@ -1,4 +1,4 @@
-"""Parts of the sums, products or extrema of rows, of which a tile has some elements: LLVM IR for any
+"""Parts of sums, products or extrema of rows, of which a tile has some elements: LLVM IR for any
 sizes.
 
     out[row + start / tile] = fold of x[i] over the i of `row`, where (start + i) / length = row

@@ -447,7 +447,8 @@ class _Scores:
         hidden = self.held
         if self.causal and hidden is None:
             hidden = _hidden(*self.size)
-        if math.prod(self.size) < _MATRIX or not (q.shape[:-2] == k.shape[:-2] == whole):
+        is_same = whole is not None and q.shape[:-2] == k.shape[:-2] == whole
+        if whole is None or not is_same or math.prod(self.size) < _MATRIX:
             yield ..., functools.partial(self._fill, q, k, hidden, mask)
             return
         if mask is not None:
@@ -512,9 +513,8 @@ def alone(node: Node) -> Form | None:
     scores, shape = _Scores(node), tuple(node.shape)
 
     def attend(q: Any, k: Any, v: Any, *rest: Any) -> Any:
-        mask, whole = rest[0] if scores.has_mask else None, shape[:-2]
-        if v.shape[:-2] != whole:
-            whole = None
+        mask = rest[0] if scores.has_mask else None
+        whole = shape[:-2] if v.shape[:-2] == shape[:-2] else None
         out, made = np.empty(shape, scores.np_dtype), None
         for i, fill in scores.of(whole, q, k, mask):
             if made is None:

@@ -34,7 +34,12 @@ def copied(x: Any) -> Any:
     rank = len(sizes)
     # NumPy copies rows that lie in memory as such, and what is turned in small planes, as fast.
     is_slow = rank and (steps[-1] == -1 or (rank > 1 and abs(steps[-2]) == 1))
-    if run is None or not is_slow or rank > copies.OUTER + 2 or any(s % x.itemsize for s in x.strides):
+    if (
+        run is None
+        or not is_slow
+        or rank > copies.OUTER + 2
+        or any(s % x.itemsize for s in x.strides)
+    ):
         return np.array(x, order="C")
     missing = copies.OUTER + 2 - rank
     sizes, steps = [1] * missing + sizes, [0] * missing + steps

@@ -420,6 +420,13 @@ class Program:
         given = [(n, w) for root, n in donated if (w := self._in_place(root, n))] if donated else []
         if not given:
             found = quietly(self._short or self.compute, buffers, numbers)
+            value = found[0] if len(found) == 1 else None
+            if value.__class__ is np.ndarray and value.base is None and value.flags.carray:
+                for each in buffers:  # a form may return its operand
+                    if each is value or each.base is value:
+                        break
+                else:
+                    return found
             read = [buffers[number] for _, number in self.leaves]
             return found if len(found) == 1 and _is_made(found[0], read) else _owned(found, read)
         for number, writes in given:
@@ -506,18 +513,19 @@ def _constant(form: Form, operands: Sequence[Any]) -> Any:
 _silent = contextvars.copy_context()
 _silent.run(np.seterr, all="ignore")
 _one_at_a_time = threading.Lock()
+_enter, _run, _leave = _one_at_a_time.acquire, _silent.run, _one_at_a_time.release
 
 
 def quietly(compute: Callable[..., list[Any]], *args: Any) -> list[Any]:
     """compute(*args) without NumPy's warnings. A context that ignores them is entered several times
     as fast as a new one is made, but by one caller at a time."""
-    if not _one_at_a_time.acquire(False):
+    if not _enter(False):
         with np.errstate(all="ignore"):
             return compute(*args)
     try:
-        return _silent.run(compute, *args)
+        return _run(compute, *args)
     finally:
-        _one_at_a_time.release()
+        _leave()
 
 
 def _form(node: Node) -> Form:

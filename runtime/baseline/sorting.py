@@ -92,10 +92,10 @@ def _first(x: Any, count: int, descending: bool) -> Any:
     last = np.partition(x, place, -1)[..., place : place + 1]
     comes = x >= last if descending else x <= last
     # A position in all rows takes a tenth of the time of its row and its place there.
-    at, rows = np.flatnonzero(comes), math.prod(x.shape[:-1])
-    if len(at) != rows * count:
+    found, rows = np.flatnonzero(comes), math.prod(x.shape[:-1])
+    if len(found) != rows * count:
         return None
-    at = at.reshape(rows, count)
+    at: Any = found.reshape(rows, count)
     at -= np.arange(0, rows * size, size)[:, None]
     if at[:, 0].min() < 0 or at[:, -1].max() >= size:  # NaN leaves a row too few
         return None

@@ -98,7 +98,9 @@ def test_times_a_vector(order: str, dtype: dtypes.DType, index: dtypes.DType) ->
         table[5] = np.inf
         base = np.full((20, 1), -0.5, dtype.np)
         given = [base, table, sources, factors, at]
-        leaves = [ops.leaf(n, Size(a.shape), dtypes.from_numpy(a.dtype)) for n, a in enumerate(given)]
+        leaves = [
+            ops.leaf(n, Size(a.shape), dtypes.from_numpy(a.dtype)) for n, a in enumerate(given)
+        ]
         b, x, i, v, p = leaves
         i, p = (ops.cast(n, dtypes.int64) if index is dtypes.int32 else n for n in (i, p))
         node = ops.scatter(b, ops.mul(ops.gather(x, i, 0), v), p, 0, "add")

@@ -48,9 +48,7 @@ def test_membership(count: int, kind: str) -> None:
 def test_one_hot(dtype: dtypes.DType) -> None:
     """An index out of range, which nothing checks here, has no one."""
     index = np.array([[0, 4, 2], [-1, 5, 4]])
-    hit = ops.eq(
-        ops.reshape(_leaf(0, index), (2, 3, 1)), ops.reshape(ops.iota(5), (1, 1, 5))
-    )
+    hit = ops.eq(ops.reshape(_leaf(0, index), (2, 3, 1)), ops.reshape(ops.iota(5), (1, 1, 5)))
     (found,) = Program([ops.cast(hit, dtype)]).run([index], ())
     expected = (index[..., None] == np.arange(5)).astype(dtype.np)
     assert found.dtype == expected.dtype
