@@ -4,7 +4,8 @@ sizes.
     out[row + start / tile] = fold of x[i] over the i of `row`, where (start + i) / length = row
 
 Each row has a part for each of its tiles, in float64. The next row in a tile has the next part, and
-so has the next tile of a row. An extremum is NaN if an element is. A complex number is two lanes.
+so has the next tile of a row. An extremum is NaN if an element is, and a sum of `numbers` passes
+NaN over. A complex number is two lanes.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from .types import Ref, computed, constant, vector
 WORDS = ("out", "x", "count", "start", "length", "tile")
 """The argument words. length: the elements of a row."""
 
-_OPS = {"sum": "fadd", "product": "fmul", "max": "fcmp ogt", "min": "fcmp olt"}
-_NEUTRAL = {"sum": 0.0, "product": 1.0, "max": -math.inf, "min": math.inf}
+_OPS = {
+    "sum": "fadd", "numbers": "fadd", "product": "fmul", "max": "fcmp ogt", "min": "fcmp olt"
+}  # fmt: skip
+_NEUTRAL = {"product": 1.0, "max": -math.inf, "min": math.inf}
 KINDS = (
     *itertools.product((float32, float64), _OPS),
     *itertools.product((complex64, complex128), ["sum"]),
@@ -63,7 +66,7 @@ class _Writer:
             count = lanes // self.width
             full = code.binary("and", code.binary("sub", end, begin), _int(-count))
             whole = code.binary("add", begin, full)
-            initial = [constant(_NEUTRAL[self.fold], self.kind, lanes)]
+            initial = [constant(_NEUTRAL.get(self.fold, 0.0), self.kind, lanes)]
             if self._is_extremum:
                 initial.append(constant(False, "i1", lanes))
             loop = code.open_loop(begin, whole, count, initial)
@@ -72,6 +75,9 @@ class _Writer:
             text = f"load {vector(self.kind, lanes)}, {at.typed}, align {self.itemsize}"
             loaded = code.let(text, self.kind, lanes)
             part, *some = [phi for phi, _ in loop.carried]
+            if self.fold == "numbers":
+                is_number = code.compare("fcmp ord", loaded, loaded)
+                loaded = code.select(is_number, loaded, constant(0, self.kind, lanes))
             found = [self._folded(loaded, part)]
             if some:
                 found.append(code.binary("or", some[0], code.compare("fcmp uno", loaded, loaded)))

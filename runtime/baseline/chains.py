@@ -23,6 +23,7 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import HALVES, DType, complex128, float32, float64
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind, Op
+from tilewright.ir.ops.generate import constant_value
 
 from . import copies, maps
 
@@ -295,6 +296,8 @@ class _Joining:
             if widen is None:
                 return False
             value = chain.call(widen, [value], fold.dtype)
+        elif fold.op == "sum" and self._is_inner(source):
+            fold, value = _numbers(chain, fold, value, x)
         chain.used[source] += 1
         chain.folds[slot] = fold, chain.call(fold, [value], fold.made), node
         chain.steps.append(step)
@@ -384,7 +387,8 @@ def _trailing(x: Node, axes: Collection[int]) -> int:
 
 _FOLDS = {ops.sum_op: "sum", ops.prod_op: "product", ops.max_op: "max", ops.min_op: "min"}
 _UFUNCS: dict[str, Any] = {
-    "sum": np.add, "product": np.multiply, "max": np.maximum, "min": np.minimum
+    "sum": np.add, "numbers": np.add, "product": np.multiply, "max": np.maximum,
+    "min": np.minimum,
 }  # fmt: skip
 _ROW = 64
 """Elements of a row from which tiles are folded."""
@@ -413,11 +417,31 @@ def _decided(
     """(kernel, values) of a choice together with the comparison that decides it, if the chain makes
     that; else of the choice alone."""
     op, read = chain.decided.get(values[0], (None, []))
+    if op is ops.ne and read[0] is read[1]:
+        op, read = ops.isnan, read[:1]
     joint = maps.choice_by(op, dtype) if op is not None and read[0].dtype is dtype else None
     if joint is None:
         return kernel, values
     chain.calls = [call for call in chain.calls if call[2] is not values[0]]
     return joint, [*read, *values[1:]]
+
+
+def _numbers(chain: _Open, fold: Fold, value: _Value, node: Node) -> tuple[Fold, _Value]:
+    """(fold, value) of a sum whose operand is another tensor with zeros in the place of NaN: the
+    fold passes NaN over by itself."""
+    choice = maps.choice_by(ops.isnan, fold.dtype)
+    for call in chain.calls:
+        kernel, read, made = call
+        if made is value and kernel is choice and read[0] is read[2] and _is_zero(node.operands[1]):
+            chain.calls.remove(call)
+            return fold._replace(op="numbers"), read[0]
+    return fold, value
+
+
+def _is_zero(node: Node) -> bool:
+    while node.op is ops.expand_op:
+        (node,) = node.operands
+    return node.op.kind is Kind.CONSTANT and bool(constant_value(node) == 0)
 
 
 def _cast(source: DType, target: DType) -> Flat | None:

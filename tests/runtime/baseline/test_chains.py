@@ -229,6 +229,28 @@ def test_sums_of_complex_rows(shape: tuple[int, ...], dtype: dtypes.DType) -> No
     assert np.isfinite(found.flat[1:]).all()
 
 
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
+@pytest.mark.parametrize("shape", [(64, 512), (37, 1000), (500, 71), (1 << 17,)], ids=str)
+def test_sums_that_pass_over_nan(shape: tuple[int, ...], dtype: dtypes.DType) -> None:
+    given = np.random.default_rng(0).integers(-9, 9, shape).astype(dtype.np)
+    given.flat[::7] = np.nan
+    given.reshape(-1, shape[-1])[0, :900] = np.nan
+    if len(shape) == 1:
+        given[5000:] = 0  # the sum stays in the range of float16
+    x, over = ops.leaf(0, Size(shape), dtype), (len(shape) - 1,)
+    zero, one = (ops.expand(ops.constant(n, dtype), x.shape) for n in (0, 1))
+    numbers, ones = (ops.where(ops.isnan(x), each, x) for each in (zero, one))
+    other = ops.where(ops.ne(x, x), zero, x)
+    for roots in ([ops.sum(numbers, over)], [ops.sum(other, over)], [ops.sum(other, over), other]):
+        (found, *_) = Program(roots).run([given], ())
+        expected = np.nansum(given.astype(np.float64), over[0], keepdims=True)
+        np.testing.assert_array_equal(found, expected.astype(dtype.np))
+    (found,) = Program([ops.sum(ones, over)]).run([given], ())
+    wide = given.astype(np.float64)
+    expected = np.where(np.isnan(wide), 1, wide).sum(over[0], keepdims=True)
+    np.testing.assert_array_equal(found, expected.astype(dtype.np))
+
+
 def test_one_thread_and_all(monkeypatch: pytest.MonkeyPatch) -> None:
     x = ops.leaf(0, Size((1 << 18,)), dtypes.float32)
     arrays = [_values((1 << 18,), dtypes.float32, 0)]
