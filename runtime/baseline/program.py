@@ -420,13 +420,6 @@ class Program:
         given = [(n, w) for root, n in donated if (w := self._in_place(root, n))] if donated else []
         if not given:
             found = quietly(self._short or self.compute, buffers, numbers)
-            value = found[0] if len(found) == 1 else None
-            if value.__class__ is np.ndarray and value.base is None and value.flags.carray:
-                for each in buffers:  # a form may return its operand
-                    if each is value or each.base is value:
-                        break
-                else:
-                    return found
             read = [buffers[number] for _, number in self.leaves]
             return found if len(found) == 1 and _is_made(found[0], read) else _owned(found, read)
         for number, writes in given:
@@ -639,8 +632,12 @@ def _whole_memory(value: Any) -> Any:
 def _is_made(value: Any, others: Sequence[Any]) -> bool:
     """Whether an array is contiguous, and alone has memory that is that of none of `others`."""
     memory = _whole_memory(value)
-    shared = [each for each in others if each is memory or each.base is memory]
-    return memory is not None and not shared
+    if memory is None:
+        return False
+    for each in others:
+        if each is memory or each.base is memory:
+            return False
+    return True
 
 
 def _owned(values: list[Any], others: Sequence[Any]) -> list[Any]:
