@@ -632,12 +632,8 @@ def _whole_memory(value: Any) -> Any:
 def _is_made(value: Any, others: Sequence[Any]) -> bool:
     """Whether an array is contiguous, and alone has memory that is that of none of `others`."""
     memory = _whole_memory(value)
-    if memory is None:
-        return False
-    for each in others:
-        if each is memory or each.base is memory:
-            return False
-    return True
+    shared = memory is None or [each for each in others if each is memory or each.base is memory]
+    return not shared
 
 
 def _owned(values: list[Any], others: Sequence[Any]) -> list[Any]:
