@@ -2,13 +2,16 @@
 
     out[i, k, j] = fold of x[i, ..k, j]        x: [outer, length, inner]
 
-Elements of float32 are folded in float64 and rounded once each. A place is int64: that of the last
-of equal extrema, where NaN is more extreme than numbers.
+Elements of float32 are folded in float64 and rounded once each, and so are the parts of complex
+numbers, of which there are products. A place is int64: that of the last of equal extrema, where NaN
+is more extreme than numbers.
 """
 
 from __future__ import annotations
 
-from tilewright.ir.dtype import FLOAT, DType, float32
+from collections.abc import Sequence
+
+from tilewright.ir.dtype import COMPLEX, FLOAT, DType, complex64, float32, float64
 
 from .code import Code, module_text
 from .types import Ref, computed, constant, vector
@@ -18,10 +21,15 @@ WORDS = ("out", "x", "outer", "length", "inner")
 
 FOLDS = ("sum", "product", "max", "min")
 _LANES = (16, 1)
+_BLOCK = 16
+"""Elements of a row that are looked at together for a new extremum, which most rows have seldom."""
 
 
 def text(dtype: DType, fold: str) -> str:
     """The module with a function `kernel`. fold: one of FOLDS; `max` and `min` give places."""
+    if dtype.category == COMPLEX:
+        assert fold == "product"
+        return module_text([_ComplexProduct(dtype).code])
     return module_text([_Writer(dtype, fold).code])
 
 
@@ -32,6 +40,8 @@ class _Writer:
         self.wide = "double" if dtype is float32 and fold in ("sum", "product") else self.kind
         self.code = code = Code("kernel", "ptr %words, i64 %chunk")
         out, x, outer, length, inner = map(self._word, WORDS)
+        if fold in ("max", "min"):
+            inner = self._of_rows(out, x, outer, length, inner)
         rows = code.open_loop(_int(0), outer)
         begin = code.binary("mul", code.binary("mul", rows.variable, length), inner)
         whole = code.binary("and", inner, _int(-_LANES[0]))
@@ -41,6 +51,48 @@ class _Writer:
             self._line(out, x, start, length, inner, lanes)
             code.close_loop(columns)
         code.close_loop(rows)
+
+    def _of_rows(self, out: Ref, x: Ref, outer: Ref, length: Ref, inner: Ref) -> Ref:
+        """Find the places in rows, where `inner` is 1. The `inner` that is left: 0 instead of 1."""
+        code = self.code
+        is_row = code.compare("icmp eq", inner, _int(1))
+        rows = code.open_loop(_int(0), code.select(is_row, outer, _int(0)))
+        begin = code.binary("mul", rows.variable, length)
+        whole = code.binary("and", length, _int(-_BLOCK))
+        initial = [self._load(x, begin, 1), _int(0)]
+        blocks = code.open_loop(_int(0), whole, _BLOCK, initial)
+        held = [phi for phi, _ in blocks.carried]
+        start = code.binary("add", begin, blocks.variable)
+        better = self._is_better(self._load(x, start, _BLOCK), code.splat(held[0], _BLOCK))
+        bits = code.let(f"bitcast {better.typed} to i{_BLOCK}", f"i{_BLOCK}")
+        some = code.compare("icmp ne", bits, constant(0, bits.type))
+        self._put(out, start, code.splat(held[1], _BLOCK))
+        # One by one where some element is better: no round otherwise.
+        count = code.select(some, _int(_BLOCK), _int(0))
+        found = self._one_by_one(out, x, begin, blocks.variable, count, held)
+        held = code.close_loop(blocks, found)
+        rest = code.binary("sub", length, whole)
+        self._one_by_one(out, x, begin, whole, rest, held)
+        code.close_loop(rows)
+        return code.select(is_row, _int(0), inner)
+
+    def _one_by_one(
+        self, out: Ref, x: Ref, begin: Ref, first: Ref, count: Ref, held: Sequence[Ref]
+    ) -> list[Ref]:
+        """The extremum and its place after `count` elements of a row from `first` on."""
+        code = self.code
+        steps = code.open_loop(first, code.binary("add", first, count), 1, held)
+        before = [phi for phi, _ in steps.carried]
+        place = code.binary("add", begin, steps.variable)
+        loaded = self._load(x, place, 1)
+        better = self._is_better(loaded, before[0])
+        found = [code.select(better, a, b) for a, b in zip((loaded, steps.variable), before)]
+        self._put(out, place, found[1])
+        return code.close_loop(steps, found)
+
+    def _put(self, out: Ref, place: Ref, value: Ref) -> None:
+        at = self.code.let(f"getelementptr {value.type}, {out.typed}, {place.typed}", "ptr")
+        self.code.add(f"store {value.typed}, {at.typed}, align 8")
 
     def _line(self, out: Ref, x: Ref, start: Ref, length: Ref, inner: Ref, lanes: int) -> None:
         code = self.code
@@ -83,9 +135,49 @@ class _Writer:
         return self.code.let(text, self.kind, lanes)
 
     def _word(self, name: str) -> Ref:
-        at = self.code.let(f"getelementptr i64, ptr %words, i64 {WORDS.index(name)}", "ptr")
-        kind = "ptr" if name in ("out", "x") else "i64"
-        return self.code.let(f"load {kind}, {at.typed}, align 8", kind)
+        return _word(self.code, name)
+
+
+class _ComplexProduct:
+    """Products of complex numbers, number by number."""
+
+    def __init__(self, dtype: DType):
+        self.kind = computed(float32 if dtype is complex64 else float64)
+        self.code = code = Code("kernel", "ptr %words, i64 %chunk")
+        out, x, outer, length, inner = [_word(code, name) for name in WORDS]
+        rows = code.open_loop(_int(0), outer)
+        begin = code.binary("mul", code.binary("mul", rows.variable, length), inner)
+        columns = code.open_loop(_int(0), inner)
+        start = code.binary("add", begin, columns.variable)
+        initial = [constant(1, "double"), constant(0, "double")]
+        steps = code.open_loop(_int(0), length, 1, initial)
+        place = code.binary("add", start, code.binary("mul", steps.variable, inner))
+        real, imag = [phi for phi, _ in steps.carried]
+        parts = [self._part(x, place, i) for i in (0, 1)]
+        a, b = [
+            code.convert("fpext", code.let(f"load {self.kind}, {at.typed}", self.kind), "double")
+            for at in parts
+        ]
+        found = [
+            code.binary("fsub", code.binary("fmul", real, a), code.binary("fmul", imag, b)),
+            code.binary("fadd", code.binary("fmul", real, b), code.binary("fmul", imag, a)),
+        ]
+        for i, each in enumerate(found):
+            made = code.convert("fptrunc", each, self.kind)
+            code.add(f"store {made.typed}, {self._part(out, place, i).typed}")
+        code.close_loop(steps, found)
+        code.close_loop(columns)
+        code.close_loop(rows)
+
+    def _part(self, x: Ref, place: Ref, part: int) -> Ref:
+        at = self.code.binary("add", self.code.binary("mul", place, _int(2)), _int(part))
+        return self.code.let(f"getelementptr {self.kind}, {x.typed}, {at.typed}", "ptr")
+
+
+def _word(code: Code, name: str) -> Ref:
+    at = code.let(f"getelementptr i64, ptr %words, i64 {WORDS.index(name)}", "ptr")
+    kind = "ptr" if name in ("out", "x") else "i64"
+    return code.let(f"load {kind}, {at.typed}, align 8", kind)
 
 
 def _int(value: int) -> Ref:

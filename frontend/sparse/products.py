@@ -43,8 +43,8 @@ from .tensors import (
 def _times(values: Node, dense: Node, at: Node, count: int) -> Node:
     """The sparse matrix [count, k] with elements `values` [nnz] at positions at[2, nnz], int32 or
     int64, times dense[k, m]."""
-    at = to(at, int64)
-    rows, columns = (ops.reshape(ops.slice_axis(at, 0, i, i + 1), values.shape) for i in (0, 1))
+    each = (ops.reshape(ops.slice_axis(at, 0, i, i + 1), values.shape) for i in (0, 1))
+    rows, columns = (to(places, int64) for places in each)
     if values.dtype is not dense.dtype:
         raise RuntimeError(
             f"expected m1 and m2 to have the same dtype, but got: {values.dtype} != {dense.dtype}"

@@ -156,7 +156,7 @@ def _nll_vjp(g: Node, out: Node, x: Node, target: Node, *args: Any) -> tuple[Nod
     return dx, None, *(None for _ in weight)
 
 
-_nll_op = composite(
+nll_op = composite(
     "nll_loss",
     _nll_infer,
     _nll,
@@ -175,7 +175,7 @@ def nll_loss(
     reduction: str = "mean",
 ) -> Node:
     """-weight[target] x[target] of log-probabilities; the mean is weighted."""
-    return _nll_op(x, target, *(() if weight is None else (weight,)), ignore_index, reduction)
+    return nll_op(x, target, *(() if weight is None else (weight,)), ignore_index, reduction)
 
 
 # Cross entropy with class indices: (x, target, weight?, ignore_index, label_smoothing, reduction).

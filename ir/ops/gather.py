@@ -17,11 +17,11 @@ from ..node import Node
 from ..numeric.positions import are_inside
 from ..op import Aval, Kind, Op
 from ..shape import Size, broadcast
-from .binary import bitwise_and, bitwise_or, eq, le, lt, minimum, ne
+from .binary import bitwise_and, eq, le, lt, minimum, shift_right
 from .generate import iota
 from .movement import expand, positions_along, reshape, slice_axis
 from .ternary import where
-from .unary import cast, full_like, zeros_like
+from .unary import cast, full_like, logical_not, zeros_like
 
 MODES = ("set", "add", "mul", "max", "min")
 
@@ -198,39 +198,52 @@ def _insertion_infer(lines: Node, values: Node, right: bool) -> Aval:
 
 
 def _insertion_numpy(lines: Any, values: Any, right: bool) -> Any:
+    if lines.dtype.kind not in "biu" and (lines != lines).any():
+        return _bisected(lines, values, right)
     side: Any = "right" if right else "left"
     if lines.ndim == 1:
-        found = np.asarray(np.searchsorted(lines, values, side), np.int64)
-    else:
-        found = np.empty(values.shape, np.int64)
-        for at in np.ndindex(*lines.shape[:-1]):
-            found[at] = np.searchsorted(lines[at], values[at], side)
-    last = lines[..., -1:]
-    if (last != last).any():  # NumPy takes NaNs for equal
-        found[values != values] = lines.shape[-1]
+        return np.asarray(np.searchsorted(lines, values, side), np.int64)
+    found = np.empty(values.shape, np.int64)
+    for at in np.ndindex(*lines.shape[:-1]):
+        found[at] = np.searchsorted(lines[at], values[at], side)
+    return found
+
+
+def _bisected(lines: Any, values: Any, right: bool) -> Any:
+    """As `_insertion`, of lines with NaN, which aren't in order wherever it stands."""
+    found, left = np.zeros(values.shape, np.int64), np.full(values.shape, lines.shape[-1])
+    while left.any():
+        middle = found + (left >> 1)
+        place = np.minimum(middle, lines.shape[-1] - 1)
+        element = lines[place] if lines.ndim == 1 else np.take_along_axis(lines, place, -1)
+        goes_on = ~(values < element if right else values <= element) & (left > 0)
+        found = np.where(goes_on, middle + 1, found)
+        left = np.where(goes_on, (left - 1) >> 1, left >> 1)
     return found
 
 
 def _insertion(lines: Node, values: Node, right: bool) -> Node:
-    """Bisection in steps of powers of two, for the last element that goes before a value."""
+    """Bisection with PyTorch's middles, so that NaN in a line leads to the same place: whatever is
+    compared with NaN goes on behind it."""
     size = lines.shape[-1]
     found = zeros_like(cast(values, int64))
     if not size:
         return found
-    step = 1 << (size.bit_length() - 1)
     # A position instead of a constant, so that lines of another length take the same kernel.
     end = expand(
         reshape(slice_axis(iota(size), 0, size - 1, size), (1,) * values.rank), values.shape
     )
-    while step:
-        last = found + (step - 1)
-        place = minimum(last, end)
-        one = lines.rank == 1
-        element = gather(lines, place, 0) if one else take_along(lines, place, lines.rank - 1)
-        before = le(element, values) if right else lt(element, values)
-        before = bitwise_or(before, ne(values, values))  # NaN is larger than all numbers
-        found = where(bitwise_and(before, le(last, end)), found + step, found)
-        step >>= 1
+    one, left = full_like(found, 1), end + 1  # elements that are still in question
+    for _ in range(size.bit_length()):
+        half = shift_right(left, one)
+        middle = found + half
+        place = minimum(middle, end)
+        is_one = lines.rank == 1
+        element = gather(lines, place, 0) if is_one else take_along(lines, place, lines.rank - 1)
+        stays = lt(values, element) if right else le(values, element)
+        goes_on = bitwise_and(logical_not(stays), lt(zeros_like(left), left))
+        found = where(goes_on, middle + 1, found)
+        left = where(goes_on, shift_right(left - 1, one), half)
     return found
 
 
@@ -244,4 +257,4 @@ insertion = Op(
 )
 """insertion(lines, values, right): for each value the position (int64) before which it goes in the
 sorted last dimension of `lines`; behind equal elements if `right`. There is one line for all
-values, or one for each line of values."""
+values, or one for each line of values. NaN goes behind all."""

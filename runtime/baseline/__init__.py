@@ -27,11 +27,13 @@ def all_kernels(machine: Machine) -> Iterator[tuple[str, Layout, str]]:
 
 def all_code() -> Iterator[tuple[str, str]]:
     """(name, LLVM IR) of every other piece of code, for the pack."""
-    from . import chains, convolutions, depthwise, indexed, rows, scans
+    from . import chains, convolutions, copies, depthwise, indexed, losses, rows, scans
 
     yield from chains.all_code()
     yield from convolutions.all_code()
+    yield from copies.all_code()
     yield from depthwise.all_code()
     yield from indexed.all_code()
+    yield from losses.all_code()
     yield from rows.all_code()
     yield from scans.all_code()

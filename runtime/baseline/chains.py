@@ -20,11 +20,12 @@ import numpy as np
 from tilewright.codegen.llvm import chains as code
 from tilewright.codegen.llvm import spread, tile_folds
 from tilewright.ir import ops
-from tilewright.ir.dtype import HALVES, DType, float32, float64
+from tilewright.ir.dtype import HALVES, DType, complex128, float32, float64
 from tilewright.ir.node import Node
-from tilewright.ir.op import Kind
+from tilewright.ir.op import Kind, Op
+from tilewright.ir.ops.generate import constant_value
 
-from . import maps
+from . import copies, maps
 
 if TYPE_CHECKING:
     from ..native.calls import Flat
@@ -62,11 +63,16 @@ class Spread(NamedTuple):
 
 
 class Fold(NamedTuple):
-    """What folds the rows of a tensor; see `codegen/llvm/tile_folds.py`. op: fadd or fmul."""
+    """What folds the rows of a tensor; see `codegen/llvm/tile_folds.py`."""
 
     dtype: DType
     op: str
     length: int
+
+    @property
+    def made(self) -> DType:
+        """The dtype of the parts."""
+        return complex128 if self.dtype.is_complex else float64
 
     def parts(self, size: int) -> int:
         """The number of parts of a tensor of so many elements."""
@@ -81,7 +87,7 @@ class Fold(NamedTuple):
         firsts = rows + rows * self.length // _TILE
         ends = rows + ((rows + 1) * self.length - 1) // _TILE + 1
         bounds = np.stack([firsts, ends], 1).ravel()[:-1]
-        ufunc = np.add if self.op == "fadd" else np.multiply
+        ufunc = _UFUNCS[self.op]
 
         def whole(parts: Any) -> Any:
             folded = ufunc.reduceat(parts, bounds)[::2]
@@ -112,7 +118,8 @@ class _Open:
 
     operands: slot -> its value. made: slot -> (value, the slot's dtype, which may be another name
     of the same bits). used: how often the chain itself reads a slot. spread: the values of operands
-    that are spread. folds: slot -> the fold whose parts the chain makes. steps: those that joined.
+    that are spread. folds: slot -> the fold whose parts the chain makes. decided: a mask -> the
+    comparison that makes it, and what that reads. steps: those that joined.
     """
 
     shape: tuple[int, ...]
@@ -121,6 +128,7 @@ class _Open:
     used: Counter[int] = field(default_factory=Counter)
     spread: dict[Any, _Value] = field(default_factory=dict)
     folds: dict[int, tuple[Fold, _Value, Node]] = field(default_factory=dict)
+    decided: dict[_Value, tuple[Op, list[_Value]]] = field(default_factory=dict)
     calls: list[_Call] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
 
@@ -240,16 +248,25 @@ class _Joining:
                 value = chain.operand(each, of, operand.dtype)
             values.append(value if wide is None else chain.call(wide, [value], float32))
             chain.used[each] += 1
+        dtype = node.dtype if narrow is None else float32
+        if node.op is ops.where and sources[0][0] == operands[0] and self._is_inner(operands[0]):
+            kernel, values = _decided(chain, kernel, values, dtype)
         if kernel is None:  # other names of the same bits
             (value,) = values
         else:
-            value = chain.call(kernel, values, node.dtype if narrow is None else float32)
+            value = chain.call(kernel, values, dtype)
+            if len(values) < 3 and values[0].dtype in (float32, float64):
+                chain.decided[value] = node.op, values
         if narrow is not None:
             value = chain.call(narrow, [value], node.dtype)
         chain.made[slot] = value, node.dtype
         chain.steps.append(step)
         self.made[slot] = chain
         return True
+
+    def _is_inner(self, slot: int) -> bool:
+        """Whether a single step reads a slot."""
+        return self.reads[slot] == 1 and slot not in self.kept
 
     def _of(self, shape: tuple[int, ...]) -> _Open:
         """The chain that a step of this shape joins."""
@@ -262,7 +279,7 @@ class _Joining:
         return chain
 
     def _folds(self, step: Step) -> bool:
-        """Let a sum of rows join the chain that makes them."""
+        """Let a fold of rows join the chain that makes them."""
         _, operands, slot, _ = step
         node = self.nodes.get(slot)
         fold = None if node is None else _fold(node)
@@ -279,8 +296,10 @@ class _Joining:
             if widen is None:
                 return False
             value = chain.call(widen, [value], fold.dtype)
+        elif fold.op == "sum" and self._is_inner(source):
+            fold, value = _numbers(chain, fold, value, x)
         chain.used[source] += 1
-        chain.folds[slot] = fold, chain.call(fold, [value], float64), node
+        chain.folds[slot] = fold, chain.call(fold, [value], fold.made), node
         chain.steps.append(step)
         self.made[slot] = chain
         return True
@@ -337,9 +356,9 @@ def _kernels(node: Node) -> _Kernels | None:
 
 
 def folds(x: Node, axes: Collection[int]) -> bool:
-    """Whether sums of `x` over these axes may join a chain."""
+    """Whether sums of floats `x` over these axes may join a chain."""
     length = math.prod(x.shape[x.rank - _trailing(x, axes) :])
-    has_code = x.dtype in (float32, float64) and _folder(x.dtype, "fadd") is not None
+    has_code = x.dtype in (float32, float64) and _folder(x.dtype, "sum") is not None
     return x.shape.numel() >= FROM and length >= _ROW and has_code
 
 
@@ -353,7 +372,7 @@ def _fold(node: Node) -> Fold | None:
     if x.shape.numel() < FROM or length < _ROW:
         return None
     dtype = float32 if x.dtype in HALVES else x.dtype
-    if dtype not in (float32, float64) or _folder(dtype, op) is None:
+    if (dtype, op) not in tile_folds.KINDS or _folder(dtype, op) is None:
         return None
     return Fold(dtype, op, length)
 
@@ -366,7 +385,11 @@ def _trailing(x: Node, axes: Collection[int]) -> int:
     return count
 
 
-_FOLDS = {ops.sum_op: "fadd", ops.prod_op: "fmul"}
+_FOLDS = {ops.sum_op: "sum", ops.prod_op: "product", ops.max_op: "max", ops.min_op: "min"}
+_UFUNCS: dict[str, Any] = {
+    "sum": np.add, "numbers": np.add, "product": np.multiply, "max": np.maximum,
+    "min": np.minimum,
+}  # fmt: skip
 _ROW = 64
 """Elements of a row from which tiles are folded."""
 
@@ -388,6 +411,39 @@ def _found(node: Node) -> _Kernels | None:
     return None if kernel is None else (widen, kernel, narrow)
 
 
+def _decided(
+    chain: _Open, kernel: Flat | None, values: list[_Value], dtype: DType
+) -> tuple[Flat | None, list[_Value]]:
+    """(kernel, values) of a choice together with the comparison that decides it, if the chain makes
+    that; else of the choice alone."""
+    op, read = chain.decided.get(values[0], (None, []))
+    if op is ops.ne and read[0] is read[1]:
+        op, read = ops.isnan, read[:1]
+    joint = maps.choice_by(op, dtype) if op is not None and read[0].dtype is dtype else None
+    if joint is None:
+        return kernel, values
+    chain.calls = [call for call in chain.calls if call[2] is not values[0]]
+    return joint, [*read, *values[1:]]
+
+
+def _numbers(chain: _Open, fold: Fold, value: _Value, node: Node) -> tuple[Fold, _Value]:
+    """(fold, value) of a sum whose operand is another tensor with zeros in the place of NaN: the
+    fold passes NaN over by itself."""
+    choice = maps.choice_by(ops.isnan, fold.dtype)
+    for call in chain.calls:
+        kernel, read, made = call
+        if made is value and kernel is choice and read[0] is read[2] and _is_zero(node.operands[1]):
+            chain.calls.remove(call)
+            return fold._replace(op="numbers"), read[0]
+    return fold, value
+
+
+def _is_zero(node: Node) -> bool:
+    while node.op is ops.expand_op:
+        (node,) = node.operands
+    return node.op.kind is Kind.CONSTANT and bool(constant_value(node) == 0)
+
+
 def _cast(source: DType, target: DType) -> Flat | None:
     return maps.tile(ops.cast, (), (source,), target)
 
@@ -402,7 +458,7 @@ def _form(chain: _Open, wanted: Sequence[int]) -> Form:
     )
     results = [(number[v], d.np) for v, d in map(chain.made.__getitem__, wanted)]
     parts = {number[value]: fold for fold, value, _ in chain.folds.values()}
-    results += [(n, float64.np) for n in parts]
+    results += [(n, fold.made.np) for n, fold in parts.items()]
     first = len(operands)
     written = tuple(dict.fromkeys([n for n, _ in results if n >= first]))
     sizes = tuple([value.dtype.np.itemsize for value in values])
@@ -416,7 +472,7 @@ def _form(chain: _Open, wanted: Sequence[int]) -> Form:
     several = len(results) > 1 or bool(parts)
 
     def form(*arrays: Any) -> Any:
-        given = [np.asarray(a, order="C") for a in arrays]
+        given = [copies.in_order(np.asarray(a)) for a in arrays]
         for i in still:
             if given[i].size == 1:
                 tile = np.empty(_TILE, given[i].dtype)
@@ -556,9 +612,8 @@ def all_code() -> Iterator[tuple[str, str]]:
     yield _NAME, code.text()
     for itemsize in (1, 2, 4, 8):
         yield _spread_name(itemsize), spread.text(itemsize)
-    for dtype in (float32, float64):
-        for op in tile_folds.NEUTRAL:
-            yield _fold_name(dtype, op), tile_folds.text(dtype, op)
+    for dtype, op in tile_folds.KINDS:
+        yield _fold_name(dtype, op), tile_folds.text(dtype, op)
 
 
 def _registers(

@@ -5,8 +5,9 @@ Other composites run as the primitives that they decompose into.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -23,14 +24,14 @@ from tilewright.ir.ops.attention import (
     attention_query_grad,
     attention_value_grad,
 )
-from tilewright.ir.ops.classification import cross_entropy_grad, cross_entropy_op
+from tilewright.ir.ops.classification import cross_entropy_grad, cross_entropy_op, nll_op
 from tilewright.ir.ops.normalization import (
     batch_norm_op,
     layer_norm_op,
     layer_norm_weight_grad,
 )
 
-from . import chains, folds, kernels, maps, updates
+from . import chains, folds, kernels, losses, maps, updates
 from .forms import Form, elementwise
 
 
@@ -42,6 +43,8 @@ def form_of(node: Node) -> Form | None:
         return updates.form_of(node)
     if node.op in kernels.LAYERS:
         return kernels.layer(node)
+    if node.op is nll_op:
+        return losses.likelihood(node) if _is_float(node) else None
     make = _FORMS.get(node.op)
     if make is None or not _is_float(node) or any(o.dtype is not node.dtype for o in node.operands):
         return None
@@ -409,40 +412,89 @@ _MOST_HELD = 1 << 14
 """Elements of a mask that a form keeps."""
 
 
+_MATRIX = 1 << 12
+"""Elements of a matrix of scores from which it is computed by itself."""
+
+
 def _hidden(queries: int, keys: int) -> Any:
     """Which keys a query of causal attention doesn't see."""
     return np.arange(queries)[:, None] < np.arange(keys)
 
 
+class _Scores:
+    """What gives the weights of the attrs that are common."""
+
+    def __init__(self, node: Node):
+        self.scale, self.causal, _, self.has_mask, _ = node.attrs
+        self.np_dtype = node.dtype.np
+        self.size = node.operands[0].shape[-2], node.operands[1].shape[-2]
+        self.exp, self.log = _exp(node), _log(node)
+        is_small = math.prod(self.size) <= _MOST_HELD
+        self.held = _hidden(*self.size) if self.causal and is_small else None
+        self.least = np.finfo(self.np_dtype).min
+
+    def shape(self, q: Any, k: Any, mask: Any) -> tuple[int, ...]:
+        """The shape of the weights."""
+        given = (q, k) if mask is None else (q, k, mask)
+        return (*np.broadcast_shapes(*[a.shape[:-2] for a in given]), *self.size)
+
+    def of(
+        self, whole: tuple[int, ...] | None, q: Any, k: Any, mask: Any
+    ) -> Iterator[tuple[Any, Callable[..., Any]]]:
+        """(index, fill) of matrices of weights[*whole, queries, keys] that are computed together.
+        All are computed together where operands repeat, and where `whole` is None. fill(out) writes
+        them; (the largest score, the sum of the exponentials) of each row."""
+        hidden = self.held
+        if self.causal and hidden is None:
+            hidden = _hidden(*self.size)
+        is_same = whole is not None and q.shape[:-2] == k.shape[:-2] == whole
+        if whole is None or not is_same or math.prod(self.size) < _MATRIX:
+            yield ..., functools.partial(self._fill, q, k, hidden, mask)
+            return
+        if mask is not None:
+            mask = np.broadcast_to(mask, (*whole, *self.size))
+        for i in np.ndindex(*whole):  # the scores of one matrix stay in the nearer caches
+            own = None if mask is None else mask[i]
+            yield i, functools.partial(self._fill, q[i], k[i], hidden, own)
+
+    def _fill(self, q: Any, k: Any, hidden: Any, mask: Any, out: Any) -> tuple[Any, Any]:
+        scores = np.matmul(q * self.np_dtype.type(self.scale), k.swapaxes(-1, -2), out)
+        if hidden is not None:
+            scores[..., hidden] = -np.inf
+        if mask is not None and mask.dtype == bool:
+            np.copyto(scores, -np.inf, where=~mask)
+        elif mask is not None:
+            scores += mask
+        top = _top(scores, -1)
+        np.maximum(top, self.least, out=top)  # finite for a row without keys: its weights are 0
+        scores -= top
+        powers = self.exp(scores)
+        total = _sum(powers, -1)
+        np.maximum(total, 1, out=total)  # the weight of the top is 1: less is a row without keys
+        np.divide(powers, total, out)
+        return top, total
+
+
+def _has_weights(node: Node) -> bool:
+    _, _, dropout, _, has_spans = node.attrs
+    return not dropout and not has_spans and 0 not in (o.shape[-2] for o in node.operands[:2])
+
+
 def _weights(node: Node) -> Stage | None:
     """The weights and a function that gives each row's logsumexp, which nobody asks for without
     gradients; for the attrs that are common."""
-    scale, causal, dropout, has_mask, has_spans = node.attrs
-    if dropout or has_spans:
+    if not _has_weights(node):
         return None
-    queries, keys = node.operands[0].shape[-2], node.operands[1].shape[-2]
-    if not queries or not keys:
-        return None
-    exp, log = _exp(node), _log(node)
-    is_small = queries * keys <= _MOST_HELD
-    held = _hidden(queries, keys) if causal and is_small else None
-    least = np.finfo(node.dtype.np).min
+    scores = _Scores(node)
+    has_mask, log, least = scores.has_mask, scores.log, scores.least
 
     def weights(q: Any, k: Any, _: Any, *rest: Any) -> Any:
-        scores = np.matmul(q, k.swapaxes(-1, -2))
-        scores *= scale
-        if causal:
-            scores[..., _hidden(queries, keys) if held is None else held] = -np.inf
-        if has_mask:
-            mask = rest[0]
-            scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
-        top = _top(scores, -1)
-        np.maximum(top, least, out=top)  # finite for a row without keys, whose weights are 0
-        scores -= top
-        made = exp(scores)
-        total = _sum(made, -1)
-        np.maximum(total, 1, out=total)  # the weight of the top is 1: less is a row without keys
-        made /= total
+        mask = rest[0] if has_mask else None
+        shape = scores.shape(q, k, mask)
+        made = np.empty(shape, scores.np_dtype)
+        top, total = (np.empty((*shape[:-1], 1), scores.np_dtype) for _ in range(2))
+        for i, fill in scores.of(shape[:-2], q, k, mask):
+            top[i], total[i] = fill(made[i])
 
         def logsumexp() -> Any:
             rows = log(total) + top
@@ -452,6 +504,27 @@ def _weights(node: Node) -> Stage | None:
         return made, logsumexp
 
     return ("weights", node.attrs), (0, 1, *range(3, 3 + has_mask)), weights
+
+
+def alone(node: Node) -> Form | None:
+    """The form of a record in parts whose stages nobody else needs; None if it is the parts'."""
+    if node.op is not attention or parts_of(node) is None:
+        return None
+    scores, shape = _Scores(node), tuple(node.shape)
+
+    def attend(q: Any, k: Any, v: Any, *rest: Any) -> Any:
+        mask = rest[0] if scores.has_mask else None
+        whole = shape[:-2] if v.shape[:-2] == shape[:-2] else None
+        out, made = np.empty(shape, scores.np_dtype), None
+        for i, fill in scores.of(whole, q, k, mask):
+            if made is None:
+                sizes = scores.size if i is not ... else scores.shape(q, k, mask)
+                made = np.empty(sizes, scores.np_dtype)
+            fill(made)
+            np.matmul(made, v[i], out[i])
+        return out
+
+    return attend
 
 
 SIZELESS: dict[Op, Callable[[Node], Form]] = {

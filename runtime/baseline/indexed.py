@@ -120,7 +120,7 @@ class _Places:
         for index in read:
             steps = [s // 8 for s in np.broadcast_to(index, self.placed).strides]
             rows.append([0] * first + steps + [0] * len(self.inner))
-        sizes, rows = _merged(self.shape, rows)
+        sizes, rows = merged(self.shape, rows)
         if len(sizes) > indexed.DIMENSIONS:
             return None
         missing = indexed.DIMENSIONS - len(sizes)
@@ -146,7 +146,7 @@ def _counted(index: Node, placed: Sequence[int]) -> int | None:
     return dimension if index.op is ops.iota and index.rank == 1 else None
 
 
-def _merged(
+def merged(
     shape: Sequence[int], rows: Sequence[Sequence[int]]
 ) -> tuple[list[int], list[list[int]]]:
     """The sizes and strides of fewer dimensions: neighbours that are walked as one are merged."""

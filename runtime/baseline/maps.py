@@ -126,6 +126,36 @@ def tile(op: Op, attrs: tuple[Any, ...], dtypes: tuple[DType, ...], dtype: DType
     return _kernel(name, lambda: _alone(op, dtypes, attrs)) if _is_packed(name) else None
 
 
+@functools.lru_cache(64)
+def rows(op: Op, dtypes: tuple[DType, ...], size: int) -> Any:
+    """The pack's kernel of an op over rows of `size` elements, as a function of (buffers, walk,
+    count); None if it isn't there. See `runtime/native/calls.py`."""
+    from ..native import calls
+
+    ready = packed(_name(op, dtypes))
+    return None if ready is None else calls.rows(*ready, size, 1, len(dtypes))
+
+
+@functools.cache
+def choice_by(op: Op, dtype: DType) -> Flat | None:
+    """The pack's kernel of where(op(..), c, d) over the operands of `op`, c and d, all of `dtype`,
+    for a chain; None if it isn't there."""
+    if op not in _DECIDING or dtype not in (float32, float64) or not _has_code():
+        return None
+    name = _choice_by_name(op, dtype)
+    return _kernel(name, lambda: _choice_by(op, dtype)) if _is_packed(name) else None
+
+
+def _choice_by_name(op: Op, dtype: DType) -> str:
+    return f"where {op.name} {dtype.name}"
+
+
+def _choice_by(op: Op, dtype: DType) -> Graph:
+    arity = 1 if op is ops.isnan else 2
+    leaves = [leaf(i, Size((MANY,)), dtype) for i in range(arity + 2)]
+    return (ops.where(op(*leaves[:arity]), *leaves[arity:]),), leaves
+
+
 def _is_packed(name: str) -> bool:
     from ..native import pack
 
@@ -297,6 +327,10 @@ _WHOLE = (ops.add, ops.sub, ops.mul, ops.maximum, ops.minimum)
 _COMPARED = (ops.eq, ops.ne, ops.lt, ops.le, ops.gt, ops.ge)
 """The same for whole numbers."""
 
+_DECIDING = (*_COMPARED, ops.isnan)
+"""Ops on floats that make one kernel with a choice that they decide: a mask of bytes between two
+kernels takes longer to write and to read than either of them."""
+
 _LOGICAL = (ops.bitwise_and, ops.bitwise_or, ops.bitwise_xor, ops.logical_not)
 
 _SHIFTED = (uint32, uint64)
@@ -321,7 +355,7 @@ def _simple() -> Iterator[tuple[str, Graph]]:
         (_SIMPLE, (float32, float64)),
         (_WHOLE, (int64, int32)),
         (_COMPARED, (int64,)),
-        (_LOGICAL, (bool_,)),
+        ((*_LOGICAL, ops.eq, ops.ne), (bool_,)),
         ((ops.shift_right,), _SHIFTED),
         (_SPECIAL, (float32,)),
     ):
@@ -457,5 +491,7 @@ def all_graphs() -> list[tuple[str, Graph]]:
                 graphs.append((_name(each, dtypes, attrs), _alone(each, dtypes, attrs)))
         for kinds in _KINDS:
             graphs.append((_choice_name(dtype, *kinds), _choice(dtype, *kinds)()))
+        for op in _DECIDING:
+            graphs.append((_choice_by_name(op, dtype), _choice_by(op, dtype)))
     graphs += _simple()
     return graphs

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir import loop, ops, recurrence
-from tilewright.ir.dtype import float32, float64
+from tilewright.ir.dtype import BOOL, SIGNED, UNSIGNED, float32, float64
 from tilewright.ir.node import Node
 from tilewright.ir.op import REGISTRY, Kind, Op
 from tilewright.ir.ops.generate import constant, constant_value, leaf
@@ -27,11 +27,13 @@ from . import (
     chains,
     composites,
     convolutions,
+    copies,
     kernels,
     loops,
     recurrences,
     rows,
     scans,
+    shortcuts,
     sorting,
     views,
 )
@@ -71,8 +73,8 @@ _LOOKED_AT = {ops.where, ops.argsort_op, ops.scatter, ops.slice_op}
 """Ops whose steps depend on what stands around them."""
 
 
-_SKIPPING = {ops.slice_op, ops.add, ops.gather}
-"""Ops whose nodes may be other nodes, or views of them."""
+_SKIPPING = {ops.slice_op, ops.add, *shortcuts.OPS}
+"""Ops whose nodes may be other nodes, or be computed without their operands."""
 
 
 class CannotRun(Exception):
@@ -113,15 +115,18 @@ class Program:
         self._writes = self._skips = self._is_large = self.is_settled = False
         self._sorts: list[Node] = []
         self._scatters: list[rows.Scaled] = []
+        self._attended: list[tuple[Node, int]] = []
         self._add((*fallible, *roots))
         self.structure = hash(tuple(self._ops))
         self.results = [self._slots[n] for n in roots]
         if self._sorts:
             self._shorten_sorts()
-        if self._writes or self._skips:
-            self._drop_unread({self._slots[n] for n in fallible})
+        if self._attended:
+            self._drop_weights()
         if self._scatters and not self._writes:
             self._scale_rows({self._slots[n] for n in fallible})
+        if self._writes or self._skips:
+            self._drop_unread({self._slots[n] for n in fallible})
         if self._writes:
             self._views = {slot for node, slot in self._slots.items() if _is_view(node)}
         self.products = sum([op in _PRODUCTS for op in self._ops])
@@ -133,6 +138,7 @@ class Program:
         self._calls: list[_Call] | None = None  # made when it runs again
         self._short: Callable[..., list[Any]] | None = None
         del self._slots, self._shared, self._ops, self._sorts, self._scatters
+        del self._attended
 
     def _add(self, roots: Sequence[Node]) -> None:
         """Add what `roots` need, operands first. A node that stands for another one (a marker, a
@@ -191,9 +197,11 @@ class Program:
             if other is not None:
                 self._skips = True
                 return self._slots[other]
-            if op is ops.gather and (view := views.strided(node)) is not None:
+            found = shortcuts.of(node)
+            if found is not None:
                 self._skips = True
-                return self._step(view[1], [self._slots[view[0]]])
+                self._bytes += _size(node)
+                return self._step(found[1], [self._slots[n] for n in found[0]])
         if op is ops.argsort_op:
             self._sorts.append(node)
         if op is ops.scatter and (product := rows.scaled(node)) is not None:
@@ -215,13 +223,16 @@ class Program:
                 parts = memo["parts"] = composites.parts_of(node)
         if parts is not None:
             self._bytes += _size(node)
-            return self._staged(parts, operands)
+            slot = self._staged(parts, operands)
+            if op.kind is Kind.ATTENTION:
+                self._attended.append((node, slot))
+            return slot
         if form is None and op.decompose is not None and not has_form(op):
             return self._inner(decomposed(node))
         form, size = form or _form(node), _size(node)
         if op is ops.sum_op and (bags := rows.bags(node)) is not None:
             self._scatters.append(bags)  # and the next one is looked at, too
-        else:
+        elif not (op in _SKIPPING and _is_looked_at(node)):
             memo["baseline"] = form, size
         self._bytes += size
         return self._step(form, operands)
@@ -290,6 +301,17 @@ class Program:
                 place = places[slot]
                 self.steps[place] = (sorting.leading(node, count), *self.steps[place][1:])
 
+    def _drop_weights(self) -> None:
+        """Let attention whose weights nobody else reads hold those of one matrix at a time."""
+        reads = Counter([slot for _, operands, _, _ in self.steps for slot in operands])
+        places = {made: place for place, (_, _, made, _) in enumerate(self.steps)}
+        for node, slot in self._attended:
+            *operands, weights = self.steps[places[slot]][1]
+            form = composites.alone(node) if reads[weights] == 1 else None
+            if form is not None:
+                self.steps[places[slot]] = (form, tuple(operands), slot, ())
+                self._skips = True  # the weights aren't read
+
     def _scale_rows(self, kept: set[int]) -> None:
         """Let scatters of rows by factors read the rows where they are, if nothing else reads the
         products."""
@@ -303,6 +325,7 @@ class Program:
                 continue
             form = each.form()
             operands = tuple([slots[n] for n in each.operands])
+            self._skips = True  # indices may be read before they are widened
             self.steps = [
                 (form, operands, slot, ()) if step[2] == slot else step
                 for step in self.steps
@@ -483,18 +506,19 @@ def _constant(form: Form, operands: Sequence[Any]) -> Any:
 _silent = contextvars.copy_context()
 _silent.run(np.seterr, all="ignore")
 _one_at_a_time = threading.Lock()
+_enter, _run, _leave = _one_at_a_time.acquire, _silent.run, _one_at_a_time.release
 
 
 def quietly(compute: Callable[..., list[Any]], *args: Any) -> list[Any]:
     """compute(*args) without NumPy's warnings. A context that ignores them is entered several times
     as fast as a new one is made, but by one caller at a time."""
-    if not _one_at_a_time.acquire(False):
+    if not _enter(False):
         with np.errstate(all="ignore"):
             return compute(*args)
     try:
-        return _silent.run(compute, *args)
+        return _run(compute, *args)
     finally:
-        _one_at_a_time.release()
+        _leave()
 
 
 def _form(node: Node) -> Form:
@@ -509,6 +533,11 @@ def _form(node: Node) -> Form:
     if kind in _COMPUTED or (kind is Kind.COMPOSITE and op.numpy is not None):
         return form_of(node)
     raise CannotRun(f"{op.name} needs a compiled plan")
+
+
+def _is_looked_at(node: Node) -> bool:
+    """Whether another node of this type may be no step of its own."""
+    return node.dtype.category in (UNSIGNED, SIGNED, BOOL) and node.op is not ops.gather
 
 
 def _is_view(node: Node) -> bool:
@@ -603,8 +632,8 @@ def _whole_memory(value: Any) -> Any:
 def _is_made(value: Any, others: Sequence[Any]) -> bool:
     """Whether an array is contiguous, and alone has memory that is that of none of `others`."""
     memory = _whole_memory(value)
-    shared = [each for each in others if each is memory or each.base is memory]
-    return memory is not None and not shared
+    shared = memory is None or [each for each in others if each is memory or each.base is memory]
+    return not shared
 
 
 def _owned(values: list[Any], others: Sequence[Any]) -> list[Any]:
@@ -633,7 +662,7 @@ def _alone(value: Any, taken: set[int]) -> Any:
         if id(memory) not in taken and getattr(memory, "nbytes", -1) == value.nbytes:
             taken.add(id(memory))
             return value
-    return np.array(value, order="C")
+    return copies.copied(np.asarray(value))
 
 
 CELLS = {recurrence.cell_state, recurrence.cell_grad}

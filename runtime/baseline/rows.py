@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tilewright.codegen.llvm import rows
+from tilewright.codegen.llvm import rows, sparse
 from tilewright.ir import ops
-from tilewright.ir.dtype import DType, float32, float64
+from tilewright.ir.dtype import DType, float32, float64, int32, int64
 from tilewright.ir.node import Node
 from tilewright.ir.numeric.positions import are_inside
 
@@ -49,12 +49,31 @@ class Scaled(NamedTuple):
         """base, table, sources, factors, positions; of a sum table, sources."""
         if self.factors is None:
             return self.gather.operands
-        base, _, positions = self.result.operands
-        return base, *self.gather.operands, self.factors, positions
+        (base, _, positions), (table, sources) = self.result.operands, self.gather.operands
+        if self.is_vector and all(map(_is_widened, (sources, positions))):
+            (sources,), (positions,) = sources.operands, positions.operands
+        return base, table, sources, self.factors, positions
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether the rows have one element each."""
+        return self.result.shape[-1] == 1
 
     def form(self) -> Callable[..., Any]:
         """The form of the result over these operands."""
-        return _bags_form(self.result) if self.factors is None else _scaled_form(self.result)
+        if self.factors is None:
+            return _bags_form(self.result)
+        positions = self.operands[-1]
+        if self.is_vector and positions.dtype is self.operands[2].dtype:
+            native = _times_vector(self.result.dtype, positions.dtype)
+            if native is not None:
+                return _vector_form(self.result, native)
+        return _scaled_form(self.result)
+
+
+def _is_widened(index: Node) -> bool:
+    """Whether an index is made of int32, which a product with a vector reads as they are."""
+    return index.op is ops.cast and index.operands[0].dtype is int32
 
 
 def scaled(node: Node) -> Scaled | None:
@@ -124,11 +143,28 @@ def _scaled_form(node: Node) -> Callable[..., Any]:
     return form
 
 
+def _vector_form(node: Node, run: Callable[..., Any]) -> Callable[..., Any]:
+    """As `_scaled_form` for rows of one element."""
+    np_dtype = node.dtype.np
+
+    def form(base: Any, table: Any, sources: Any, factors: Any, positions: Any) -> Any:
+        out, flag = np.array(base, np_dtype, order="C"), np.zeros(1, np.int64)
+        given = [np.ascontiguousarray(a) for a in (table, positions, sources, factors)]
+        run((out, *given, flag), (len(positions), len(out), len(table)))
+        if flag[0]:
+            raise IndexError("a position is out of range")
+        return out
+
+    return form
+
+
 def all_code() -> Iterator[tuple[str, str]]:
     """(name, LLVM IR) of every piece of code, for the pack."""
     for dtype in (float32, float64):
         for is_scaled in (False, True):
             yield _name(dtype, is_scaled), rows.text(dtype, is_scaled)
+        for index in (int32, int64):
+            yield _vector_name(dtype, index), sparse.text(dtype, index)
 
 
 def _name(dtype: DType, is_scaled: bool) -> str:
@@ -140,3 +176,15 @@ def _native(dtype: DType, is_scaled: bool = False) -> Callable[..., Any] | None:
     code = maps.linked(_name(dtype, is_scaled), lambda: rows.text(dtype, is_scaled))
     buffers = rows.SCALED if is_scaled else rows.BUFFERS
     return None if code is None else maps.function(code, (*buffers, *rows.NUMBERS), len(buffers))
+
+
+def _vector_name(dtype: DType, index: DType) -> str:
+    return f"sparse {dtype.name} at {index.name} times vector"
+
+
+@functools.cache
+def _times_vector(dtype: DType, index: DType) -> Callable[..., Any] | None:
+    if index not in (int32, int64):
+        return None
+    code = maps.linked(_vector_name(dtype, index), lambda: sparse.text(dtype, index))
+    return None if code is None else maps.function(code, sparse.WORDS, len(sparse.BUFFERS))

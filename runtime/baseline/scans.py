@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,7 +16,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.op import Op
 from tilewright.ir.ops.scan import cummax_index_op, cummin_index_op, cumprod_op, cumsum_op
 
-from . import maps
+from . import copies, maps
 
 Form = Callable[..., Any]
 
@@ -25,8 +26,11 @@ FOLDS: dict[Op, str] = {
     cummax_index_op: "max",
     cummin_index_op: "min",
 }
-_DTYPES = (float32, float64, int64)
 _PARTS = {complex64: float32, complex128: float64}
+_KINDS = (
+    *itertools.product((float32, float64, int64), scans.FOLDS),
+    *itertools.product(_PARTS, ["product"]),
+)
 
 
 def has_form(node: Node) -> bool:
@@ -46,7 +50,7 @@ def form_of(node: Node) -> Form | None:
     numbers = (math.prod(x.shape[:axis]), x.shape[axis], inner)
 
     def scan(x: Any) -> Any:
-        x = np.asarray(x, order="C")
+        x = copies.in_order(np.asarray(x))
         out = np.empty(x.shape, np_dtype)
         run((out, x), numbers)
         return out
@@ -56,9 +60,8 @@ def form_of(node: Node) -> Form | None:
 
 def all_code() -> Iterator[tuple[str, str]]:
     """(name, LLVM IR) of every piece of code, for the pack."""
-    for dtype in _DTYPES:
-        for fold in scans.FOLDS:
-            yield _name(dtype, fold), scans.text(dtype, fold)
+    for dtype, fold in _KINDS:
+        yield _name(dtype, fold), scans.text(dtype, fold)
 
 
 def _name(dtype: DType, fold: str) -> str:
@@ -67,7 +70,7 @@ def _name(dtype: DType, fold: str) -> str:
 
 @functools.cache
 def _native(dtype: DType, fold: str) -> Callable[..., Any] | None:
-    if dtype not in _DTYPES:
+    if (dtype, fold) not in _KINDS:
         return None
     code = maps.linked(_name(dtype, fold), lambda: scans.text(dtype, fold))
     return None if code is None else maps.function(code, scans.WORDS, 2)

@@ -24,7 +24,7 @@ def same(node: Node) -> Node | None:
     if node.op is ops.add and node.dtype.category in (UNSIGNED, SIGNED):
         for zero, other in (node.operands, node.operands[::-1]):
             is_zero = zero.op.kind is Kind.CONSTANT and constant_value(zero) == 0
-            if is_zero and other.type == node.type:
+            if is_zero and (other.shape, other.dtype) == (node.shape, node.dtype):
                 return other
     return None
 

@@ -142,6 +142,25 @@ def test_insertion_beside_nan(device: str, shape: tuple[int, ...], right: bool, 
     equal(tw.searchsorted(a, b, right=right), expected.numpy())
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 30])
+def test_insertion_among_nan(device: str, size: int, torch: Any) -> None:
+    """What is compared with a NaN goes on behind it, wherever PyTorch's bisection meets it."""
+    lines = np.sort(RNG.normal(size=(6, size)).astype(np.float32), -1)
+    for i, line in enumerate(lines):
+        line[max(size - i, 0) :] = np.nan  # as a sort leaves them
+    lines[-1, :] = np.where(RNG.random(size) < 0.5, np.nan, lines[0])
+    given = np.array([np.nan, np.inf, -np.inf, 0.0, *RNG.normal(size=20)], np.float32)
+    for right in (False, True):
+        for line in lines:
+            expected = torch.searchsorted(torch.tensor(line), torch.tensor(given), right=right)
+            a, b = (tw.from_numpy(x).to(device) for x in (line, given))
+            equal(tw.searchsorted(a, b, right=right), expected.numpy())
+        whole = np.tile(given, (6, 1))
+        expected = torch.searchsorted(torch.tensor(lines), torch.tensor(whole), right=right)
+        a, b = (tw.from_numpy(x).to(device) for x in (lines, whole))
+        equal(tw.searchsorted(a, b, right=right), expected.numpy())
+
+
 @pytest.mark.parametrize("shape", [(), (0,), (7, 5), (2, 3, 700)], ids=str)
 def test_places(device: str, shape: tuple[int, ...]) -> None:
     x = RNG.integers(0, 2, shape)

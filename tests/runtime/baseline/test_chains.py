@@ -13,7 +13,7 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import accumulator
 from tilewright.ir.node import Node
 from tilewright.ir.shape import Size
-from tilewright.runtime.baseline import chains
+from tilewright.runtime.baseline import chains, maps
 from tilewright.runtime.baseline.program import Program
 from tilewright.runtime.native import pack
 
@@ -84,7 +84,7 @@ def test_random_graphs(seed: int, dtype: dtypes.DType, monkeypatch: pytest.Monke
         else:
             floats.append(ops.cast(ops.cast(rng.choice(bools), dtypes.int64), dtypes.float32))
             floats[-1] = ops.cast(floats[-1], dtype)
-    whole = ops.max(rng.choice(floats), tuple(range(len(shape))))  # no step of a chain
+    whole = ops.argmax(rng.choice(floats), tuple(range(len(shape))))  # no step of a chain
     roots = [*rng.sample(floats, 3), floats[-1], whole, *bools[-1:]]
     _agree(monkeypatch, roots, arrays)
 
@@ -162,6 +162,93 @@ def test_sums_of_rows(shape: tuple[int, ...], axes: int, dtype: dtypes.DType) ->
         assert ours.dtype == dtype.np and ours.shape == theirs.shape
         bound = np.abs(theirs) * eps + scale * most * _EPS[accumulator(dtype)]
         assert (np.abs(ours.astype(np.float64) - theirs) <= bound).all()
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
+@pytest.mark.parametrize("op", [*COMPARED, ops.isnan], ids=lambda op: op.name)
+def test_choices_by_comparisons(
+    op: Any, dtype: dtypes.DType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A choice and what decides it are one kernel, except where the mask is read, too."""
+    shape = (301, 239)
+    arrays = [_values(shape, dtype, i) for i in range(4)]
+    a, b, c, d = (ops.leaf(i, Size(shape), dtype) for i in range(4))
+    arrays[1].flat[::3] = arrays[0].flat[::3]
+    mask = op(a) if op is ops.isnan else op(a, b)
+    once, twice = ops.where(mask, c, d), ops.where(mask, d, c)
+    masked = ops.where(mask, ops.cast(c, dtypes.int64), ops.cast(d, dtypes.int64))
+    with np.errstate(invalid="ignore"):
+        for roots in ([once], [once, mask], [once, twice], [ops.neg(masked)]):
+            _agree(monkeypatch, roots, arrays)
+    assert maps.choice_by(op, dtypes.float32) is not None
+    merged: list[Any] = []
+    joint = maps.choice_by
+    with monkeypatch.context() as patch:
+        patch.setattr(maps, "choice_by", lambda *args: merged.append(args) or joint(*args))
+        Program([once])
+        Program([once, mask])
+    assert merged == [(op, accumulator(dtype))]
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
+@pytest.mark.parametrize("shape", [(64, 512), (37, 1000), (3, 31, 511), (500, 71), (1 << 17,)])
+def test_extrema_of_rows(shape: tuple[int, ...], dtype: dtypes.DType) -> None:
+    """Of what a chain computes, exactly; NaN wins over all numbers."""
+    over = (len(shape) - 1,)
+    given = np.random.default_rng(0).normal(size=shape).astype(dtype.np)
+    rows = given.reshape(-1, shape[-1])
+    rows[0, -1] = rows[-1, 0] = rows[len(rows) // 2, shape[-1] // 2] = np.nan
+    rows[1 % len(rows), 3], rows[2 % len(rows), 5] = np.inf, -np.inf
+    rows[3 % len(rows)] = -np.inf
+    x = ops.leaf(0, Size(shape), dtype)
+    roots = [ops.max(x, over), ops.min(x, over), ops.max(ops.neg(x), over)]
+    found = Program(roots).run([given], ())
+    exact = given.astype(np.float64)
+    expected = [exact.max(-1), exact.min(-1), (-exact).max(-1)]
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.dtype == dtype.np and ours.shape == (*shape[:-1], 1)
+        np.testing.assert_array_equal(ours[..., 0].astype(np.float64), theirs)
+
+
+@pytest.mark.parametrize("dtype", [dtypes.complex64, dtypes.complex128], ids=lambda d: d.name)
+@pytest.mark.parametrize("shape", [(64, 512), (37, 1000), (3, 31, 511), (500, 71), (1 << 17,)])
+def test_sums_of_complex_rows(shape: tuple[int, ...], dtype: dtypes.DType) -> None:
+    drawn = np.random.default_rng(0).normal(size=(*shape, 2))
+    given = (drawn[..., 0] + 1j * drawn[..., 1]).astype(dtype.np)
+    x = ops.leaf(0, Size(shape), dtype)
+    whole = tuple(range(len(shape)))
+    for over in (whole[-1:], whole):
+        (found,) = Program([ops.sum(x, over)]).run([given], ())
+        assert found.dtype == dtype.np
+        expected = given.astype(np.complex128).sum(over, keepdims=True)
+        bound = np.abs(given).sum(over, keepdims=True) * np.finfo(dtype.np).eps
+        assert (np.abs(found - expected) <= 4 * bound).all()
+    given.flat[5] = complex(np.inf, 1)
+    (found,) = Program([ops.sum(x, whole[-1:])]).run([given], ())
+    assert found.flat[0].real == np.inf and np.isfinite(found.flat[0].imag)
+    assert np.isfinite(found.flat[1:]).all()
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
+@pytest.mark.parametrize("shape", [(64, 512), (37, 1000), (500, 71), (1 << 17,)], ids=str)
+def test_sums_that_pass_over_nan(shape: tuple[int, ...], dtype: dtypes.DType) -> None:
+    given = np.random.default_rng(0).integers(-9, 9, shape).astype(dtype.np)
+    given.flat[::7] = np.nan
+    given.reshape(-1, shape[-1])[0, :900] = np.nan
+    if len(shape) == 1:
+        given[5000:] = 0  # the sum stays in the range of float16
+    x, over = ops.leaf(0, Size(shape), dtype), (len(shape) - 1,)
+    zero, one = (ops.expand(ops.constant(n, dtype), x.shape) for n in (0, 1))
+    numbers, ones = (ops.where(ops.isnan(x), each, x) for each in (zero, one))
+    other = ops.where(ops.ne(x, x), zero, x)
+    for roots in ([ops.sum(numbers, over)], [ops.sum(other, over)], [ops.sum(other, over), other]):
+        (found, *_) = Program(roots).run([given], ())
+        expected = np.nansum(given.astype(np.float64), over[0], keepdims=True)
+        np.testing.assert_array_equal(found, expected.astype(dtype.np))
+    (found,) = Program([ops.sum(ones, over)]).run([given], ())
+    wide = given.astype(np.float64)
+    expected = np.where(np.isnan(wide), 1, wide).sum(over[0], keepdims=True)
+    np.testing.assert_array_equal(found, expected.astype(dtype.np))
 
 
 def test_one_thread_and_all(monkeypatch: pytest.MonkeyPatch) -> None:

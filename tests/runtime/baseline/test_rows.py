@@ -41,7 +41,7 @@ def test_beside_scipy(width: int, dtype: dtypes.DType) -> None:
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
     if rows._native(dtype, True) is not None:
         assert len(made.steps) == 1
-        # The bits are those of the steps.
+        # The bits are those of the steps: elements of a row are seldom side by side here.
         (apart, _) = Program([node, node.operands[1]]).run(arrays, ())
         np.testing.assert_array_equal(found, apart)
 
@@ -82,3 +82,38 @@ def test_sums_of_rows_beside_numpy(width: int, dtype: dtypes.DType) -> None:
     index[3, 2] = 30
     with pytest.raises(IndexError):
         Program([node]).run([table, index], ())
+
+
+@pytest.mark.parametrize("index", [dtypes.int32, dtypes.int64], ids=lambda d: d.name)
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64], ids=lambda d: d.name)
+@pytest.mark.parametrize("order", ["sorted", "as drawn", "one row"])
+def test_times_a_vector(order: str, dtype: dtypes.DType, index: dtypes.DType) -> None:
+    """Rows of more and fewer elements than lanes, none and all of the matrix."""
+    for count in (1, 7, 8, 9, 64, 333):
+        rng = np.random.default_rng(count)
+        at, sources = (rng.integers(0, 20, count).astype(index.np) for _ in range(2))
+        at = {"sorted": np.sort(at), "as drawn": at, "one row": at * 0 + 3}[order]
+        factors = rng.normal(size=(count, 1)).astype(dtype.np)
+        table = rng.normal(size=(20, 1)).astype(dtype.np)
+        table[5] = np.inf
+        base = np.full((20, 1), -0.5, dtype.np)
+        given = [base, table, sources, factors, at]
+        leaves = [
+            ops.leaf(n, Size(a.shape), dtypes.from_numpy(a.dtype)) for n, a in enumerate(given)
+        ]
+        b, x, i, v, p = leaves
+        i, p = (ops.cast(n, dtypes.int64) if index is dtypes.int32 else n for n in (i, p))
+        node = ops.scatter(b, ops.mul(ops.gather(x, i, 0), v), p, 0, "add")
+        made = Program([node])
+        (found,) = made.run(given, ())
+        expected = base.astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            np.add.at(expected, at, table[sources].astype(np.float64) * factors)
+        np.testing.assert_allclose(found, expected, 1e-5, 1e-5)
+        if rows._times_vector(dtype, index) is not None:
+            assert len(made.steps) == 1
+            for bad, which in ((20, 2), (-1, 4)):
+                wrong = [a.copy() for a in given]
+                wrong[which][-1] = bad
+                with pytest.raises(IndexError):
+                    made.run(wrong, ())
