@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -213,7 +214,13 @@ def cross_entropy(
         else _reduction(reduction, size_average, reduce)
     )
     return record_fallible(
-        _cross_entropy, input, target, weight, ignore_index, float(label_smoothing), name
+        _cross_entropy,
+        input,
+        target,
+        weight,
+        operator.index(ignore_index),
+        float(label_smoothing),
+        name,
     )
 
 
@@ -270,7 +277,7 @@ def nll_loss(
 ) -> Tensor:
     """-input[target] of log-probabilities input[n, c, …] or input[c], reduced."""
     name = _reduction(reduction, size_average, reduce)
-    return record_fallible(_nll, input, target, weight, ignore_index, name)
+    return record_fallible(_nll, input, target, weight, operator.index(ignore_index), name)
 
 
 @builder("binary_cross_entropy", casts={"cuda": REFUSED, "cpu": FLOAT32})
