@@ -142,7 +142,7 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
 
 @public("split")
 @cached_view
-@by_numpys_names
+@also_named(tensor="input", split_size="split_size_or_sections")
 def split(
     input: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0
 ) -> tuple[Tensor, ...]:
