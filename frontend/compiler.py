@@ -83,7 +83,11 @@ def compile(
     backend: str | Callable[..., Any] = ...,
     mode: str | None = ...,
     options: dict[str, Any] | None = ...,
+    name: str | None = ...,
     disable: bool = ...,
+    recompile_limit: int | None = ...,
+    isolate_recompiles: bool = ...,
+    shapes_spec: Any = ...,
 ) -> F: ...
 
 
@@ -96,7 +100,11 @@ def compile(
     backend: str | Callable[..., Any] = ...,
     mode: str | None = ...,
     options: dict[str, Any] | None = ...,
+    name: str | None = ...,
     disable: bool = ...,
+    recompile_limit: int | None = ...,
+    isolate_recompiles: bool = ...,
+    shapes_spec: Any = ...,
 ) -> Callable[[F], F]: ...
 
 
@@ -108,13 +116,18 @@ def compile(
     backend: str | Callable[..., Any] = "inductor",
     mode: str | None = None,
     options: dict[str, Any] | None = None,
+    name: str | None = None,
     disable: bool = False,
+    recompile_limit: int | None = None,
+    isolate_recompiles: bool = False,
+    shapes_spec: Any = None,
 ) -> Any:
     """A function or module whose calls are replayed instead of run where the rules above allow it.
 
     fullgraph: raise a RuntimeError that says why where they don't. disable: return `model` as it
-    is. dynamic, backend, mode and options choose among compilers in PyTorch; they change nothing
-    here, where there is one compiler, whose kernels fit all sizes. Without `model`: a decorator.
+    is. The others choose among PyTorch's compilers, or say when they compile again; they change
+    nothing here, where there is one compiler, whose kernels fit all sizes. Without `model`: a
+    decorator.
     """
     if mode is not None and options is not None:
         raise RuntimeError(

@@ -111,9 +111,9 @@ def named(name: str) -> device:
 _stack: list[str] = [os.environ.get("TW_DEVICE", "cpu")]
 
 
-def set_default_device(name: device | str | int | None) -> None:
+def set_default_device(device: device | str | int | None) -> None:
     """Set the device of tensors that are made without naming one; None is the CPU."""
-    _stack[0] = "cpu" if name is None else resolve(name)
+    _stack[0] = "cpu" if device is None else resolve(device)
 
 
 def get_default_device() -> device:

@@ -68,17 +68,27 @@ def kineto_available() -> bool:
 
 
 def schedule(
-    *, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0, **options: Any
+    *,
+    wait: int,
+    warmup: int,
+    active: int,
+    repeat: int = 0,
+    skip_first: int = 0,
+    skip_first_wait: int = 0,
 ) -> Callable[[int], ProfilerAction]:
     """The action of each step: `wait` steps of nothing, `warmup` steps, `active` steps; again and
-    again, or `repeat` times, behind the first `skip_first` steps."""
+    again, or `repeat` times, behind the first `skip_first` steps. skip_first_wait: whether the
+    first round has no `wait`."""
     if min(wait, warmup, repeat, skip_first) < 0 or active <= 0:
         raise AssertionError("Invalid profiler schedule arguments.")
     cycle = wait + warmup + active
 
     def action(step: int) -> ProfilerAction:
         step -= skip_first
-        if step < 0 or (repeat and step >= repeat * cycle):
+        if step < 0:
+            return ProfilerAction.NONE
+        step += wait if skip_first_wait else 0
+        if repeat and step >= repeat * cycle:
             return ProfilerAction.NONE
         place = step % cycle
         if place < wait:

@@ -271,29 +271,33 @@ def _split(array: np.ndarray, sizes: list[int] | None, group: ProcessGroup) -> l
 
 
 def barrier(
-    group: Group = None, async_op: bool = False, device_ids: Sequence[int] | None = None
+    group: Group = None,
+    async_op: bool = False,
+    device_ids: Sequence[int] | None = None,
+    timeout: timedelta | None = None,
 ) -> Work | None:
-    """Wait until all processes have come here."""
+    """Wait until all processes have come here, for `timeout` or the group's at most."""
     found = group_of(group)
     if found is None:
         return None
     nothing = np.zeros(1, np.uint8)
+
+    def meet() -> Any:
+        before, found.timeout = found.timeout, timeout or found.timeout
+        try:
+            return found.all_gather(nothing)
+        finally:
+            found.timeout = before
+
     recording.end_step()
-    return _started(found, lambda: found.all_gather(nothing), lambda made: [], async_op)
+    return _started(found, meet, lambda made: [], async_op)
 
 
 def monitored_barrier(
     group: Group = None, timeout: timedelta | None = None, wait_all_ranks: bool = False
 ) -> None:
     """A barrier that fails after `timeout`."""
-    found = group_of(group)
-    if found is None:
-        return
-    before, found.timeout = found.timeout, timeout or found.timeout
-    try:
-        barrier(found)
-    finally:
-        found.timeout = before
+    barrier(group, timeout=timeout)
 
 
 def _check_count(name: str, tensors: Sequence[Any], group: ProcessGroup) -> None:

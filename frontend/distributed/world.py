@@ -161,12 +161,16 @@ def new_group(
     use_local_synchronization: bool = False,
     group_desc: str | None = None,
     device_id: Any = None,
+    sort_ranks: bool = True,
 ) -> ProcessGroup | int:
     """A group of the processes with these ranks, of all by default. All processes call this, also
-    those that aren't in it, which get GroupMember.NON_GROUP_MEMBER."""
+    those that aren't in it, which get GroupMember.NON_GROUP_MEMBER. sort_ranks: whether the
+    processes are numbered by their ranks in the world, and not in the order of `ranks`."""
     world = _world()
     check_backend(backend)
-    chosen = list(range(world.size())) if ranks is None else sorted(ranks)
+    chosen = list(range(world.size()) if ranks is None else ranks)
+    if sort_ranks:
+        chosen.sort()
     if len(set(chosen)) != len(chosen) or not all(0 <= r < world.size() for r in chosen):
         raise ValueError(
             f"the new group's rank should be within the world_size set by init_process_group, and "

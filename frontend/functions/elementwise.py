@@ -546,7 +546,7 @@ def _like(a: Node, b: Node) -> tuple[int, ...]:
 def lerp(
     input: Tensor, end: Tensor, weight: Number | Tensor, *, out: Tensor | None = None
 ) -> Tensor:
-    """input + weight * (end - input)."""
+    """input + weight * (end - input), computed from the nearer end: a weight of 1 gives `end`."""
     return into(out, record(_lerp, input, end, as_handle(weight, input, wide=True)))
 
 
@@ -554,7 +554,8 @@ def lerp(
 def _lerp(a: Node, b: Node, weight: Node) -> Node:
     dtype = result_dtype(a, b)
     a, b, weight = (to(n, dtype) for n in beside(a, b, weight))
-    return a + weight * (b - a)
+    is_near = _abs(weight) < 0.5  # from the other end an infinite number would give NaN
+    return ops.where(is_near, a, b) + ops.where(is_near, weight, weight - 1) * (b - a)
 
 
 @public("addcmul", in_place=True)

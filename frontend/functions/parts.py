@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 
 @public("narrow")
-def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
+def narrow(input: Tensor, dim: int, start: int | Tensor, length: int | Tensor) -> Tensor:
     """`length` elements of dimension `dim` from `start` on."""
+    length = operator.index(length)
     if input.dim() == 0:
         raise RuntimeError(f"narrow() cannot be applied to a 0-dim tensor.{at_user_line()}")
     if length < 0:
@@ -141,7 +142,7 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
 
 @public("split")
 @cached_view
-@by_numpys_names
+@also_named(tensor="input", split_size="split_size_or_sections")
 def split(
     input: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0
 ) -> tuple[Tensor, ...]:
@@ -209,7 +210,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 def _nearly_even(t: Any, chunks: int, dim: int) -> tuple[int, list[int]]:
     """The axis, and the lengths of at most `chunks` parts along it."""
-    axis = _axis_of("chunk", t, dim)
+    axis, chunks = _axis_of("chunk", t, dim), operator.index(chunks)
     if chunks <= 0:
         raise RuntimeError(
             f"chunk expects `chunks` to be greater than 0, got: {chunks}{at_user_line()}"

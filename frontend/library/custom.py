@@ -349,11 +349,13 @@ def custom_op(
     mutates_args: str | Iterable[str],
     device_types: str | Sequence[str] | None = None,
     schema: str | None = None,
+    tags: Any = None,
 ) -> Any:
     """Make an op of a Python function, which may use its inputs' values in any way.
 
     name: "namespace::name". mutates_args: the names of the arguments that it writes to, or
         "unknown". device_types: the devices that it supports. Without `fn` this is a decorator.
+    tags: what PyTorch's compiler is told of an op. They change nothing here.
     """
 
     def define(function: Callable[..., Any]) -> CustomOpDef:
@@ -396,6 +398,7 @@ def register_autograd(
     /,
     *,
     setup_context: Callable[..., Any] | None = None,
+    lib: Any = None,
 ) -> None:
     """See `CustomOpDef.register_autograd`; `op` may be its name."""
     _named(op).register_autograd(backward, setup_context=setup_context)
@@ -417,6 +420,8 @@ def register_kernel(
     device_types: str | Sequence[str] | None,
     func: Callable[..., Any] | None = None,
     /,
+    *,
+    lib: Any = None,
 ) -> Any:
     """See `CustomOpDef.register_kernel`."""
     return _named(op).register_kernel(device_types, func)

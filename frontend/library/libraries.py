@@ -224,7 +224,12 @@ def get_kernel(op: Any, dispatch_key: Any) -> _Kernel:
 
 
 def infer_schema(
-    prototype_function: Callable[..., Any], /, *, mutates_args: Any, op_name: str | None = None
+    prototype_function: Callable[..., Any],
+    /,
+    *,
+    mutates_args: Any,
+    op_name: str | None = None,
+    tags: Any = (),
 ) -> str:
     """The schema of a function by its annotations."""
     return written(prototype_function, mutates_args, op_name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from ..functions.creation import empty
@@ -176,12 +177,30 @@ class Softplus(_Activation):
 
 
 class Hardtanh(_Activation):
-    """x limited to [min_val, max_val]."""
+    """x limited to [min_val, max_val], which older programs call min_value and max_value."""
 
     function = "hardtanh"
 
-    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
-        super().__init__(min_val=min_val, max_val=max_val, inplace=inplace)
+    def __init__(
+        self,
+        min_val: float = -1.0,
+        max_val: float = 1.0,
+        inplace: bool = False,
+        min_value: float | None = None,
+        max_value: float | None = None,
+    ) -> None:
+        for name, given in ("min_val", min_value), ("max_val", max_value):
+            if given is not None:
+                warnings.warn(
+                    f"keyword argument `{name}ue` is deprecated and renamed to `{name}`",
+                    FutureWarning,
+                    stacklevel=2,
+                )
+        super().__init__(
+            min_val=min_val if min_value is None else min_value,
+            max_val=max_val if max_value is None else max_value,
+            inplace=inplace,
+        )
 
 
 class ReLU6(Hardtanh):

@@ -105,9 +105,9 @@ class _Listed(Module):
             self.append(module)
         return self
 
-    def pop(self, index: int = -1) -> Module:
-        module = self[index]
-        del self[index]
+    def pop(self, key: int) -> Module:
+        module = self[key]
+        del self[key]
         return module
 
 

@@ -248,8 +248,8 @@ class Module(State):
                 below = f"{prefix}.{name}" if prefix else name
                 yield from module.named_modules(memo, below, remove_duplicate)
 
-    def modules(self) -> Iterator[Module]:
-        for _, module in self.named_modules():
+    def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
+        for _, module in self.named_modules(remove_duplicate=remove_duplicate):
             yield module
 
     def named_children(self) -> Iterator[tuple[str, Module]]:

@@ -4,7 +4,8 @@ get a node only when they are read themselves."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.ir import node as graph
@@ -145,16 +146,20 @@ _unread_chains: dict[Any, Any] = {}  # results of view functions on unread memor
 
 def cached_view(function: Callable[..., Any]) -> Callable[..., Any]:
     """Cache a function that returns views (or copies) of its first argument. The key is the
-    argument's node (none for unread memory), its layout and the other arguments."""
+    argument's node (none for unread memory), its layout and the other arguments. Tensors that stand
+    for integers among these are read: their values may change."""
 
     @functools.wraps(function)
     def call(input: Any = None, *args: Any, **options: Any) -> Any:
         if options or not isinstance(input, Handle):  # the function has other names of `input`
-            return function(*(() if input is None else (input,)), *args, **options)
+            if input is None:
+                return function(*args, **options)
+            options = dict(zip(options, _whole(tuple(options.values()))))
+            return function(input, *_whole(args), **options)
         node = input._node
         if node is None:
             if not _is_unread(input):
-                return function(input, *args)
+                return function(input, *_whole(args))
             table = _unread_chains
             key: Any = (call, input._chain or input._aval[0], args)  # type: ignore[index]
         else:
@@ -163,9 +168,12 @@ def cached_view(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             found = table.get(key)
         except TypeError:  # sizes given as a list
-            return function(input, *args)
+            return function(input, *_whole(args))
         if found is None:
-            result = function(input, *args)
+            whole = _whole(args)
+            result = function(input, *whole)
+            if whole is not args:
+                return result
             if node is None:
                 _remember_chains(key, input, result)
             else:
@@ -177,6 +185,26 @@ def cached_view(function: Callable[..., Any]) -> Callable[..., Any]:
         return again(input, found)
 
     return call
+
+
+def _whole(args: tuple[Any, ...]) -> Sequence[Any]:
+    """The arguments, with the integers that tensors among them stand for; `args` itself if no
+    tensor is among them."""
+    return [_read(each) for each in args] if _hold_tensor(args) else args
+
+
+def _hold_tensor(args: tuple[Any, ...]) -> bool:
+    return any(isinstance(a, Handle) or (type(a) is tuple and _hold_tensor(a)) for a in args)
+
+
+def _read(argument: Any) -> Any:
+    if type(argument) is tuple:
+        return tuple([_read(each) for each in argument])
+    if not isinstance(argument, Handle) or argument.dim():  # type: ignore[attr-defined]
+        return argument
+    kind: Any = argument.dtype  # type: ignore[attr-defined]
+    is_whole = not (kind.is_floating_point or kind.is_complex)
+    return operator.index(argument) if is_whole else argument  # type: ignore[call-overload]
 
 
 def _remember_chains(key: Any, source: Any, result: Any) -> None:

@@ -218,22 +218,28 @@ def _signature(value: Any, tensors: list[Any], roots: list[Any]) -> Any:
 
 
 @overload
-def disable(fn: F, recursive: bool = True) -> F: ...
+def disable(fn: F, recursive: bool = True, *, reason: str | None = ...) -> F: ...
 
 
 @overload
-def disable(fn: None = None, recursive: bool = True) -> Callable[[F], F]: ...
+def disable(
+    fn: None = None, recursive: bool = True, *, reason: str | None = ...
+) -> Callable[[F], F]: ...
 
 
-def disable(fn: Any = None, recursive: bool = True) -> Any:
-    """A function whose calls are never replayed, nor calls that contain them."""
+def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
+    """A function whose calls are never replayed, nor calls that contain them.
+
+    reason: why, for the error of a call that was to be replayed as a whole.
+    """
     if fn is None:
-        return disable
+        return functools.partial(disable, recursive=recursive, reason=reason)
+    why = f": {reason}" if reason else ""
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         for watch in _watching:
-            watch.reason = watch.reason or f"{fn.__name__}() is not to be compiled"
+            watch.reason = watch.reason or f"{fn.__name__}() is not to be compiled{why}"
         return fn(*args, **kwargs)
 
     return call

@@ -110,10 +110,10 @@ def get_safe_globals() -> list[Any]:
 
 
 @contextmanager
-def safe_globals(objects: list[Any]) -> Iterator[None]:
+def safe_globals(safe_globals: list[Any]) -> Iterator[None]:
     """Allow load(weights_only=True) to build these classes too, inside the block."""
     before = dict(_allowed)
-    add_safe_globals(objects)
+    add_safe_globals(safe_globals)
     try:
         yield
     finally:

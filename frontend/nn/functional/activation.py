@@ -245,7 +245,7 @@ def softmax(
     """exp(x) / sum(exp(x)) along `dim`; with `dtype` the input is cast first."""
     if not isinstance(_stacklevel, int):  # softmax(x, dim, dtype), as torch.softmax has it
         dtype = _stacklevel
-    at = dim if dim is not None else _implicit("softmax", input, dim)
+    at = _implicit("softmax", input, dim)
     return into(out, record(_softmax, input, at, dtype), cast=False)
 
 
@@ -271,7 +271,7 @@ def log_softmax(
     """log(softmax(x))."""
     if not isinstance(_stacklevel, int):
         dtype = _stacklevel
-    at = dim if dim is not None else _implicit("log_softmax", input, dim)
+    at = _implicit("log_softmax", input, dim)
     return into(out, record(_log_softmax, input, at, dtype), cast=False)
 
 

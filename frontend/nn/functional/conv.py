@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -121,7 +122,7 @@ def _conv(dims: int) -> Convolution:
             tuple_of(stride, dims, "stride"),
             padding if isinstance(padding, str) else tuple_of(padding, dims, "padding"),
             tuple_of(dilation, dims, "dilation"),
-            groups,
+            operator.index(groups),
         )
         if bias is None:
             return record(build, input, weight, *attrs)
@@ -179,7 +180,7 @@ def _transpose(dims: int) -> TransposedConvolution:
             tuple_of(stride, dims, "stride"),
             tuple_of(padding, dims, "padding"),
             tuple_of(output_padding, dims, "output_padding"),
-            groups,
+            operator.index(groups),
             tuple_of(dilation, dims, "dilation"),
         )
         if bias is None:

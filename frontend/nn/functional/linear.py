@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -98,7 +99,7 @@ def embedding(
     sparse: the gradient of `weight` is a sparse tensor of the rows that are read.
     """
     if padding_idx is not None:
-        count = weight.shape[0]
+        count, padding_idx = weight.shape[0], operator.index(padding_idx)
         if not -count <= padding_idx < count:
             raise AssertionError(
                 f"Padding_idx must be within num_embeddings ({count}), got {padding_idx}"

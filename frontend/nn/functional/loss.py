@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -131,12 +132,12 @@ def mse_loss(
     reduction: str = "mean",
     weight: Tensor | None = None,
 ) -> Tensor:
-    """(input - target)^2, reduced."""
+    """(input - target)^2, reduced; with weights of the elements their mean is a weighted one."""
     _warn_of_broadcast(input, target)
     reduction = _reduction(reduction, size_average, reduce)
-    if weight is not None:
-        return _reduce(record(_mse, input, target, "none") * weight, reduction)
-    return record(_mse, input, target, reduction)
+    if weight is None:
+        return record(_mse, input, target, reduction)
+    return _weighted_mean(_weighted(record(_mse, input, target, "none"), weight), weight, reduction)
 
 
 def l1_loss(
@@ -145,10 +146,31 @@ def l1_loss(
     size_average: bool | None = None,
     reduce: bool | None = None,
     reduction: str = "mean",
+    weight: Tensor | None = None,
 ) -> Tensor:
-    """|input - target|, reduced."""
+    """|input - target|, reduced; with weights of the elements their mean is a weighted one."""
     _warn_of_broadcast(input, target)
-    return record(_l1, input, target, _reduction(reduction, size_average, reduce))
+    reduction = _reduction(reduction, size_average, reduce)
+    if weight is None:
+        return record(_l1, input, target, reduction)
+    return _weighted_mean(_weighted(record(_l1, input, target, "none"), weight), weight, reduction)
+
+
+def _weighted(losses: Any, weight: Any) -> Any:
+    """The elements' losses times their weights; ValueError for weights of another shape."""
+    if weight.shape != losses.shape:
+        raise ValueError(
+            f"Weights and input must have the same size, got {list(weight.shape)} and "
+            f"{list(losses.shape)}.{at_user_line()}"
+        )
+    return losses * weight
+
+
+def _weighted_mean(losses: Any, weight: Any, reduction: str) -> Any:
+    """The losses, reduced; their mean divides by the sum of the weights."""
+    if reduction == "mean":
+        return losses.sum() / weight.sum()
+    return _reduce(losses, reduction)
 
 
 def smooth_l1_loss(
@@ -177,15 +199,15 @@ def huber_loss(
     weight: Tensor | None = None,
 ) -> Tensor:
     """With d = input - target: d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2),
-    reduced."""
+    reduced. Weights of the elements scale the losses; the mean is one of all elements."""
     _warn_of_broadcast(input, target)
     if delta <= 0:
         raise RuntimeError(
             f"huber_loss does not support non-positive values for delta.{at_user_line()}"
         )
     if weight is not None:
-        loss = record(_huber, input, target, float(delta), "none") * weight
-        return _reduce(loss, reduction)
+        loss = record(_huber, input, target, float(delta), "none")
+        return _reduce(_weighted(loss, weight), reduction)
     return record(_huber, input, target, float(delta), reduction)
 
 
@@ -213,7 +235,13 @@ def cross_entropy(
         else _reduction(reduction, size_average, reduce)
     )
     return record_fallible(
-        _cross_entropy, input, target, weight, ignore_index, float(label_smoothing), name
+        _cross_entropy,
+        input,
+        target,
+        weight,
+        operator.index(ignore_index),
+        float(label_smoothing),
+        name,
     )
 
 
@@ -270,7 +298,7 @@ def nll_loss(
 ) -> Tensor:
     """-input[target] of log-probabilities input[n, c, …] or input[c], reduced."""
     name = _reduction(reduction, size_average, reduce)
-    return record_fallible(_nll, input, target, weight, ignore_index, name)
+    return record_fallible(_nll, input, target, weight, operator.index(ignore_index), name)
 
 
 @builder("binary_cross_entropy", casts={"cuda": REFUSED, "cpu": FLOAT32})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -123,7 +124,7 @@ def group_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """(x - mean) / sqrt(var + eps) over groups of channels (dimension 1) and all positions."""
-    return record(_group_norm, input, num_groups, weight, bias, eps)
+    return record(_group_norm, input, operator.index(num_groups), weight, bias, eps)
 
 
 # Batch norm.

@@ -68,7 +68,8 @@ def autoencoder():
 def schedulers():
     names = (
         "DDIMScheduler EulerDiscreteScheduler DPMSolverMultistepScheduler UniPCMultistepScheduler "
-        "LMSDiscreteScheduler PNDMScheduler FlowMatchEulerDiscreteScheduler HeunDiscreteScheduler"
+        "LMSDiscreteScheduler PNDMScheduler FlowMatchEulerDiscreteScheduler HeunDiscreteScheduler "
+        "KDPM2DiscreteScheduler DEISMultistepScheduler IPNDMScheduler EDMEulerScheduler"
     )
     for name in names.split():
         scheduler = getattr(diffusers, name)()

@@ -10,7 +10,12 @@ from transformers import (
     CONFIG_MAPPING,
     AutoModel,
     AutoModelForCausalLM,
+    AutoModelForCTC,
     AutoModelForImageClassification,
+    AutoModelForMultipleChoice,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
 )
 
 WIDTHS = "hidden_size d_model n_embd embed_dim emb_dim dim embedding_size lru_width"
@@ -54,6 +59,17 @@ def small(kind, **fields):
         if isinstance(usual.get(name), int) or (name in usual and name.endswith("token_id"))
     }
     return CONFIG_MAPPING[kind](**{**shared, **fields})
+
+
+def undropped(model):
+    """The model in training mode, with nothing dropped: the two libraries draw otherwise."""
+    for module in model.train().modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        for name in ("attention_dropout", "dropout", "layerdrop"):
+            if isinstance(getattr(module, name, None), float):
+                setattr(module, name, 0.0)
+    return model
 
 
 def walked(head, inputs, **kinds):
@@ -109,6 +125,53 @@ def states():
         granitemoehybrid={**heads, "layer_types": ["mamba", "attention"]},
         qwen3_next=delta, minimax={}, lfm2={},
     )  # fmt: skip
+
+
+@task("decoders with states: Kimi's delta rules, blocks that layers of Zamba share")
+def more_states():
+    latent = {
+        "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8, "kv_lora_rank": 16,
+        "num_key_value_heads": 4, "linear_head_dim": 8, "linear_num_heads": 4,
+        "layer_types": ["linear_attention", "full_attention"],
+        "mlp_layer_types": ["dense", "sparse"], "n_group": 1, "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+    }  # fmt: skip
+    yield from walked(
+        AutoModelForCausalLM, IDS, kimi_linear=latent,
+        zamba={"num_hidden_layers": 4, "layers_block_type": ["mamba", "hybrid"] * 2},
+    )  # fmt: skip
+
+
+@task("heads with labels: classes of texts and words, choices, answers, sounds' letters")
+def heads():
+    two, long = choose(2, 2), choose(2, 2, 9)
+    pairs = {"input_ids": choose(99, 2, 2, 9, low=3), "labels": two}
+    answers = {"start_positions": torch.tensor([1, 2]), "end_positions": torch.tensor([3, 4])}
+    still = {"mask_time_prob": 0.0, "mask_feature_prob": 0.0}
+    for head, kind, inputs, fields in (
+        (
+            AutoModelForSequenceClassification,
+            "longformer",
+            {**IDS, "labels": two},
+            {"attention_window": [8, 8]},
+        ),
+        (AutoModelForSequenceClassification, "llama", {**IDS, "labels": two}, {}),
+        (AutoModelForTokenClassification, "deberta-v2", {**IDS, "labels": long}, {}),
+        (AutoModelForMultipleChoice, "bert", pairs, {}),
+        (AutoModelForQuestionAnswering, "bart", {**BOTH_IDS, **answers}, {}),
+        (
+            AutoModelForCTC,
+            "wav2vec2",
+            {"input_values": draw(2, 2000), "labels": choose(99, 2, 3, low=3)},
+            still,
+        ),
+    ):
+        model = undropped(settle(head.from_config(small(kind, **fields))))
+        made = model(**inputs)
+        made.loss.backward()
+        yield f"{kind}: scores", made.start_logits if "start" in str(made.keys()) else made.logits
+        yield f"{kind}: loss", made.loss.item()
+        yield f"{kind}: gradients", gradients(model)
 
 
 @task("encoders: disentangled, sparse, windowed, Fourier and other attention")

@@ -112,3 +112,28 @@ def test_what_pytorch_makes_of_the_gradient_at_a_kink(torch: ModuleType) -> None
         np.testing.assert_allclose(
             x.grad.tolist(), [[-0.436436, -0.109109, 0.545545], [0, 0, 0]], rtol=1e-5
         )
+
+
+WEIGHTS = [0.25, 0.5, 0.75, 1, [0.25, 0.5, 0.75, 1.0, 0.0, 0.6]]
+
+
+@pytest.mark.parametrize("weight", WEIGHTS, ids=str)
+def test_lerp_from_the_nearer_end(torch: Any, weight: Any) -> None:
+    """An infinite end is NaN only where PyTorch has NaN, and the ends themselves are exact."""
+    import tilewright as tw
+
+    inf = float("inf")
+    found = []
+    for m in (tw, torch):
+        a = m.tensor([1.0, -inf, 0.5, -inf, inf, 1e8], requires_grad=True)
+        b = m.tensor([-inf, 1.0, 0.5, -inf, 1.0, 0.1], requires_grad=True)
+        at = m.tensor(weight, requires_grad=True) if isinstance(weight, list) else weight
+        mixed = a.lerp(b, at)
+        mixed[2::3].sum().backward()
+        found.append([mixed, a.grad[2::3], b.grad[2::3]])
+        turned = m.lerp(m.tensor([1 + 1j]), m.tensor([3 - 2j]), 0.75)
+        found[-1].append(m.view_as_real(turned))
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(
+            ours.detach().numpy(), theirs.detach().numpy(), rtol=1e-6, equal_nan=True
+        )

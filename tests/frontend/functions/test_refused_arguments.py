@@ -112,6 +112,17 @@ WHOLE: dict[str, Any] = {
     "avg_pool2d": lambda m, i: m.nn.functional.avg_pool2d(images(m), i),
     "max_pool2d": lambda m, i: m.nn.functional.max_pool2d(images(m), i),
     "conv2d": lambda m, i: m.nn.functional.conv2d(images(m), x(m, 1, 2, 2, 2), stride=i),
+    "groups": lambda m, i: m.nn.functional.conv2d(images(m), x(m, 1, 2, 2, 2), groups=i),
+    "group_norm": lambda m, i: m.nn.functional.group_norm(images(m), i),
+    "softmax": lambda m, i: x(m, 3, 3).softmax(i),
+    "ignore_index": lambda m, i: m.nn.functional.cross_entropy(
+        x(m, 3, 3), m.tensor([0, 1, 2]), ignore_index=i
+    ),
+    "padding_idx": lambda m, i: m.nn.functional.embedding(m.tensor([0]), x(m, 3, 3), i),
+    "narrow": lambda m, i: x(m, 3, 3).narrow(0, i, i),
+    "chunk": lambda m, i: x(m, 3, 3).chunk(i + 1)[0],
+    "unfold": lambda m, i: x(m, 3, 3).unfold(i, i, i),
+    "diagonal": lambda m, i: x(m, 3, 3).diagonal(i, i - 1, i),
 }
 
 
@@ -120,6 +131,29 @@ def test_tensors_that_stand_for_whole_numbers(torch: Any, name: str) -> None:
     ours, theirs = (WHOLE[name](m, m.tensor(1)) for m in (tw, torch))
     np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(ours.numpy(), WHOLE[name](tw, 1).numpy())
+
+
+VIEWS: dict[str, Any] = {
+    "select": lambda t, i: t.select(0, i),
+    "narrow": lambda t, i: t.narrow(0, i, i),
+    "chunk": lambda t, i: t.chunk(i + 1)[0],
+    "permute": lambda t, i: t.permute((i, 1 - i)),
+    "by keyword": lambda t, i: t.select(dim=0, index=i),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_by_a_whole_tensor_follow_its_value(torch: Any, name: str) -> None:
+    found = []
+    for m in (tw, torch):
+        source = x(m, 3, 3).requires_grad_()
+        at = m.tensor(1)
+        parts = [VIEWS[name](source, at)]
+        parts.append(VIEWS[name](source, at.sub_(1)))
+        assert all(type(size) is int for part in parts for size in part.shape)
+        sum((part @ x(m, part.shape[-1], 2)).square().sum() for part in parts).backward()
+        found.append([part.tolist() for part in parts] + [source.grad.numpy().round(4).tolist()])
+    assert found[0] == found[1]
 
 
 LOSSES: dict[str, Any] = {
