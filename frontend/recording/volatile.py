@@ -134,15 +134,15 @@ class _Called:
     """A call that is about to be computed.
 
     key: of its family. args: with PLACE for each operand, and without the last argument if it is a
-    shape, which `sizes` has. operands: tensors, and numbers. arrays: their values. shapes:
-    of these, and then `sizes`. targets: where their gradients go; empty if no gradient flows
-    through the call. taping: whether it may. shared: what composites among its ops leave for their
-    derivatives.
+    shape, which `sizes` has. operands: tensors, and numbers. arrays: their values. shapes: of
+    these, and then `sizes`. targets: where their gradients go; empty if no gradient flows through
+    the call. taping: whether it may. is_open: whether the operands may have gradients. shared: what
+    composites among its ops leave for their derivatives.
     """
 
     __slots__ = (
-        "args", "arrays", "build", "key", "operands", "shapes", "shared", "sizes", "taping",
-        "targets",
+        "args", "arrays", "build", "is_open", "key", "operands", "shapes", "shared", "sizes",
+        "taping", "targets",
     )  # fmt: skip
     shapes: tuple[Any, ...]
 
@@ -153,7 +153,9 @@ class _Called:
         self.operands: list[Any] = []
         self.arrays: list[Any] = []
         self.targets: Sequence[Any] = ()
-        self.taping = clock.taping and graph.grad_enabled()
+        tracked = graph.grad_enabled()
+        self.taping = clock.taping and tracked
+        self.is_open = self.taping or not tracked
         self.shared: dict[Any, Any] = {}
 
     def example(self) -> tuple[Any, Callable[..., Any]]:
@@ -243,7 +245,7 @@ def _add(call: _Called, t: Any) -> bool:
         return True
     array, taping = t._buffer, call.taping
     if (
-        taping
+        call.is_open
         and array.__class__ is np.ndarray
         and t._node is None
         and t._storage is None
@@ -251,7 +253,7 @@ def _add(call: _Called, t: Any) -> bool:
         and t._aval[2] == "cpu"
         and (t.__class__ is epoch.tensor_type or t.__class__ is epoch.parameter_type)
     ):  # the usual case of what follows
-        target = t._history or (t if t._requires_grad else None)
+        target = (t._history or (t if t._requires_grad else None)) if taping else None
         dtype = t._aval[1]  # type: ignore[index]
     else:
         array, dtype = _value(t, taping), t.dtype
@@ -277,7 +279,7 @@ def _put(call: _Called, t: Any, array: np.ndarray, target: Any, dtype: DType) ->
         call.targets.append(target)  # type: ignore[attr-defined]
     shape = array.shape
     one = 1 in shape or 0 in shape  # what broadcasts, and what has no elements, are other families
-    call.key.append((dtype, tuple([min(n, 2) for n in shape]) if one else len(shape)))
+    call.key.append((dtype, tuple([n if n < 2 else 2 for n in shape]) if one else len(shape)))
     call.operands.append(t)
     call.arrays.append(array)
     call.args.append(PLACE)
