@@ -307,6 +307,18 @@ def origin(node: Node) -> Node:
     return node
 
 
+NEW = -1
+"""The number of an alias that is new to autograd. Lower ones are those of views."""
+
+
+def continuing(end: Node, value: Node) -> Node:
+    """The node of a tensor with this value whose history is that of `end`."""
+    with grad_mode(True):
+        node = ops.with_value(end, ops.detach(value) if value.requires_grad else value)
+    node.memo[CONTINUES] = end
+    return node
+
+
 def own_node(node: Node) -> Node:
     """A node that computes the same as `node`, for a tensor with hooks. So they don't see the
     gradient of another tensor that the same expression computes."""
@@ -409,15 +421,9 @@ def _keep_alone(t: Any, storage: Storage) -> None:
 
 
 def _view_node(t: Any, storage: Storage, base: Node) -> Node:
-    node = base.memo.get(t._chain)
-    if node is None:
-        # The view was taken before, so the present grad mode doesn't affect it.
-        if base.requires_grad and not graph.grad_enabled():
-            with grad_mode(True):
-                node = views.apply(base, t._chain)
-        else:
-            node = views.apply(base, t._chain)
-        base.memo[t._chain] = node
+    # The view was taken before, so the present grad mode doesn't affect it.
+    with grad_mode(base.requires_grad or graph.grad_enabled()):
+        node = _seen_from(t, storage, base)
     if t._requires_grad and storage._leaf_owner is not t:
         node = variable(node, t)
     source = None if t._root is None else source_of(t)
@@ -431,6 +437,27 @@ def _view_node(t: Any, storage: Storage, base: Node) -> Node:
     return node if t._history is None else _continuing(t, storage, base, node)
 
 
+def _seen_from(t: Any, storage: Storage, base: Node) -> Node:
+    """What the view `t` shows of `base`. Its gradient goes through the views that it was taken of,
+    until the memory is written to: then PyTorch makes each view anew from the base."""
+    chain, parent = t._chain, t._parent
+    is_anew = t._writes != (t._root or storage)._writes and chain is not None
+    if is_anew and base.requires_grad and len(chain.links) > 1:
+        key: Any = ("anew", chain)
+        if key not in base.memo:
+            number = base.memo["anew"] = base.memo.get("anew", NEW) - 1
+            base.memo[key] = views.apply(ops.alias(base, number), chain)
+        return base.memo[key]  # type: ignore[no-any-return]
+    if parent is not None and not (is_anew or chain.detaches) and parent._storage is storage:
+        node = resolve(parent)
+        for kind, attrs in chain.links[len(parent._chain.links) :]:
+            node = views.seen(node, kind, attrs)
+        return node
+    if chain not in base.memo:
+        base.memo[chain] = views.apply(base, chain)
+    return base.memo[chain]  # type: ignore[no-any-return]
+
+
 def _continuing(t: Any, storage: Storage, base: Node, node: Node) -> Node:
     """The node of the view `t` in a later epoch than its first one: `node`, with the history that
     `t` has from there, unless its memory was written to since."""
@@ -440,10 +467,7 @@ def _continuing(t: Any, storage: Storage, base: Node, node: Node) -> Node:
         t._history = None
         return node
     end = _marked(ops.expand(ops.constant(0, node.dtype, node.device), node.shape), history)
-    with grad_mode(True):
-        node = ops.with_value(end, ops.detach(node))
-    node.memo[CONTINUES] = end
-    return node
+    return continuing(end, node)
 
 
 def resolve_all(tensors: Sequence[Any]) -> list[Node]:

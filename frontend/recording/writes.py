@@ -82,6 +82,8 @@ def _with_history(old: Node, new: Node) -> Node:
             new = ops.with_value(old, new)
         new.memo[CONTINUES] = old
         return new
+    if new is old:  # a write to an empty view
+        return ops.alias(old, epoch.NEW)
     if leads_to(new, old):
         return new
     return ops.overwritten(old, new)  # the leaves of `old` get zeros
