@@ -441,13 +441,9 @@ def _seen_from(t: Any, storage: Storage, base: Node) -> Node:
     """What the view `t` shows of `base`. Its gradient goes through the views that it was taken of,
     until the memory is written to: then PyTorch makes each view anew from the base."""
     chain, parent = t._chain, t._parent
-    is_anew = t._writes != (t._root or storage)._writes and chain is not None
-    if is_anew and base.requires_grad and len(chain.links) > 1:
-        key: Any = ("anew", chain)
-        if key not in base.memo:
-            number = base.memo["anew"] = base.memo.get("anew", NEW) - 1
-            base.memo[key] = views.apply(ops.alias(base, number), chain)
-        return base.memo[key]  # type: ignore[no-any-return]
+    is_anew = chain is not None and t._writes != (t._root or storage)._writes
+    if is_anew:
+        return seen_anew(base, chain)
     if parent is not None and not (is_anew or chain.detaches) and parent._storage is storage:
         node = resolve(parent)
         for kind, attrs in chain.links[len(parent._chain.links) :]:
@@ -456,6 +452,17 @@ def _seen_from(t: Any, storage: Storage, base: Node) -> Node:
     if chain not in base.memo:
         base.memo[chain] = views.apply(base, chain)
     return base.memo[chain]  # type: ignore[no-any-return]
+
+
+def seen_anew(base: Node, chain: views.Chain) -> Node:
+    """What `chain` shows of `base`, apart from all other views."""
+    if not base.requires_grad:
+        return views.apply(base, chain)
+    key = ("anew", chain)
+    if key not in base.memo:
+        number = base.memo["anew"] = base.memo.get("anew", NEW) - 1
+        base.memo[key] = views.apply(ops.alias(base, number), chain)
+    return base.memo[key]  # type: ignore[no-any-return]
 
 
 def _continuing(t: Any, storage: Storage, base: Node, node: Node) -> Node:

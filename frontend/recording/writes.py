@@ -13,6 +13,7 @@ from tilewright.ir import node as graph
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node, grad_mode, intern
+from tilewright.ir.rewrite import substitute
 from tilewright.ir.shape import Size, contiguous_strides
 from tilewright.runtime import devices
 
@@ -119,6 +120,7 @@ def _placed(node: Node, device: str | None) -> Node:
 
 def _write_storage(t: Any, storage: Storage, value: Node) -> None:
     base = resolve_state(storage)
+    value = _apart_from_hooks(t, base, value)
     seen = {resolve(t): t._chain}
     seen.update((v._node, v._chain) for v in storage._views if v._node is not None)
     seen[base] = None
@@ -165,6 +167,16 @@ def _write_storage(t: Any, storage: Storage, value: Node) -> None:
     storage._node = new
     if new.requires_grad and t._chain is not None:
         new.memo["written"] = True
+
+
+def _apart_from_hooks(t: Any, base: Node, value: Node) -> Node:
+    """The new value of `t`, computed from the old one in the base if views have hooks: the gradient
+    that goes on through the write is none of theirs."""
+    if t._chain is None or not value.requires_grad:
+        return value
+    if not (epoch.hooked or (t._history is not None and t._history.shared.hooks)):
+        return value
+    return substitute((value,), {resolve(t): epoch.seen_anew(base, t._chain)})[0]
 
 
 def _stands_for(new: Node, seen: Mapping[Node, views.Chain | None]) -> None:
@@ -314,6 +326,7 @@ def assign_all(tensors: Sequence[Any], nodes: Sequence[Node]) -> None:
     global _awaited
     holding = clock.holding
     before = [t._node for t in tensors]
+    written: set[int] = set()  # storages, by their id
     mutated.update(before)  # `assign` repeats this for its own tensors
     mutated.discard(None)  # type: ignore[arg-type]
     try:
@@ -331,6 +344,10 @@ def assign_all(tensors: Sequence[Any], nodes: Sequence[Node]) -> None:
                 elif any(state is (t._storage or t) for state, *_ in _awaited):
                     _write_awaited()  # this write begins with what that one leaves
                 value = node.operands[0] if node.op is ops.variable else node
+                if id(t._storage) in written and old is not None:  # the step may overlap with others
+                    value = substitute((value,), {value_node(old): value_node(resolve(t))})[0]
+                if t._storage is not None:
+                    written.add(id(t._storage))
                 assign(t, value, force=True)
                 clock.holding = holding
             else:

@@ -82,10 +82,10 @@ class EpochProgram(Program):
     def item(self) -> None:
         """A read of a number, which ends the epoch."""
         number = self.pick()
-        self.log.append(f"sum of t{number}")
-        ours, theirs = (t.sum().item() for t in self.tensors[number])
-        if not np.isclose(ours, theirs, rtol=1e-9, equal_nan=True):
-            self.fail(f"sum of t{number}: ours {ours}, theirs {theirs}")
+        text = f"sum of t{number}"
+        pair = self.both(text, lambda side, m: self.tensors[number][side].sum().item())
+        if pair is not None and not np.isclose(*pair, rtol=1e-9, equal_nan=True):
+            self.fail(f"{text}: ours {pair[0]}, theirs {pair[1]}")
 
     def zero(self) -> None:
         self.log.append("no gradients")
@@ -105,9 +105,13 @@ class EpochProgram(Program):
             self.both("step", step)
 
     def demand(self) -> None:
-        """A tensor that begins to require a gradient, perhaps a view."""
+        """A tensor that begins to require a gradient, perhaps a detached one. Not one with views:
+        in PyTorch these then say that they require one, and pass none on. Not a view: its own views
+        pass none on after a write."""
         number = self.pick()
-        if self.tensors[number][1].requires_grad:
+        t = self.tensors[number][1]
+        views = [x for _, x in self.tensors if x._is_view()]
+        if t.requires_grad or any(x is t or x._base is t for x in views):
             return
 
         def demand(side: int, m: Any) -> None:
