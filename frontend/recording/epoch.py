@@ -162,6 +162,7 @@ moved: set[Node] = set()  # values of leaves that were given other memory, likew
 viewed: dict[Node, tuple[int, views.Chain | None]] = {}  # views' storages by id, in a flush
 differentiable_views: dict[int, Viewed] = {}  # see histories.Shared
 freed: list[tuple[Node, int]] = []  # (root of a backward pass, number of handles then)
+given: dict[Node, int] = {}  # results with a gradient -> how many more tensors have the same
 hooked: dict[Node, list[dict[int, Any]]] = {}  # hooks on the gradient of a node
 contexts: list[Any] = []  # contexts of autograd.Function calls
 fallible: dict[Node, int] = {}  # nodes of calls that can fail -> how often each was recorded
@@ -307,8 +308,31 @@ def origin(node: Node) -> Node:
     return node
 
 
-NEW = -1
-"""The number of an alias that is new to autograd. Lower ones are those of views."""
+NEW, ANOTHER = -1, 1 << 30
+"""Numbers of aliases: of what is new to autograd, with views at lower ones; and above the second
+one, those in results that are another tensor's, too."""
+
+
+def another(node: Node) -> Node:
+    """The node of a result that another tensor of the epoch has got already, so that a gradient
+    reaches the tensor that was used."""
+    count = given[node] = given[node] + 1
+    known = node.memo.get("others")
+    if known is None:
+        known = node.memo["others"] = []
+    if count > len(known):
+        known.append(_computed_beside(node, ANOTHER + count))
+    return known[count - 1]  # type: ignore[no-any-return]
+
+
+def _computed_beside(node: Node, number: int) -> Node:
+    """A node that computes the same as `node`."""
+    *others, last = node.operands  # the first one of a Function's output is its call
+    with grad_mode(True):
+        own = node.instruction.of((*others, ops.alias(last, number)))
+    if "call" in node.memo:
+        own.memo.setdefault("call", node.memo["call"])
+    return own
 
 
 def continuing(end: Node, value: Node) -> Node:
@@ -321,14 +345,9 @@ def continuing(end: Node, value: Node) -> Node:
 
 def own_node(node: Node) -> Node:
     """A node that computes the same as `node`, for a tensor with hooks. So they don't see the
-    gradient of another tensor that the same expression computes."""
-    *others, last = node.operands  # the first one of a Function's output is its call
-    with grad_mode(True):
-        copies = (node.instruction.of((*others, ops.alias(last, i))) for i in itertools.count(1))
-        own = next(n for n in copies if n not in hooked)
-    if "call" in node.memo:
-        own.memo.setdefault("call", node.memo["call"])
-    return own
+    gradient that another call which computes the same on its way has."""
+    copies = (_computed_beside(node, i) for i in itertools.count(1))
+    return next(n for n in copies if n not in hooked)
 
 
 def watch(
@@ -424,6 +443,11 @@ def _view_node(t: Any, storage: Storage, base: Node) -> Node:
     # The view was taken before, so the present grad mode doesn't affect it.
     with grad_mode(base.requires_grad or graph.grad_enabled()):
         node = _seen_from(t, storage, base)
+    if node.requires_grad and t._chain is not None and storage._shared is None:
+        if node in given:
+            node = another(node)
+        else:
+            given[node] = 0
     if t._requires_grad and storage._leaf_owner is not t:
         node = variable(node, t)
     source = None if t._root is None else source_of(t)

@@ -67,6 +67,8 @@ def assign(t: Any, node: Node, *, force: bool = False) -> Any:
         node = variable(node, owner)
     else:
         node = _with_history(old, node)
+        if node in epoch.given:
+            node = epoch.another(node)
     if t._shared is not None:
         _write_through(t, node)
     else:
