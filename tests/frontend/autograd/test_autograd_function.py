@@ -421,6 +421,7 @@ def _functions_with_a_jvp(m: Any) -> list[Any]:
     return [t for pair in found for t in pair] + [leaf.grad]
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 def test_functions_with_a_forward_derivative(torch: Any) -> None:
     for ours, theirs in zip(_functions_with_a_jvp(tw), _functions_with_a_jvp(torch), strict=True):
         agree(ours, theirs)
