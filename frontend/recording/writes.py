@@ -137,10 +137,10 @@ def _write_storage(t: Any, storage: Storage, value: Node) -> None:
     if owner is not None:
         # The leaf stays a leaf; only its value changes.
         with grad_mode(False):
-            new = views.write(base, t._chain, value)
+            new = _replaced(base, t._chain, value)
         new = variable(new, owner)
     else:
-        new = _with_history(base, views.write(base, t._chain, value))
+        new = _with_history(base, _replaced(base, t._chain, value))
         if new.op is ops.with_value and new.operands[0] is base:
             new.memo[CONTINUES] = base  # the write was made through a detached view
     is_data = t._chain is not None and t._chain.is_data
@@ -169,6 +169,15 @@ def _write_storage(t: Any, storage: Storage, value: Node) -> None:
     storage._node = new
     if new.requires_grad and t._chain is not None:
         new.memo["written"] = True
+
+
+def _replaced(base: Node, chain: views.Chain | None, value: Node) -> Node:
+    """`base` with the part that the chain shows replaced by `value`; known from the second time on."""
+    key = (_replaced, base, chain, value, graph.grad_enabled())
+    node = clock.table.get(key)
+    if node is None:
+        node = clock.table[key] = views.write(base, chain, value)
+    return node
 
 
 def _apart_from_hooks(t: Any, base: Node, value: Node) -> Node:
