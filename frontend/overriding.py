@@ -334,11 +334,11 @@ def _await(cls: type) -> None:
     @functools.wraps(begin)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         if vars(cls).get("__init__") is __init__:
-            cls.__init__ = begin  # type: ignore[misc]
+            cls.__init__ = begin  # type: ignore[method-assign]
         watch()
         begin(self, *args, **kwargs)
 
-    cls.__init__ = __init__  # type: ignore[misc]
+    cls.__init__ = __init__  # type: ignore[method-assign]
 
 
 _build_class = builtins.__build_class__
@@ -349,9 +349,9 @@ def _noticing_class(*args: Any, **kwargs: Any) -> Any:
     """Make a class, as Python's `class` does. Nothing else tells of a class that isn't one of
     tensors: functions would compute with its objects, or fail, before anybody could be asked."""
     made = _build_class(*args, **kwargs)
-    if isinstance(made, type) and "__torch_function__" in vars(made) and not _watching:
-        if made.__module__.partition(".")[0] != _TOP:
-            _await(made)
+    has_a_say = isinstance(made, type) and "__torch_function__" in vars(made)
+    if has_a_say and not _watching and made.__module__.partition(".")[0] != _TOP:
+        _await(made)
     return made
 
 

@@ -120,8 +120,8 @@ class Function:
     """Subclass it with static methods forward(ctx, *args) and backward(ctx, *grads), call `apply`.
 
     Alternatively forward(*args) with setup_context(ctx, inputs, output). A static method jvp(ctx,
-    *tangents) is the derivative in forward mode; without it that is the one of `backward`. Then a static method
-    vmap(info, in_dims, *args), if there is one, computes `forward` for all examples of a
+    *tangents) is the derivative in forward mode; without it that is the one of `backward`. A static
+    method vmap(info, in_dims, *args), if there is one, computes `forward` for all examples of a
     `torch.vmap`; it returns (outputs, the dimensions of the examples in them). Without it vmap
     goes through what `forward` computes, whatever `generate_vmap_rule` says.
     """

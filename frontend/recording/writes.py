@@ -172,7 +172,7 @@ def _write_storage(t: Any, storage: Storage, value: Node) -> None:
 
 
 def _replaced(base: Node, chain: views.Chain | None, value: Node) -> Node:
-    """`base` with the part that the chain shows replaced by `value`; known from the second time on."""
+    """`base` with the part that the chain shows replaced by `value`; known from then on."""
     key = (_replaced, base, chain, value, graph.grad_enabled())
     node = clock.table.get(key)
     if node is None:
@@ -355,7 +355,7 @@ def assign_all(tensors: Sequence[Any], nodes: Sequence[Node]) -> None:
                 elif any(state is (t._storage or t) for state, *_ in _awaited):
                     _write_awaited()  # this write begins with what that one leaves
                 value = node.operands[0] if node.op is ops.variable else node
-                if id(t._storage) in written and old is not None:  # the step may overlap with others
+                if id(t._storage) in written and old is not None:  # the parts may overlap
                     value = substitute((value,), {value_node(old): value_node(resolve(t))})[0]
                 if t._storage is not None:
                     written.add(id(t._storage))

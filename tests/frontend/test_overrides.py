@@ -190,8 +190,8 @@ before = torch.add(x, x).tolist()
 s = Scaled(x)
 F = torch.nn.functional
 print([
-    before, Scaled.__init__.__name__, torch.neg(s), torch.add(x, s), x + s, x @ s, s.shape == x.shape,
-    torch.cat([x, s]), F.linear(x, s), torch.zeros_like(s), F.dropout(s, 0.0), x.mul(s),
+    before, Scaled.__init__.__name__, s.shape == x.shape, torch.neg(s), torch.add(x, s), x + s,
+    x @ s, torch.cat([x, s]), F.linear(x, s), torch.zeros_like(s), F.dropout(s, 0.0), x.mul(s),
     torch.unsqueeze(s, 0), torch.where(x > 0, x, s), torch.einsum("ij,jk->ik", s, x),
 ])
 """

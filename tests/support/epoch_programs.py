@@ -11,7 +11,6 @@ generator of its own, so a program that differs is cut down to the steps that it
 from __future__ import annotations
 
 import argparse
-import random
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator

@@ -232,9 +232,7 @@ PROGRAMS = (
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["recorded", "at once"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
-def test_as_in_pytorch(
-    torch: Any, program: Callable[[Any], list[Any]], at_once: bool
-) -> None:
+def test_as_in_pytorch(torch: Any, program: Callable[[Any], list[Any]], at_once: bool) -> None:
     with calls_at_once(at_once):
         ours = program(tw)
     theirs = program(torch)
