@@ -206,7 +206,17 @@ def a_step_over_tensors_that_share_memory(m: Any) -> list[Any]:
     return [p.detach(), part.detach()]
 
 
+def a_write_to_a_detached_part(m: Any) -> list[Any]:
+    x = leaf(m) * 2
+    row = x[1:]
+    part = row[:1].detach()
+    y = row * 0.25 - part
+    part.fill_(5.0)
+    return [*m.autograd.grad(y.sum(), [x], retain_graph=True), x.detach()]
+
+
 PROGRAMS = (
+    a_write_to_a_detached_part,
     views_of_views_after_a_write,
     a_write_to_an_empty_view,
     a_view_of_a_view_of_an_earlier_epoch,
