@@ -1,12 +1,13 @@
 """The protocol `__torch_function__`: classes and modes that decide what a public function gives.
 
-A program that has neither pays nothing. The first tensor of a class with a `__torch_function__`, or
+A program that has neither pays nothing. The first object of a class with a `__torch_function__`, or
 the first mode, makes all public functions ask (`watch`): the code of each is replaced by that of
 `_asking`, so every reference to a function, wherever it was taken, is still that function.
 """
 
 from __future__ import annotations
 
+import builtins
 import functools
 import importlib
 import inspect
@@ -318,6 +319,43 @@ def watch() -> None:
             each.__name__ = names[0]
         whole = "torch.nn.functional" in homes.get(each, ()) and AS_GIVEN.isdisjoint(names)
         _watch_function(each, operators.get(id(each), each), each.__name__ in MAKERS, whole)
+
+
+def _await(cls: type) -> None:
+    """Make functions ask when the first object of a class is made. Tensors tell of theirs, and
+    modes ask only while they are on."""
+    if issubclass(cls, (Handle, importlib.import_module(f"{_TOP}.overrides").TorchFunctionMode)):
+        return
+    begin = vars(cls).get("__init__")
+    if not isinstance(begin, FunctionType):  # a decorator may write one
+        watch()
+        return
+
+    @functools.wraps(begin)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        if vars(cls).get("__init__") is __init__:
+            cls.__init__ = begin  # type: ignore[method-assign]
+        watch()
+        begin(self, *args, **kwargs)
+
+    cls.__init__ = __init__  # type: ignore[method-assign]
+
+
+_build_class = builtins.__build_class__
+
+
+@functools.wraps(_build_class)
+def _noticing_class(*args: Any, **kwargs: Any) -> Any:
+    """Make a class, as Python's `class` does. Nothing else tells of a class that isn't one of
+    tensors: functions would compute with its objects, or fail, before anybody could be asked."""
+    made = _build_class(*args, **kwargs)
+    has_a_say = isinstance(made, type) and "__torch_function__" in vars(made)
+    if has_a_say and not _watching and made.__module__.partition(".")[0] != _TOP:
+        _await(made)
+    return made
+
+
+builtins.__build_class__ = _noticing_class
 
 
 def _is_public(name: str) -> bool:

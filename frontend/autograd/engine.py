@@ -166,7 +166,7 @@ class _Pass:
         create_graph: bool,
         accumulate: Callable[[Any, Node], None] | None,
     ):
-        self.tensors = list(wanted or ())
+        self.tensors = list({id(t): t for t in wanted or ()}.values())  # one may be asked for twice
         self.wanted = None if wanted is None else {id(t) for t in wanted}
         self.create_graph = create_graph
         self.accumulate = accumulate

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tilewright.ir import dtype as dtypes
@@ -14,7 +15,9 @@ from tilewright.ir.op import Kind, Op
 from tilewright.ir.shape import Size
 
 from .. import recording
+from ..functions import creation
 from ..recording import Handle, epoch, inference, resolve, threads, wrap
+from . import api
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -28,6 +31,7 @@ class FunctionCtx:
 
     def __init__(self) -> None:
         self.saved: tuple[Any, ...] = ()
+        self.saved_forward: tuple[Any, ...] = ()  # what `jvp` reads
         self.needs_input_grad: tuple[bool, ...] = ()
         self.nondifferentiable: tuple[Any, ...] = ()
         self.dirty: tuple[Any, ...] = ()
@@ -37,6 +41,7 @@ class FunctionCtx:
         self._inputs: dict[int, int] = {}  # the same for saved inputs, where values are packed
         self._unpack: Callable[[Any], Any] | None = None  # if hooks have packed what is saved
         self._token: Node | None = None  # the call's node while `backward` runs
+        self._pushes = False  # whether `jvp` runs
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         for t in tensors:
@@ -50,6 +55,8 @@ class FunctionCtx:
 
     @property
     def saved_tensors(self) -> tuple[Tensor, ...]:
+        if self._pushes:
+            return self.saved_forward
         if self._unpack is not None:
             saved = tuple(None if k is None else self._unpack(k) for k in self.saved)
             return tuple([self._connected(i, t) for i, t in enumerate(saved)])
@@ -62,7 +69,8 @@ class FunctionCtx:
         return tuple([self._connected(i, t) for i, t in enumerate(self.saved)])
 
     def save_for_forward(self, *tensors: Tensor | None) -> None:
-        """Keep nothing: a forward derivative reads what `backward` does."""
+        """Keep what `jvp` reads. Without a `jvp` a forward derivative is that of `backward`."""
+        self.saved_forward = tensors
 
     def _connected(self, i: int, t: Any) -> Any:
         """The i-th saved tensor, so that it can be differentiated again: an output is the one that
@@ -111,8 +119,9 @@ place of a result if the arguments don't depend on the example."""
 class Function:
     """Subclass it with static methods forward(ctx, *args) and backward(ctx, *grads), call `apply`.
 
-    Alternatively forward(*args) with setup_context(ctx, inputs, output). Then a static method
-    vmap(info, in_dims, *args), if there is one, computes `forward` for all examples of a
+    Alternatively forward(*args) with setup_context(ctx, inputs, output). A static method jvp(ctx,
+    *tangents) is the derivative in forward mode; without it that is the one of `backward`. A static
+    method vmap(info, in_dims, *args), if there is one, computes `forward` for all examples of a
     `torch.vmap`; it returns (outputs, the dimensions of the examples in them). Without it vmap
     goes through what `forward` computes, whatever `generate_vmap_rule` says.
     """
@@ -148,6 +157,13 @@ class Function:
         )
 
     vjp = backward
+
+    @staticmethod
+    def jvp(*args: Any, **options: Any) -> Any:
+        raise NotImplementedError(
+            "You must implement the jvp function for custom autograd.Function to use it with "
+            "forward mode AD."
+        )
 
     @classmethod
     @threads.gives_way
@@ -249,14 +265,16 @@ def _backward_of(
 
     def run(cotangents: dict[int, Node], token: Node) -> list[Node | None]:
         wrapped = []
+        is_pushed = _pushing and cls.jvp is not Function.jvp
         for i, meta in enumerate(metas):
             g = cotangents.get(i)
-            if g is None and meta is not None and ctx.materialize:
+            if g is None and meta is not None and ctx.materialize and not is_pushed:
                 g = ops.expand(ops.constant(0, meta[1], meta[2]), meta[0])
             wrapped.append(None if g is None else wrap(g))
         ctx._token = token
         try:
-            result = backward(ctx, *wrapped)
+            derivative = _transposed_jvp(cls, args, outputs) if is_pushed else backward
+            result = derivative(ctx, *wrapped)
         finally:
             ctx._token = None
         given = result if isinstance(result, tuple) else (result,)
@@ -271,6 +289,69 @@ def _backward_of(
 
     run.saves = bool(ctx.saved)  # type: ignore[attr-defined]
     return run
+
+
+_pushing = 0  # the depth of forward derivatives, which are asked for by two passes
+
+
+@contextmanager
+def pushing() -> Iterator[None]:
+    """Let passes in the block go through a Function by its `jvp`, if it has one."""
+    global _pushing
+    _pushing += 1
+    try:
+        yield
+    finally:
+        _pushing -= 1
+
+
+def _transposed_jvp(
+    cls: type[Function], args: Sequence[Any], outputs: Sequence[Any]
+) -> Callable[..., Any]:
+    """The derivative of a Function whose transpose is its `jvp`."""
+
+    def backward(ctx: FunctionCtx, *cotangents: Any) -> tuple[Any, ...]:
+        is_tensor = [isinstance(a, Handle) and a.dtype.is_differentiable for a in args]
+        with recording.grad_mode(True):
+            tangents = [
+                creation.zeros_like(a).requires_grad_() if each else None
+                for a, each in zip(args, is_tensor, strict=True)
+            ]
+            ctx._pushes = True
+            try:
+                made = cls.jvp(ctx, *tangents)
+            finally:
+                ctx._pushes = False
+            pushed = made if isinstance(made, tuple) else (made,)
+            if len(pushed) != len(outputs):
+                raise RuntimeError(
+                    "Function's jvp returned an invalid number of forward gradients (expected "
+                    f"{len(outputs)} but got {len(pushed)}){at_user_line()}"
+                )
+            for o, t in zip(outputs, pushed, strict=True):
+                if t is not None and t.shape != o.shape:
+                    raise RuntimeError(
+                        "Trying to set a forward gradient that has a different size than that of "
+                        "the original Tensor, this is not supported. Tensor is of size "
+                        f"{list(o.shape)} while the given forward gradient is of size "
+                        f"{list(t.shape)}.{at_user_line()}"
+                    )
+            pairs = [
+                (t, g)
+                for t, g in zip(pushed, cotangents, strict=True)
+                if t is not None and g is not None and t.requires_grad
+            ]
+            asked = [t for t in tangents if t is not None]
+            if not pairs:
+                return (None,) * len(args)
+            found = api.grad(
+                [t for t, _ in pairs], asked, [g for _, g in pairs], create_graph=True,
+                allow_unused=True,
+            )  # fmt: skip
+        parts = iter(found)
+        return tuple([next(parts) if each else None for each in is_tensor])
+
+    return backward
 
 
 def _checked(cls: type[Function], a: Any, g: Any) -> Node | None:

@@ -144,7 +144,8 @@ def _watch(t: Any) -> None:
         epoch.watch(history.shared.hooks, history.node, t._hooks)
     elif all(h is not t._hooks for h in recording.hooked.get(node, ())):
         if (t._storage is None or t._chain is not None) and _is_unread(t, node):
-            t._node = node = epoch.own_node(node)
+            now, end, node = recording.resolve(t), node, epoch.own_node(node)
+            t._node = node if now is end else epoch.continuing(node, now)
         elif has_twin(node, t):
             raise twins(node)
         epoch.watch(recording.hooked, node, t._hooks)

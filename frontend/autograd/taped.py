@@ -214,6 +214,7 @@ class _Sum:
             self.value = g
         elif self._is_own:
             before += g
+            self.value = before  # NumPy's scalars aren't added to in place
         else:
             self.value = np.asarray(before + g)
             self._is_own = True

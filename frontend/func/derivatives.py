@@ -17,6 +17,7 @@ from tilewright.ir.node import Node
 
 from .. import recording
 from ..autograd import api
+from ..autograd.function import pushing
 from ..functions import creation
 from ..recording import Handle, epoch
 from ..recording.histories import History
@@ -264,7 +265,8 @@ class _Pushforward:
             outputs, self.aux = _aux(name, func(*self.inputs.tree), has_aux)
             self.outs, self.form = _tensors(name, outputs)
             self.seeds = [_leaf(creation.zeros_like(o.detach())) for o in self.outs]
-            self.products = _pull(self.outs, self.inputs.tensors, self.seeds)
+            with pushing():
+                self.products = _pull(self.outs, self.inputs.tensors, self.seeds)
 
     def done(self) -> None:
         self.inputs.done()

@@ -17,6 +17,7 @@ from tilewright.ir.location import at_user_line
 
 from .. import recording
 from ..autograd import api
+from ..autograd.function import pushing
 from ..functions import creation
 from ..recording import Handle, grad_mode
 from .derivatives import _leaf, _point, complete, outside
@@ -120,7 +121,8 @@ def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:
     with grad_mode(True):
         seed = creation.ones_like(tensor).requires_grad_()
         given: Any = tensor
-        pulled = api.grad(given, duals, seed, create_graph=True, allow_unused=True)
+        with pushing():
+            pulled = api.grad(given, duals, seed, create_graph=True, allow_unused=True)
         pairs = [(g, d.tangent) for g, d in zip(pulled, _levels[-1], strict=True) if g is not None]
         if not pairs:
             return UnpackedDualTensor(tensor, None)

@@ -203,7 +203,7 @@ def _check_source(name: str, source: Node, shape: tuple[int, ...], axis: int) ->
         )
 
 
-def _at_rows(name: str, mode: str, failure: str) -> Callable[..., Node]:
+def _at_rows(name: str, mode: str, failure: str, of_vectors: str) -> Callable[..., Node]:
     def build(x: Node, dim: int, index: Node, source: Node) -> Node:
         axis = normalize_axis(dim, x.rank)
         check_vector(name, index)
@@ -212,15 +212,16 @@ def _at_rows(name: str, mode: str, failure: str) -> Callable[..., Node]:
         shape = (*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :])
         _check_source(name, source, shape if x.rank else (), axis)
         base = x if x.rank else ops.reshape(x, (1,))
-        where = positions(index, base.shape[axis], axis, failure)
+        kind = failure if x.rank > 1 else of_vectors
+        where = positions(index, base.shape[axis], axis, kind)
         out = ops.scatter(base, fit(source, shape, x.dtype), where, axis, mode)
         return ops.reshape(out, x.shape)
 
     return build
 
 
-_index_add = _at_rows("index_add", "add", "element")
-_index_copy = _at_rows("index_copy", "set", "position")
+_index_add = _at_rows("index_add", "add", "element", "row")
+_index_copy = _at_rows("index_copy", "set", "position", "position")
 
 
 @public("index_add", _index_add, in_place=True)
@@ -269,7 +270,7 @@ def _index_reduce(
     shape = (*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :])
     _check_source("index_add", source, shape if x.rank else tuple(source.shape), axis)
     base = x if x.rank else ops.reshape(x, (1,))
-    where = positions(index, base.shape[axis], axis, "element")
+    where = positions(index, base.shape[axis], axis, "row")
 
     def put(base: Node, values: Node, mode: str) -> Node:
         return ops.scatter(base, values, where, axis, mode)

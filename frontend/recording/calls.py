@@ -31,7 +31,7 @@ from . import compounds, epoch, inference, threads, volatile
 from .builders import facts, is_blind, name_of, refuses_bools
 from .building import built
 from .compounds import COMPOUND
-from .epoch import Handle, clock, handles, mutated, resolve
+from .epoch import Handle, another, clock, given, handles, mutated, resolve
 from .numbers import default_dtype, key_of, number, scalar_dtype, varies
 from .wrapping import check_bytes, overfull, wrap, wrap_all
 from .writes import assign
@@ -67,6 +67,11 @@ def record(build: Callable[..., Any], *args: Any) -> Any:
     result = node_of(build, *args)
     if type(result) is not Node:  # several nodes, or the result for a compound
         return tuple(wrap_all(result)) if type(result) is tuple else result
+    if result.requires_grad:
+        if result in given:
+            result = another(result)
+        else:
+            given[result] = 0
     t = _new(epoch.tensor_type)
     t._node = result
     _append(t)
@@ -415,6 +420,11 @@ def unary(build: Callable[..., Any], name: str, doc: str | None = None) -> Calla
         node = clock.table.get(key) or _new_call(key, (self,))
         if node.__class__ is not Node:  # the result for a compound, or one computed at once
             return node
+        if node.requires_grad:
+            if node in given:
+                node = another(node)
+            else:
+                given[node] = 0
         t: Any = _new(epoch.tensor_type)
         t._node = node
         _append(t)
@@ -467,6 +477,11 @@ def binary(
                     if node is NotImplemented:
                         return _with_array(name, method, self, other)
                     return node
+        if node.requires_grad:
+            if node in given:
+                node = another(node)
+            else:
+                given[node] = 0
         t: Any = _new(epoch.tensor_type)
         t._node = node
         _append(t)
@@ -489,6 +504,11 @@ def binary(
                 if node is NotImplemented:
                     return _with_array(name, reflected, self, other)
                 return node
+        if node.requires_grad:
+            if node in given:
+                node = another(node)
+            else:
+                given[node] = 0
         return wrap(node)
 
     method.__wrapped__ = _of_two  # type: ignore[attr-defined]  # what it shows of itself

@@ -162,6 +162,7 @@ moved: set[Node] = set()  # values of leaves that were given other memory, likew
 viewed: dict[Node, tuple[int, views.Chain | None]] = {}  # views' storages by id, in a flush
 differentiable_views: dict[int, Viewed] = {}  # see histories.Shared
 freed: list[tuple[Node, int]] = []  # (root of a backward pass, number of handles then)
+given: dict[Node, int] = {}  # results with a gradient -> how many more tensors have the same
 hooked: dict[Node, list[dict[int, Any]]] = {}  # hooks on the gradient of a node
 contexts: list[Any] = []  # contexts of autograd.Function calls
 fallible: dict[Node, int] = {}  # nodes of calls that can fail -> how often each was recorded
@@ -306,16 +307,46 @@ def origin(node: Node) -> Node:
     return node
 
 
-def own_node(node: Node) -> Node:
-    """A node that computes the same as `node`, for a tensor with hooks. So they don't see the
-    gradient of another tensor that the same expression computes."""
+NEW, ANOTHER = -1, 1 << 30
+"""Numbers of aliases: of what is new to autograd, with views at lower ones; and above the second
+one, those in results that are another tensor's, too."""
+
+
+def another(node: Node) -> Node:
+    """The node of a result that another tensor of the epoch has got already, so that a gradient
+    reaches the tensor that was used."""
+    count = given[node] = given[node] + 1
+    known = node.memo.get("others")
+    if known is None:
+        known = node.memo["others"] = []
+    if count > len(known):
+        known.append(_computed_beside(node, ANOTHER + count))
+    return known[count - 1]  # type: ignore[no-any-return]
+
+
+def _computed_beside(node: Node, number: int) -> Node:
+    """A node that computes the same as `node`."""
     *others, last = node.operands  # the first one of a Function's output is its call
     with grad_mode(True):
-        copies = (node.instruction.of((*others, ops.alias(last, i))) for i in itertools.count(1))
-        own = next(n for n in copies if n not in hooked)
+        own = node.instruction.of((*others, ops.alias(last, number)))
     if "call" in node.memo:
         own.memo.setdefault("call", node.memo["call"])
     return own
+
+
+def continuing(end: Node, value: Node) -> Node:
+    """The node of a tensor with this value whose history is that of `end`."""
+    with grad_mode(True):
+        node = ops.with_value(end, ops.detach(value) if value.requires_grad else value)
+    node.memo[CONTINUES] = end
+    return node
+
+
+def own_node(node: Node) -> Node:
+    """A node that computes the same as `node`, for a tensor with hooks. So they don't see the
+    gradient that another call which computes the same on its way has."""
+    copies = (_computed_beside(node, i) for i in itertools.count(1))
+    return next(n for n in copies if n not in hooked)
 
 
 def watch(
@@ -408,15 +439,14 @@ def _keep_alone(t: Any, storage: Storage) -> None:
 
 
 def _view_node(t: Any, storage: Storage, base: Node) -> Node:
-    node = base.memo.get(t._chain)
-    if node is None:
-        # The view was taken before, so the present grad mode doesn't affect it.
-        if base.requires_grad and not graph.grad_enabled():
-            with grad_mode(True):
-                node = views.apply(base, t._chain)
+    # The view was taken before, so the present grad mode doesn't affect it.
+    with grad_mode(base.requires_grad or graph.grad_enabled()):
+        node = _seen_from(t, storage, base)
+    if node.requires_grad and t._chain is not None and storage._shared is None:
+        if node in given:
+            node = another(node)
         else:
-            node = views.apply(base, t._chain)
-        base.memo[t._chain] = node
+            given[node] = 0
     if t._requires_grad and storage._leaf_owner is not t:
         node = variable(node, t)
     source = None if t._root is None else source_of(t)
@@ -430,6 +460,34 @@ def _view_node(t: Any, storage: Storage, base: Node) -> Node:
     return node if t._history is None else _continuing(t, storage, base, node)
 
 
+def _seen_from(t: Any, storage: Storage, base: Node) -> Node:
+    """What the view `t` shows of `base`. Its gradient goes through the views that it was taken of,
+    until the memory is written to: then PyTorch makes each view anew from the base."""
+    chain, parent = t._chain, t._parent
+    is_anew = chain is not None and t._writes != (t._root or storage)._writes
+    if is_anew:
+        return seen_anew(base, chain)
+    if parent is not None and not (is_anew or chain.detaches) and parent._storage is storage:
+        node = resolve(parent)
+        for kind, attrs in chain.links[len(parent._chain.links) :]:
+            node = views.seen(node, kind, attrs)
+        return node
+    if chain not in base.memo:
+        base.memo[chain] = views.apply(base, chain)
+    return base.memo[chain]  # type: ignore[no-any-return]
+
+
+def seen_anew(base: Node, chain: views.Chain) -> Node:
+    """What `chain` shows of `base`, apart from all other views."""
+    if not base.requires_grad:
+        return views.apply(base, chain)
+    key = ("anew", chain)
+    if key not in base.memo:
+        number = base.memo["anew"] = base.memo.get("anew", NEW) - 1
+        base.memo[key] = views.apply(ops.alias(base, number), chain)
+    return base.memo[key]  # type: ignore[no-any-return]
+
+
 def _continuing(t: Any, storage: Storage, base: Node, node: Node) -> Node:
     """The node of the view `t` in a later epoch than its first one: `node`, with the history that
     `t` has from there, unless its memory was written to since."""
@@ -439,10 +497,7 @@ def _continuing(t: Any, storage: Storage, base: Node, node: Node) -> Node:
         t._history = None
         return node
     end = _marked(ops.expand(ops.constant(0, node.dtype, node.device), node.shape), history)
-    with grad_mode(True):
-        node = ops.with_value(end, ops.detach(node))
-    node.memo[CONTINUES] = end
-    return node
+    return continuing(end, node)
 
 
 def resolve_all(tensors: Sequence[Any]) -> list[Node]:

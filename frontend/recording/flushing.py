@@ -30,6 +30,7 @@ from .epoch import (
     drawn,
     fallible,
     freed,
+    given,
     handles,
     hooked,
     leaves,
@@ -61,7 +62,7 @@ launch takes two or three memory mappings, and Linux allows a process 65,530."""
 
 SELDOM_USED: list[Any] = [
     storages, windows, variables, scalars, drawn, counted, freed, contexts, mutated, rewritten,
-    moved, viewed, differentiable_views, hooked, fallible,
+    moved, viewed, differentiable_views, given, hooked, fallible,
 ]  # fmt: skip
 """What is cleared at the end of an epoch, if it isn't empty."""
 Update = Callable[[], Iterable[Handle]]

@@ -245,7 +245,7 @@ def _of_view(storage: Any, seen: Viewed, shared: Shared) -> History | None:
             return base
     ends = variables_of(seen.node)
     values = [value_node(n) for n in ends]
-    if any(n.op.kind is not Kind.LEAF and not is_fixed(n) for n in values):
+    if not all(n.op.kind is Kind.LEAF or is_fixed(n) or _is_constant(n) for n in values):
         return None
     history = History(seen.node, clock.number, (), shared=shared, base=base, writes=seen.writes)
     history.targets = {n: variables[n.attrs[0]] for n in ends}

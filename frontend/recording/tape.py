@@ -325,13 +325,16 @@ class _Graph:
         if t is None:
             return views.apply(node, operand.chain)
         found = [t]
-        while found[-1]._parent is not None:
+        while found[-1]._parent is not None and found[-1]._writes == operand.writes:
             found.append(found[-1]._parent)
         done = 0
         for view in reversed(found):
             links = view._chain.links
-            for kind, attrs in links[done:]:
-                node = views.seen(node, kind, attrs)
+            if not done and view._writes != operand.writes:
+                node = epoch.seen_anew(node, view._chain)
+            else:
+                for kind, attrs in links[done:]:
+                    node = views.seen(node, kind, attrs)
             done = len(links)
             self.viewed[value_node(node)] = operand, view._chain
             if node.requires_grad:

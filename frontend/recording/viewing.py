@@ -14,7 +14,7 @@ from tilewright.ir.node import Node
 
 from . import compounds, epoch, threads, views, volatile
 from .compounds import COMPOUND
-from .epoch import Handle, clock, handles, resolve, storage_of
+from .epoch import Handle, another, clock, given, handles, resolve, storage_of
 from .roots import Root, join, source_of
 from .wrapping import overfull, wrap
 
@@ -37,6 +37,11 @@ def view(t: Any, kind: views.View, *attrs: Any) -> Any:
         node = _record_view(t, kind, attrs)
         if node.__class__ is not Node:  # the view of a compound
             return node
+    if node.requires_grad:
+        if node in given:
+            node = another(node)
+        else:
+            given[node] = 0
     storage = t._storage or storage_of(t)
     parent = t._chain or t.shape
     if (
@@ -246,6 +251,11 @@ def view_again(source: Any, found: tuple[Node, views.Chain | None, bool]) -> Any
     node, chain, shares = found
     if not shares:
         return wrap(node)
+    if node.requires_grad:
+        if node in given:
+            node = another(node)
+        else:
+            given[node] = 0
     storage = source._storage or storage_of(source)
     v = _new(epoch.tensor_type)
     v._storage = storage

@@ -464,6 +464,8 @@ def apply(base: Node, chain: Chain | None) -> Node:
 
 def write(base: Node, chain: Chain | None, value: Node) -> Node:
     """`base` with the part that the chain shows replaced by `value`."""
+    if chain is not None and chain.detaches and base.requires_grad:
+        return ops.with_value(base, write(ops.detach(base), chain, value))
     if chain is not None and chain.repeats:
         return _write_places(base, chain, value)
     links = _joined(chain.links) if chain is not None else ()
@@ -518,16 +520,12 @@ def _write_places(base: Node, chain: Chain, value: Node) -> Node:
         raise overlap_error()
     if 0 in value.shape:
         return base
-    detached = chain.detaches and base.requires_grad
-    under = ops.detach(base) if detached else base
     part = memory_slice(*chain.layout)
     if part is not None:
         start, stop, step = part
-        flat, line = ops.reshape(under, (-1,)), ops.reshape(value, (-1,))
-        new = ops.reshape(SLICE.write(flat, line, (start,), (stop,), (step,)), base.shape)
-    else:
-        new = ops.set_strided(under, value, *chain.layout)
-    return ops.with_value(base, new) if detached else new
+        flat, line = ops.reshape(base, (-1,)), ops.reshape(value, (-1,))
+        return ops.reshape(SLICE.write(flat, line, (start,), (stop,), (step,)), base.shape)
+    return ops.set_strided(base, value, *chain.layout)
 
 
 def _is_uniform(value: Node) -> bool:

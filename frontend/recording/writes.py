@@ -13,6 +13,7 @@ from tilewright.ir import node as graph
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node, grad_mode, intern
+from tilewright.ir.rewrite import substitute
 from tilewright.ir.shape import Size, contiguous_strides
 from tilewright.runtime import devices
 
@@ -66,6 +67,8 @@ def assign(t: Any, node: Node, *, force: bool = False) -> Any:
         node = variable(node, owner)
     else:
         node = _with_history(old, node)
+        if node in epoch.given:
+            node = epoch.another(node)
     if t._shared is not None:
         _write_through(t, node)
     else:
@@ -82,6 +85,8 @@ def _with_history(old: Node, new: Node) -> Node:
             new = ops.with_value(old, new)
         new.memo[CONTINUES] = old
         return new
+    if new is old:  # a write to an empty view
+        return ops.alias(old, epoch.NEW)
     if leads_to(new, old):
         return new
     return ops.overwritten(old, new)  # the leaves of `old` get zeros
@@ -117,6 +122,7 @@ def _placed(node: Node, device: str | None) -> Node:
 
 def _write_storage(t: Any, storage: Storage, value: Node) -> None:
     base = resolve_state(storage)
+    value = _apart_from_hooks(t, base, value)
     seen = {resolve(t): t._chain}
     seen.update((v._node, v._chain) for v in storage._views if v._node is not None)
     seen[base] = None
@@ -131,10 +137,10 @@ def _write_storage(t: Any, storage: Storage, value: Node) -> None:
     if owner is not None:
         # The leaf stays a leaf; only its value changes.
         with grad_mode(False):
-            new = views.write(base, t._chain, value)
+            new = _replaced(base, t._chain, value)
         new = variable(new, owner)
     else:
-        new = _with_history(base, views.write(base, t._chain, value))
+        new = _with_history(base, _replaced(base, t._chain, value))
         if new.op is ops.with_value and new.operands[0] is base:
             new.memo[CONTINUES] = base  # the write was made through a detached view
     is_data = t._chain is not None and t._chain.is_data
@@ -163,6 +169,25 @@ def _write_storage(t: Any, storage: Storage, value: Node) -> None:
     storage._node = new
     if new.requires_grad and t._chain is not None:
         new.memo["written"] = True
+
+
+def _replaced(base: Node, chain: views.Chain | None, value: Node) -> Node:
+    """`base` with the part that the chain shows replaced by `value`; known from then on."""
+    key = (_replaced, base, chain, value, graph.grad_enabled())
+    node = clock.table.get(key)
+    if node is None:
+        node = clock.table[key] = views.write(base, chain, value)
+    return node
+
+
+def _apart_from_hooks(t: Any, base: Node, value: Node) -> Node:
+    """The new value of `t`, computed from the old one in the base if views have hooks: the gradient
+    that goes on through the write is none of theirs."""
+    if t._chain is None or not value.requires_grad:
+        return value
+    if not (epoch.hooked or (t._history is not None and t._history.shared.hooks)):
+        return value
+    return substitute((value,), {resolve(t): epoch.seen_anew(base, t._chain)})[0]
 
 
 def _stands_for(new: Node, seen: Mapping[Node, views.Chain | None]) -> None:
@@ -312,6 +337,7 @@ def assign_all(tensors: Sequence[Any], nodes: Sequence[Node]) -> None:
     global _awaited
     holding = clock.holding
     before = [t._node for t in tensors]
+    written: set[int] = set()  # storages, by their id
     mutated.update(before)  # `assign` repeats this for its own tensors
     mutated.discard(None)  # type: ignore[arg-type]
     try:
@@ -329,6 +355,10 @@ def assign_all(tensors: Sequence[Any], nodes: Sequence[Node]) -> None:
                 elif any(state is (t._storage or t) for state, *_ in _awaited):
                     _write_awaited()  # this write begins with what that one leaves
                 value = node.operands[0] if node.op is ops.variable else node
+                if id(t._storage) in written and old is not None:  # the parts may overlap
+                    value = substitute((value,), {value_node(old): value_node(resolve(t))})[0]
+                if t._storage is not None:
+                    written.add(id(t._storage))
                 assign(t, value, force=True)
                 clock.holding = holding
             else:

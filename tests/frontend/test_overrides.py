@@ -166,6 +166,44 @@ def test_handlers_and_their_errors(torch: Any) -> None:
     assert run(tilewright) == run(torch)
 
 
+ALONE = """
+class Named(torch.overrides.TorchFunctionMode):  # begins nothing before it is entered
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+class Scaled:
+    def __init__(self, value):
+        self.value = value
+
+    shape = property(lambda self: self.value.shape)
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        def plain(x):
+            if isinstance(x, (list, tuple)):
+                return [plain(y) for y in x]
+            return x.value * 2 if isinstance(x, cls) else x
+        return func.__name__, func(*map(plain, args), **(kwargs or {})).tolist()
+
+x = torch.ones(2, 2)
+before = torch.add(x, x).tolist()
+s = Scaled(x)
+F = torch.nn.functional
+print([
+    before, Scaled.__init__.__name__, s.shape == x.shape, torch.neg(s), torch.add(x, s), x + s,
+    x @ s, torch.cat([x, s]), F.linear(x, s), torch.zeros_like(s), F.dropout(s, 0.0), x.mul(s),
+    torch.unsqueeze(s, 0), torch.where(x > 0, x, s), torch.einsum("ij,jk->ik", s, x),
+])
+"""
+
+
+def test_objects_that_are_no_tensors_are_asked_alone(torch: Any, run_python: Any) -> None:
+    theirs: list[Any] = []
+    exec(ALONE, {"torch": torch, "print": theirs.extend, "__name__": "program"})
+    ours = run_python("import tilewright as torch" + ALONE)
+    assert ours.strip() == str(theirs)
+
+
 def test_frames_of_functions_that_ask_have_locals() -> None:
     """A debugger reads them, and so does a report of a failed test."""
 

@@ -372,3 +372,56 @@ def test_a_derivative_under_its_other_name(torch):
         with pytest.raises(RuntimeError, match="Implementing both 'backward' and 'vjp'"):
             Both.apply(x).sum().backward()
     assert found[0] == found[1] == [2, 6]
+
+
+def _functions_with_a_jvp(m: Any) -> list[Any]:
+    class Scaled(m.autograd.Function):
+        """It has no `backward`."""
+
+        @staticmethod
+        def forward(x: Any, y: Any, n: float) -> Any:
+            return x * x * n, (x * y).sum()
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            x, y, ctx.n = inputs
+            ctx.save_for_forward(x, y)
+
+        @staticmethod
+        def jvp(ctx: Any, dx: Any, dy: Any, _: Any) -> Any:
+            x, y = ctx.saved_tensors
+            return 2 * x * dx * ctx.n, (x * dy + y * dx).sum()
+
+    class Rounded(m.autograd.Function):
+        """Its derivatives differ."""
+
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x.round()
+
+        @staticmethod
+        def jvp(ctx: Any, dx: Any) -> Any:
+            return dx * 3
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return g * 5
+
+    x, v = m.tensor([1.0, 2.5]), m.tensor([1.0, 2.0])
+    ad = m.autograd.forward_ad
+    with ad.dual_level():
+        dual = ad.make_dual(x, v)
+        parts = Scaled.apply(dual, x, 3.0)
+        both = Scaled.apply(dual, ad.make_dual(x, v), 2.0)
+        found = [ad.unpack_dual(t * 2) for t in (*parts, *both, Rounded.apply(dual.sin()))]
+    leaf = x.clone().requires_grad_()
+    Rounded.apply(leaf).sum().backward()
+    with pytest.raises(NotImplementedError, match="either the backward or vjp method"):
+        Scaled.apply(leaf, x, 1.0)[0].sum().backward()
+    return [t for pair in found for t in pair] + [leaf.grad]
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+def test_functions_with_a_forward_derivative(torch: Any) -> None:
+    for ours, theirs in zip(_functions_with_a_jvp(tw), _functions_with_a_jvp(torch), strict=True):
+        agree(ours, theirs)

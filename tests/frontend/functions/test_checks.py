@@ -29,6 +29,7 @@ WRONG = {
     "scatter_add, -1": "x.scatter_add(1, L([[-1]]), x)",
     "scatter_reduce": "x.scatter_reduce(1, L([[4]]), x, 'sum')",
     "index_add": "x.index_add(0, L([-1]), x[:1])",
+    "index_add of a vector": "v.index_add(0, L([9]), v[:1])",
     "index_copy": "x.index_copy(0, L([5]), x[:1])",
     "index_fill": "x.index_fill(0, L([-5]), 1.0)",
     "take": "x.take(L([99]))",
