@@ -22,7 +22,7 @@ from tilewright.ir.ops.generate import constant_value
 from tilewright.ir.shape import Size
 
 from . import epoch, views, wrapping
-from .epoch import Handle, State, clock, mutated
+from .epoch import Handle, State, clock, mutated, windows
 
 MANY = 8
 """The number of tensors from which on they are joined at once."""
@@ -201,4 +201,6 @@ def _own(state: State) -> np.ndarray | None:
         return None
     # Three references: the state's, `buffer` and the argument.
     alone = buffer.base is None and getrefcount(buffer) == 3
-    return buffer if alone or state._shared is not None else None
+    # The epoch reads copies of memory that NumPy has seen, or windows once no array is left.
+    is_shared = state._shared is not None and not any(w is state for w in windows)
+    return buffer if alone or is_shared else None

@@ -31,6 +31,18 @@ def fill_rows(m: Any) -> Any:
     return copy, x
 
 
+def windows_that_wait(m: Any) -> Any:
+    """Parts that are read before a write, of memory that NumPy has seen."""
+    out = []
+    for _ in range(3):
+        x = m.arange(6.0).reshape(2, 3) + 0
+        x.numpy()
+        doubled, turned = x[1:2] * 2, x[:, 1:].t() + 1
+        x[1, 0] = 100
+        out += [doubled, turned, x[1:2] * 2, x]
+    return out
+
+
 def views_see_it(m: Any) -> Any:
     base = m.ones(4)
     doubled, part, turned = base * 2, base[1:3], base.view(2, 2).T
@@ -140,7 +152,7 @@ def gradients_through_masks(m: Any) -> Any:
 
 PROGRAMS = (
     fill, fill_rows, views_see_it, numpy_sees_it, rows_of_tensors, dtypes, errors, gradients,
-    joined, picked_by_masks, gradients_through_masks,
+    joined, picked_by_masks, gradients_through_masks, windows_that_wait,
 )  # fmt: skip
 
 
