@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node, format_location
+from tilewright.ir.ops.marker import value_node
 from tilewright.ir.passes import autodiff
 from tilewright.ir.passes.autodiff import Passed, pullback
 from tilewright.ir.rewrite import substitute
@@ -32,7 +33,6 @@ from ..recording.derivations import (
     is_spared,
     placeholder,
     saves,
-    value_node,
     values_read,
 )
 from ..recording.histories import Held, History, earliest_first

@@ -11,6 +11,7 @@ from typing import Any
 from tilewright.ir import ops
 from tilewright.ir.node import Node, beneath, intern
 from tilewright.ir.op import Kind
+from tilewright.ir.ops.marker import value_node
 from tilewright.ir.passes import autodiff
 from tilewright.ir.passes.autodiff import pullback
 from tilewright.ir.rewrite import above
@@ -320,13 +321,6 @@ def _reached(node: Node) -> set[Node]:
             seen.add(n)
             stack.extend(n.operands)
     return hit
-
-
-def value_node(node: Node) -> Node:
-    """The node of the value beneath a marker."""
-    while node.op in ops.MARKERS:
-        node = node.operands[ops.MARKERS[node.op]]
-    return node
 
 
 def is_copied(node: Node) -> bool:

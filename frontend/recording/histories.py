@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tilewright.ir import ops
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind
+from tilewright.ir.ops.marker import value_node
 from tilewright.ir.rewrite import above
 
-from .derivations import reads_of, value_node
+from .derivations import reads_of
 from .parts import differentiable, inside, is_call, is_call_output
 
 if TYPE_CHECKING:

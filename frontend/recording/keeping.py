@@ -10,9 +10,10 @@ from typing import Any
 from tilewright.ir import ops
 from tilewright.ir.node import Node, reachable
 from tilewright.ir.op import Kind
+from tilewright.ir.ops.marker import value_node
 
 from . import views
-from .derivations import is_fixed, is_read_transposed, saved_nodes, saves, value_node
+from .derivations import is_fixed, is_read_transposed, saved_nodes, saves
 from .epoch import (
     CONTINUES,
     Handle,

@@ -20,11 +20,12 @@ from tilewright.ir import node as graph
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType
 from tilewright.ir.node import Node
+from tilewright.ir.ops.marker import value_node
 from tilewright.ir.shape import Size
 from tilewright.runtime.baseline.derivatives import DifferentiatedTemplate, Join
 
 from . import epoch, flushing, novelty, views
-from .derivations import saved_nodes, value_node
+from .derivations import saved_nodes
 from .epoch import Handle, clock
 from .histories import Held, History, Shared, Viewed, with_views
 from .roots import source_of

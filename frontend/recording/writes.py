@@ -13,12 +13,13 @@ from tilewright.ir import node as graph
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node, grad_mode, intern
+from tilewright.ir.ops.marker import value_node
 from tilewright.ir.rewrite import substitute
 from tilewright.ir.shape import Size, contiguous_strides
 from tilewright.runtime import devices
 
 from . import epoch, flushing, threads, views
-from .derivations import leads_to, reads, value_node
+from .derivations import leads_to, reads
 from .epoch import (
     CONTINUES,
     Handle,

@@ -92,3 +92,10 @@ MARKERS = {
     point: 0, inference: 0,
 }  # fmt: skip
 """The number of the operand that holds a marker's value."""
+
+
+def value_node(node: Node) -> Node:
+    """The node of the value beneath a marker."""
+    while node.op in MARKERS:
+        node = node.operands[MARKERS[node.op]]
+    return node

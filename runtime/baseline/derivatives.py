@@ -13,7 +13,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.node import Node, beneath
 from tilewright.ir.op import Kind
 from tilewright.ir.ops.generate import leaf
-from tilewright.ir.ops.marker import MARKERS
+from tilewright.ir.ops.marker import value_node
 from tilewright.ir.passes.autodiff import pullback
 
 from .templates import Example, Shape, Shared, Template, Untold
@@ -73,12 +73,6 @@ def _seed(result: Node, number: int) -> Node:
     return leaf(-1 - number, result.shape, result.dtype)
 
 
-def _value(node: Node) -> Node:
-    while node.op in MARKERS:
-        node = node.operands[MARKERS[node.op]]
-    return node
-
-
 def _read(grads: Sequence[Node], results: Sequence[Node], seeds: Collection[Node]) -> list[Node]:
     """The values of the forward pass that cotangents read, other than those that cost nothing to
     compute again."""
@@ -87,7 +81,7 @@ def _read(grads: Sequence[Node], results: Sequence[Node], seeds: Collection[Node
     seen: set[Node] = set()
     stack = list(reversed(grads))
     while stack:
-        node = _value(stack.pop())
+        node = value_node(stack.pop())
         if node in seen or node in seeds:
             continue
         seen.add(node)
