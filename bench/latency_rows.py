@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -407,7 +407,16 @@ def q_learning(torch: Any, wrap: Wrap, steps: int) -> Callable[[], Values]:
 
 
 def actor_critic(torch: Any, wrap: Wrap, steps: int) -> Callable[[], Values]:
-    """An update after each of three episodes."""
+    """An update after each of three episodes of so many steps."""
+    return _episodes(torch, wrap, [steps] * 3)
+
+
+def other_episodes(torch: Any, wrap: Wrap, steps: int) -> Callable[[], Values]:
+    """An update after each of so many episodes, all of other lengths."""
+    return _episodes(torch, wrap, _lengths(steps, 20))
+
+
+def _episodes(torch: Any, wrap: Wrap, lengths: Sequence[int]) -> Callable[[], Values]:
     nn = torch.nn
 
     class Net(nn.Module):
@@ -429,7 +438,7 @@ def actor_critic(torch: Any, wrap: Wrap, steps: int) -> Callable[[], Values]:
 
     def run() -> Values:
         out: Values = []
-        for episode in range(3):
+        for episode, steps in enumerate(lengths):
             state, acts, rewards = [0.1, -0.2, 0.3, 0.1 * episode], [], []
             for _ in range(steps):
                 chances, value = wrapped(torch.tensor(state))
@@ -469,6 +478,7 @@ def items(torch: Any, wrap: Wrap, steps: int) -> Callable[[], Values]:
 OTHERS = [
     Row("Q learning, 200 acts and 10 updates", q_learning, 200),
     Row("actor-critic, 3 episodes of 60 steps", actor_critic, 60),
+    Row("actor-critic, 40 episodes of other lengths", other_episodes, 40),
     Row("500 times float((x * i).sum())", scaled, 500, compiles=False),
     Row("300 elements read by item()", items, 300, compiles=False),
 ]
