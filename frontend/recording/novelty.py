@@ -21,6 +21,8 @@ DUE = 8
 """The number of new graphs from which calls are computed at once."""
 COST = 4
 """How many known ops have to be met for each new one, which costs so many times what they save."""
+OPS = 4
+"""The ops of a call with its derivative, by and large."""
 KNOWN, REPEATS = 3, 8
 """How often work must have come before to count as known, and the known work in a row after which
 calls are recorded again: in pieces, and in sizes of the largest new piece."""
@@ -34,7 +36,7 @@ _seen: dict[int, int] = {}  # work -> how often it came
 _surplus = 0  # COST times the ops of graphs that were new lately, less those that were known
 _work = _calls = 0  # the work since the last read of a value, and its calls
 _repeats = _known = 0  # known work in a row, and its calls
-_largest = 0  # the ops or calls of new work, lately
+_largest = 0  # the calls of the largest new work, lately
 _effects = -1
 _untaped = 0  # how many more calls on the tape were built as graphs than were gone through
 
@@ -53,7 +55,7 @@ def is_new(ops: int) -> None:
     if tiers.mode == tiers.FUSED:
         return
     _surplus += COST * ops
-    _largest = max(ops, _largest - ops)
+    _largest = max(ops // OPS, _largest - ops // OPS)
     clock.news += 1
     if clock.news >= DUE and not clock.volatile:
         clock.volatile = True
