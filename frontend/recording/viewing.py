@@ -137,11 +137,8 @@ def _record_view(t: Any, kind: views.View, attrs: tuple[Any, ...]) -> Any:
     node = clock.table.get(key)
     if node is None:
         node = views.seen(source, kind, attrs)
-        if node is source:
-            if node.requires_grad and not graph.grad_enabled():
-                node = ops.detach(node)
-        elif node.requires_grad:
-            node.memo.setdefault("call", (kind, (source, *attrs)))
+        if node is source and node.requires_grad and not graph.grad_enabled():
+            node = ops.detach(node)
         clock.table[key] = node
     return node
 

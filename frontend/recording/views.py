@@ -451,7 +451,9 @@ def seen(base: Node, view: View, attrs: tuple[Any, ...]) -> Node:
     as the gradient of the view is only a part of the base's."""
     node = view.node(base, *attrs)
     if node is base and base.requires_grad and not view.detaches:
-        return ops.alias(base, 0)
+        node = ops.alias(base, 0)
+    if node.requires_grad and node is not base:
+        node.memo.setdefault("call", (view, (base, *attrs)))
     return node
 
 
