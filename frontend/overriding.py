@@ -300,6 +300,8 @@ def watch() -> None:
     if _watching:
         return
     _watching = True
+    if builtins.__build_class__ is _noticing_class:
+        builtins.__build_class__ = _build_class
     top = importlib.import_module(_TOP)
     tensor = top.Tensor
     parameter = importlib.import_module(f"{_TOP}.nn").Parameter
@@ -350,7 +352,7 @@ def _noticing_class(*args: Any, **kwargs: Any) -> Any:
     tensors: functions would compute with its objects, or fail, before anybody could be asked."""
     made = _build_class(*args, **kwargs)
     has_a_say = isinstance(made, type) and "__torch_function__" in vars(made)
-    if has_a_say and not _watching and made.__module__.partition(".")[0] != _TOP:
+    if has_a_say and made.__module__.partition(".")[0] != _TOP:
         _await(made)
     return made
 
