@@ -190,7 +190,7 @@ def computed(build: Callable[..., Any], args: Sequence[Any]) -> Any:
     if build in takes_sizes:
         *args, last = args
         call = _Called(build, (last,))
-        call.key.append(len(last))
+        call.key.append(_kinds(last))
     else:
         call = _Called(build)
     key = call.key
@@ -277,12 +277,17 @@ def _put(call: _Called, t: Any, array: np.ndarray, target: Any, dtype: DType) ->
             call.targets = [None] * len(call.operands)
     if target is not None or call.targets:
         call.targets.append(target)  # type: ignore[attr-defined]
-    shape = array.shape
-    one = 1 in shape or 0 in shape  # what broadcasts, and what has no elements, are other families
-    call.key.append((dtype, tuple([n if n < 2 else 2 for n in shape]) if one else len(shape)))
+    call.key.append((dtype, _kinds(array.shape)))
     call.operands.append(t)
     call.arrays.append(array)
     call.args.append(PLACE)
+
+
+def _kinds(shape: Sequence[int]) -> Any:
+    """What families tell of sizes: how many they are, and which are 1, which broadcasts, or 0."""
+    if 1 in shape or 0 in shape:
+        return tuple([n if n < 2 else 2 for n in shape])
+    return len(shape)
 
 
 @functools.lru_cache(_REMEMBERED)

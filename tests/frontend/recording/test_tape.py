@@ -286,6 +286,17 @@ def test_draws_at_once_are_those_of_recorded_calls(monkeypatch: Any) -> None:
 
 
 @pytest.mark.usefixtures("taped")
+def test_sizes_of_one_and_zero_are_other_draws() -> None:
+    for shape in ((1, 1, 8), (1, 5, 8), (1, 6, 8), (3, 1, 8), (0, 4, 8), (2, 4, 8), (1, 1, 1), ()):
+        for draw in (tw.rand, tw.randn):
+            made = draw(shape)
+            assert tuple(made.shape) == made.numpy().shape == shape
+    x = data(tw, 0, 8)
+    for target in ((1, 8), (8, 1), (2, 4), (1, 1, 8), (1, 2, 4), (4, 1, 2)):
+        assert (x * 1).reshape(target).numpy().shape == target
+
+
+@pytest.mark.usefixtures("taped")
 def test_draws_at_once_leave_nothing() -> None:
     x = data(tw, 0, 4, 8, grad=True)
     tw.nn.functional.dropout(x, 0.5).sum().backward()
