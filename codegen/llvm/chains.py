@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .code import Code, Loop, module_text
-from .types import Ref, constant
+from .types import Ref, integer
 
 TABLES = ("template", "registers", "moving", "sizes", "starts", "calls")
 WORDS = (*TABLES, *[f"{name}.n" for name in TABLES], "tile", "bytes", "size", "each")
@@ -42,7 +42,7 @@ class _Writer:
         self.words = {name: self._word(i, name in TABLES) for i, name in enumerate(WORDS)}
         self.block = code.let(f"alloca i8, {self.words['bytes'].typed}, align 64", "ptr")
         code.declare("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
-        size = code.binary("mul", self.words["template.n"], _int(8))
+        size = code.binary("mul", self.words["template.n"], integer(8))
         code.add(
             f"call void @llvm.memcpy.p0.p0.i64({self.block.typed}, "
             f"{self.words['template'].typed}, {size.typed}, i1 false)"
@@ -66,7 +66,9 @@ class _Writer:
             self._put(word, value)
             code.close_loop(loop)
         loop, (word, array, step) = self._rows("moving")
-        base = self._load(Ref("%words", "ptr"), code.binary("add", array, _int(len(WORDS))), "ptr")
+        base = self._load(
+            Ref("%words", "ptr"), code.binary("add", array, integer(len(WORDS))), "ptr"
+        )
         moved = code.binary("mul", start, step)
         self._put(word, code.let(f"getelementptr i8, {base.typed}, {moved.typed}", "ptr"))
         code.close_loop(loop)
@@ -77,7 +79,7 @@ class _Writer:
         code.close_loop(loop)
 
     def _word(self, place: int, is_table: bool) -> Ref:
-        return self._load(Ref("%words", "ptr"), _int(place), "ptr" if is_table else "i64")
+        return self._load(Ref("%words", "ptr"), integer(place), "ptr" if is_table else "i64")
 
     def _load(self, base: Ref, place: Ref, kind: str) -> Ref:
         at = self.code.let(f"getelementptr i64, {base.typed}, {place.typed}", "ptr")
@@ -86,15 +88,11 @@ class _Writer:
     def _rows(self, name: str) -> tuple[Loop, Sequence[Ref]]:
         """Opens a loop over the rows of a table: (loop, the row)."""
         width = WIDTHS.get(name, 1)
-        loop = self.code.open_loop(_int(0), self.words[f"{name}.n"])
-        first = self.code.binary("mul", loop.variable, _int(width))
-        places = [self.code.binary("add", first, _int(i)) for i in range(width)]
+        loop = self.code.open_loop(integer(0), self.words[f"{name}.n"])
+        first = self.code.binary("mul", loop.variable, integer(width))
+        places = [self.code.binary("add", first, integer(i)) for i in range(width)]
         return loop, [self._load(self.words[name], place, "i64") for place in places]
 
     def _put(self, word: Ref, value: Ref) -> None:
         at = self.code.let(f"getelementptr i64, {self.block.typed}, {word.typed}", "ptr")
         self.code.add(f"store {value.typed}, {at.typed}, align 8")
-
-
-def _int(value: int) -> Ref:
-    return constant(value, "i64")

@@ -84,6 +84,15 @@ class Code:
         self.add(f"{name} = {text}", at)
         return Ref(name, kind, lanes)
 
+    def words(self, names: Sequence[str], buffers: int) -> dict[str, Ref]:
+        """The words of the parameter `%words` by their names: so many buffers, then numbers."""
+        found = {}
+        for place, name in enumerate(names):
+            kind = "ptr" if place < buffers else "i64"
+            at = self.let(f"getelementptr i64, ptr %words, i64 {place}", "ptr")
+            found[name] = self.let(f"load {kind}, {at.typed}, align 8", kind)
+        return found
+
     def once(self, key: Hashable, at: Level, make: Callable[[], T]) -> T:
         """The value that `at` knows under `key`, made on first use."""
         found: T | None = at.known.get(key)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .code import Code, module_text
-from .types import Ref, constant, vector
+from .types import Ref, constant, integer, vector
 
 OUTER = 4
 """Dimensions of planes."""
@@ -35,12 +35,12 @@ class _Writer:
     def __init__(self, itemsize: int):
         self.kind, self.itemsize = f"i{8 * itemsize}", itemsize
         self.code = code = Code("kernel", "ptr %words, i64 %chunk")
-        words = {name: self._word(i, i < 2) for i, name in enumerate(WORDS)}
+        words = code.words(WORDS, 2)
         self.rows, self.columns = words["rows"], words["columns"]
         self.row, self.column = words["row"], words["column"]
-        plane, at, loops = _int(0), _int(0), []
+        plane, at, loops = integer(0), integer(0), []
         for d in range(OUTER):
-            loop = code.open_loop(_int(0), words[f"size{d}"])
+            loop = code.open_loop(integer(0), words[f"size{d}"])
             loops.append(loop)
             plane = self._sum(self._product(plane, words[f"size{d}"]), loop.variable)
             at = self._sum(at, self._product(loop.variable, words[f"stride{d}"]))
@@ -51,25 +51,27 @@ class _Writer:
         up, down = self._is(self.row, 1), self._is(self.row, -1)
         turned = code.binary("and", code.binary("or", up, down), self._not(back))
         plain = self._not(code.binary("or", back, turned))
-        self._backwards(code.select(back, self.rows, _int(0)))
+        self._backwards(code.select(back, self.rows, integer(0)))
         for which, first in ((up, 0), (down, 1 - _LANES)):
             self._turned(code.binary("and", turned, which), first)
         # Beside whole blocks, and all of another plane: one by one.
-        whole = [code.binary("and", n, _int(-_LANES)) for n in (self.rows, self.columns)]
-        done = [code.select(turned, n, _int(0)) for n in whole]
-        self._one_by_one(_int(0), done[0], done[1], code.select(turned, self.columns, _int(0)))
-        rest = code.select(code.binary("or", turned, plain), self.rows, _int(0))
-        self._one_by_one(done[0], rest, _int(0), self.columns)
+        whole = [code.binary("and", n, integer(-_LANES)) for n in (self.rows, self.columns)]
+        done = [code.select(turned, n, integer(0)) for n in whole]
+        self._one_by_one(
+            integer(0), done[0], done[1], code.select(turned, self.columns, integer(0))
+        )
+        rest = code.select(code.binary("or", turned, plain), self.rows, integer(0))
+        self._one_by_one(done[0], rest, integer(0), self.columns)
         for loop in reversed(loops):
             code.close_loop(loop)
 
     def _backwards(self, rows: Ref) -> None:
         """Rows whose elements lie in the opposite order."""
         code, lanes = self.code, 64 // self.itemsize
-        loop = code.open_loop(_int(0), rows)
-        whole = code.binary("and", self.columns, _int(-lanes))
-        columns = code.open_loop(_int(0), whole, lanes)
-        first = self._place(loop.variable, self._sum(columns.variable, _int(lanes - 1)))
+        loop = code.open_loop(integer(0), rows)
+        whole = code.binary("and", self.columns, integer(-lanes))
+        columns = code.open_loop(integer(0), whole, lanes)
+        first = self._place(loop.variable, self._sum(columns.variable, integer(lanes - 1)))
         value = self._load(first, lanes)
         order = ", ".join(f"i32 {lanes - 1 - i}" for i in range(lanes))
         text = f"shufflevector {value.typed}, {value.full_type} poison, <{lanes} x i32> <{order}>"
@@ -83,20 +85,20 @@ class _Writer:
         column, beside its first one in the block, that lies before all others."""
         code, lanes = self.code, _LANES
         rows, columns = (
-            code.select(fits, code.binary("and", n, _int(-lanes)), _int(0))
+            code.select(fits, code.binary("and", n, integer(-lanes)), integer(0))
             for n in (self.rows, self.columns)
         )
-        strips = code.open_loop(_int(0), rows, _STRIP)
-        stop = code.intrinsic("smin", [self._sum(strips.variable, _int(_STRIP)), rows])
-        across = code.open_loop(_int(0), columns, lanes)
+        strips = code.open_loop(integer(0), rows, _STRIP)
+        stop = code.intrinsic("smin", [self._sum(strips.variable, integer(_STRIP)), rows])
+        across = code.open_loop(integer(0), columns, lanes)
         down = code.open_loop(strips.variable, stop, lanes)
         block = []
         for j in range(lanes):
-            place = self._place(down.variable, self._sum(across.variable, _int(j)))
-            value = self._load(self._sum(place, _int(first)), lanes)
+            place = self._place(down.variable, self._sum(across.variable, integer(j)))
+            value = self._load(self._sum(place, integer(first)), lanes)
             block.append(self._reversed(value) if first else value)
         for i, value in enumerate(self._transposed(block)):
-            self._store(self._sum(down.variable, _int(i)), across.variable, value)
+            self._store(self._sum(down.variable, integer(i)), across.variable, value)
         for loop in (down, across, strips):
             code.close_loop(loop)
 
@@ -153,16 +155,7 @@ class _Writer:
         return self.code.binary("mul", a, b)
 
     def _is(self, a: Ref, value: int) -> Ref:
-        return self.code.compare("icmp eq", a, _int(value))
+        return self.code.compare("icmp eq", a, integer(value))
 
     def _not(self, a: Ref) -> Ref:
         return self.code.binary("xor", a, constant(True, "i1"))
-
-    def _word(self, place: int, is_buffer: bool) -> Ref:
-        kind = "ptr" if is_buffer else "i64"
-        at = self.code.let(f"getelementptr i64, ptr %words, i64 {place}", "ptr")
-        return self.code.let(f"load {kind}, {at.typed}, align 8", kind)
-
-
-def _int(value: int) -> Ref:
-    return constant(value, "i64")

@@ -12,7 +12,7 @@ from __future__ import annotations
 from tilewright.ir.dtype import DType
 
 from .code import Code, Loop, module_text
-from .types import Ref, computed, constant, vector
+from .types import Ref, computed, constant, integer, vector
 
 BUFFERS = ("out", "image", "w")
 PAIRS = ("size", "kernel", "places", "stride", "dilation")
@@ -32,7 +32,7 @@ class _Writer:
     def __init__(self, dtype: DType, of_weights: bool):
         self.kind, self.itemsize = computed(dtype), dtype.itemsize
         self.code = code = Code("kernel", "ptr %words, i64 %chunk")
-        self.words = {name: self._word(i) for i, name in enumerate(WORDS)}
+        self.words = code.words(WORDS, len(BUFFERS))
         self.channel = Ref("%chunk", "i64")
         sample = self._begin(self.words["samples"])
         plane = self._add(self._mul(sample.variable, "channels"), self.channel)
@@ -88,14 +88,14 @@ class _Writer:
 
     def _parts(self) -> list[tuple[int, Ref, Ref]]:
         """(lanes, first, end) of places of a row. Vectors need elements that lie side by side."""
-        code, found, first = self.code, [], _int(0)
+        code, found, first = self.code, [], integer(0)
         end = self.words["places.x"]
-        is_dense = code.compare("icmp eq", self.words["stride.x"], _int(1))
+        is_dense = code.compare("icmp eq", self.words["stride.x"], integer(1))
         for lanes in _LANES:
             stop = end
             if lanes > 1:
-                full = code.binary("and", code.binary("sub", end, first), _int(-lanes))
-                stop = self._add(first, code.select(is_dense, full, _int(0)))
+                full = code.binary("and", code.binary("sub", end, first), integer(-lanes))
+                stop = self._add(first, code.select(is_dense, full, integer(0)))
             found.append((lanes, first, stop))
             first = stop
         return found
@@ -113,13 +113,8 @@ class _Writer:
     def _fma(self, a: Ref, b: Ref, c: Ref) -> Ref:
         return self.code.intrinsic("fma", [a, b, c])
 
-    def _word(self, place: int) -> Ref:
-        at = self.code.let(f"getelementptr i64, ptr %words, i64 {place}", "ptr")
-        kind = "ptr" if WORDS[place] in BUFFERS else "i64"
-        return self.code.let(f"load {kind}, {at.typed}, align 8", kind)
-
     def _begin(self, stop: Ref, initial: list[Ref] | None = None) -> Loop:
-        return self.code.open_loop(_int(0), stop, 1, initial or ())
+        return self.code.open_loop(integer(0), stop, 1, initial or ())
 
     def _add(self, a: Ref, b: Ref, op: str = "add") -> Ref:
         return self.code.binary(op, a, b)
@@ -141,7 +136,3 @@ class _Writer:
     def _store(self, value: Ref, base: str, place: Ref) -> None:
         at = self._element(base, place, self.kind)
         self.code.add(f"store {value.typed}, {at.typed}, align {self.itemsize}")
-
-
-def _int(value: int) -> Ref:
-    return constant(value, "i64")

@@ -37,11 +37,7 @@ def text(kind: str, itemsize: int, mode: str, indices: int) -> str:
     """The module with a function `kernel`. kind: the type of an element."""
     code = Code("kernel", "ptr %words, i64 %chunk")
     names = words(indices)
-    known = {}
-    for place, name in enumerate(names):
-        loaded = "ptr" if place < len(BUFFERS) + indices else "i64"
-        at = code.let(f"getelementptr i64, ptr %words, i64 {place}", "ptr")
-        known[name] = code.let(f"load {loaded}, {at.typed}, align 8", loaded)
+    known = code.words(names, len(BUFFERS) + indices)
 
     def times(a: Ref, b: Ref) -> Ref:
         return code.binary("mul", a, b)

@@ -23,11 +23,7 @@ def text(dtype: DType) -> str:
     """The module with a function `kernel`."""
     kind = computed(dtype)
     code = Code("kernel", "ptr %words, i64 %chunk")
-    words = {}
-    for number, name in enumerate(WORDS):
-        of = "ptr" if name in BUFFERS else "i64"
-        at = code.let(f"getelementptr i64, ptr %words, i64 {number}", "ptr")
-        words[name] = code.let(f"load {of}, {at.typed}, align 8", of)
+    words = code.words(WORDS, len(BUFFERS))
 
     def element(name: str, place: Ref, of: str) -> Ref:
         return code.let(f"getelementptr {of}, {words[name].typed}, {place.typed}", "ptr")

@@ -12,7 +12,7 @@ from __future__ import annotations
 from tilewright.ir.dtype import DType
 
 from .code import Code, module_text
-from .types import Ref, computed, constant, vector
+from .types import Ref, computed, integer, vector
 
 BUFFERS = ("table", "values", "positions")
 NUMBERS = ("rows", "width")
@@ -30,12 +30,12 @@ def text(dtype: DType, scaled: bool = False) -> str:
     code = Code("kernel", "ptr %words, i64 %chunk")
     buffers = SCALED if scaled else BUFFERS
     names = (*buffers, *NUMBERS)
-    words = {name: _word(code, i, name in buffers) for i, name in enumerate(names)}
+    words = code.words(names, len(buffers))
 
     def address(base: Ref, place: Ref, of: str = kind) -> Ref:
         return code.let(f"getelementptr {of}, {base.typed}, {place.typed}", "ptr")
 
-    rows = code.open_loop(_int(0), words["rows"])
+    rows = code.open_loop(integer(0), words["rows"])
     at = code.let(f"load i64, {address(words['positions'], rows.variable, 'i64').typed}", "i64")
     target = address(words["table"], code.binary("mul", at, words["width"]))
     row = rows.variable
@@ -45,8 +45,8 @@ def text(dtype: DType, scaled: bool = False) -> str:
     if scaled:
         factor = code.let(f"load {kind}, {address(words['factors'], rows.variable).typed}", kind)
     lanes = _BYTES // itemsize
-    whole = code.binary("and", words["width"], _int(-lanes))
-    for start, stop, step in ((_int(0), whole, lanes), (whole, words["width"], 1)):
+    whole = code.binary("and", words["width"], integer(-lanes))
+    for start, stop, step in ((integer(0), whole, lanes), (whole, words["width"], 1)):
         columns = code.open_loop(start, stop, step)
         total, added = (address(base, columns.variable) for base in (target, source))
         full = vector(kind, step)
@@ -61,13 +61,3 @@ def text(dtype: DType, scaled: bool = False) -> str:
         code.close_loop(columns)
     code.close_loop(rows)
     return module_text([code])
-
-
-def _word(code: Code, place: int, is_buffer: bool) -> Ref:
-    kind = "ptr" if is_buffer else "i64"
-    at = code.let(f"getelementptr i64, ptr %words, i64 {place}", "ptr")
-    return code.let(f"load {kind}, {at.typed}, align 8", kind)
-
-
-def _int(value: int) -> Ref:
-    return constant(value, "i64")

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from tilewright.ir.dtype import COMPLEX, FLOAT, DType, complex64, float32, float64
 
 from .code import Code, module_text
-from .types import Ref, computed, constant, vector
+from .types import Ref, computed, constant, integer, vector
 
 WORDS = ("out", "x", "outer", "length", "inner")
 """The argument words."""
@@ -39,13 +39,13 @@ class _Writer:
         self.is_float = dtype.category == FLOAT
         self.wide = "double" if dtype is float32 and fold in ("sum", "product") else self.kind
         self.code = code = Code("kernel", "ptr %words, i64 %chunk")
-        out, x, outer, length, inner = map(self._word, WORDS)
+        out, x, outer, length, inner = code.words(WORDS, 2).values()
         if fold in ("max", "min"):
             inner = self._of_rows(out, x, outer, length, inner)
-        rows = code.open_loop(_int(0), outer)
+        rows = code.open_loop(integer(0), outer)
         begin = code.binary("mul", code.binary("mul", rows.variable, length), inner)
-        whole = code.binary("and", inner, _int(-_LANES[0]))
-        for first, stop, lanes in ((_int(0), whole, _LANES[0]), (whole, inner, _LANES[1])):
+        whole = code.binary("and", inner, integer(-_LANES[0]))
+        for first, stop, lanes in ((integer(0), whole, _LANES[0]), (whole, inner, _LANES[1])):
             columns = code.open_loop(first, stop, lanes)
             start = code.binary("add", begin, columns.variable)
             self._line(out, x, start, length, inner, lanes)
@@ -55,12 +55,12 @@ class _Writer:
     def _of_rows(self, out: Ref, x: Ref, outer: Ref, length: Ref, inner: Ref) -> Ref:
         """Find the places in rows, where `inner` is 1. The `inner` that is left: 0 instead of 1."""
         code = self.code
-        is_row = code.compare("icmp eq", inner, _int(1))
-        rows = code.open_loop(_int(0), code.select(is_row, outer, _int(0)))
+        is_row = code.compare("icmp eq", inner, integer(1))
+        rows = code.open_loop(integer(0), code.select(is_row, outer, integer(0)))
         begin = code.binary("mul", rows.variable, length)
-        whole = code.binary("and", length, _int(-_BLOCK))
-        initial = [self._load(x, begin, 1), _int(0)]
-        blocks = code.open_loop(_int(0), whole, _BLOCK, initial)
+        whole = code.binary("and", length, integer(-_BLOCK))
+        initial = [self._load(x, begin, 1), integer(0)]
+        blocks = code.open_loop(integer(0), whole, _BLOCK, initial)
         held = [phi for phi, _ in blocks.carried]
         start = code.binary("add", begin, blocks.variable)
         better = self._is_better(self._load(x, start, _BLOCK), code.splat(held[0], _BLOCK))
@@ -68,13 +68,13 @@ class _Writer:
         some = code.compare("icmp ne", bits, constant(0, bits.type))
         self._put(out, start, code.splat(held[1], _BLOCK))
         # One by one where some element is better: no round otherwise.
-        count = code.select(some, _int(_BLOCK), _int(0))
+        count = code.select(some, integer(_BLOCK), integer(0))
         found = self._one_by_one(out, x, begin, blocks.variable, count, held)
         held = code.close_loop(blocks, found)
         rest = code.binary("sub", length, whole)
         self._one_by_one(out, x, begin, whole, rest, held)
         code.close_loop(rows)
-        return code.select(is_row, _int(0), inner)
+        return code.select(is_row, integer(0), inner)
 
     def _one_by_one(
         self, out: Ref, x: Ref, begin: Ref, first: Ref, count: Ref, held: Sequence[Ref]
@@ -102,7 +102,7 @@ class _Writer:
         else:
             first = self._load(x, start, lanes)
             initial = [first, constant(0, "i64", lanes)]
-        steps = code.open_loop(_int(0), length, 1, initial)
+        steps = code.open_loop(integer(0), length, 1, initial)
         place = code.binary("add", start, code.binary("mul", steps.variable, inner))
         loaded = self._load(x, place, lanes)
         held = [phi for phi, _ in steps.carried]
@@ -134,9 +134,6 @@ class _Writer:
         text = f"load {vector(self.kind, lanes)}, {at.typed}, align {self.itemsize}"
         return self.code.let(text, self.kind, lanes)
 
-    def _word(self, name: str) -> Ref:
-        return _word(self.code, name)
-
 
 class _ComplexProduct:
     """Products of complex numbers, number by number."""
@@ -144,13 +141,13 @@ class _ComplexProduct:
     def __init__(self, dtype: DType):
         self.kind = computed(float32 if dtype is complex64 else float64)
         self.code = code = Code("kernel", "ptr %words, i64 %chunk")
-        out, x, outer, length, inner = [_word(code, name) for name in WORDS]
-        rows = code.open_loop(_int(0), outer)
+        out, x, outer, length, inner = code.words(WORDS, 2).values()
+        rows = code.open_loop(integer(0), outer)
         begin = code.binary("mul", code.binary("mul", rows.variable, length), inner)
-        columns = code.open_loop(_int(0), inner)
+        columns = code.open_loop(integer(0), inner)
         start = code.binary("add", begin, columns.variable)
         initial = [constant(1, "double"), constant(0, "double")]
-        steps = code.open_loop(_int(0), length, 1, initial)
+        steps = code.open_loop(integer(0), length, 1, initial)
         place = code.binary("add", start, code.binary("mul", steps.variable, inner))
         real, imag = [phi for phi, _ in steps.carried]
         parts = [self._part(x, place, i) for i in (0, 1)]
@@ -170,15 +167,5 @@ class _ComplexProduct:
         code.close_loop(rows)
 
     def _part(self, x: Ref, place: Ref, part: int) -> Ref:
-        at = self.code.binary("add", self.code.binary("mul", place, _int(2)), _int(part))
+        at = self.code.binary("add", self.code.binary("mul", place, integer(2)), integer(part))
         return self.code.let(f"getelementptr {self.kind}, {x.typed}, {at.typed}", "ptr")
-
-
-def _word(code: Code, name: str) -> Ref:
-    at = code.let(f"getelementptr i64, ptr %words, i64 {WORDS.index(name)}", "ptr")
-    kind = "ptr" if name in ("out", "x") else "i64"
-    return code.let(f"load {kind}, {at.typed}, align 8", kind)
-
-
-def _int(value: int) -> Ref:
-    return constant(value, "i64")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from tilewright.ir.dtype import DType
 
 from .code import Code, module_text
-from .types import Ref, computed, constant, vector
+from .types import Ref, computed, constant, integer, vector
 
 BUFFERS = ("out", "values", "positions", "sources", "factors", "flag")
 NUMBERS = ("count", "outs", "ins")
@@ -31,19 +31,19 @@ class _Writer:
         self.kind, self.index = computed(dtype), computed(index)
         self.sizes = {self.kind: dtype.itemsize, self.index: index.itemsize}
         self.code = code = Code("kernel", "ptr %words, i64 %chunk")
-        self.words = {name: self._word(i, name in BUFFERS) for i, name in enumerate(WORDS)}
+        self.words = code.words(WORDS, len(BUFFERS))
         count = self.words["count"]
-        whole = code.binary("and", count, _int(-_LANES))
+        whole = code.binary("and", count, integer(-_LANES))
         # The row of the lanes, their sums, and whether something was out of range.
-        initial = [_int(0), constant(0, self.kind, _LANES), constant(False, "i1")]
-        blocks = code.open_loop(_int(0), whole, _LANES, initial)
+        initial = [integer(0), constant(0, self.kind, _LANES), constant(False, "i1")]
+        blocks = code.open_loop(integer(0), whole, _LANES, initial)
         row, sums, bad = [phi for phi, _ in blocks.carried]
         at, value, wrong = self._terms(blocks.variable, _LANES)
         same = self._all(code.compare("icmp eq", at, code.spread(row, _LANES)))
         # A block of another row, or of several, is added one by one, after the sums so far.
-        self._add(row, self._total(sums), code.select(same, _int(0), _int(1)))
+        self._add(row, self._total(sums), code.select(same, integer(0), integer(1)))
         added = code.binary("fadd", sums, value)
-        first, stop = blocks.variable, code.binary("add", blocks.variable, _int(_LANES))
+        first, stop = blocks.variable, code.binary("add", blocks.variable, integer(_LANES))
         self._one_by_one(code.select(same, stop, first), stop, bad)
         found = [
             code.extract(at, _LANES - 1),
@@ -51,7 +51,7 @@ class _Writer:
             code.binary("or", bad, wrong),
         ]
         row, sums, bad = code.close_loop(blocks, found)
-        self._add(row, self._total(sums), code.intrinsic("smin", [whole, _int(1)]))
+        self._add(row, self._total(sums), code.intrinsic("smin", [whole, integer(1)]))
         bad = self._one_by_one(whole, count, bad)
         flag = code.let(f"zext {bad.typed} to i64", "i64")
         code.add(f"store {flag.typed}, {self.words['flag'].typed}, align 8")
@@ -60,7 +60,7 @@ class _Writer:
         code = self.code
         loop = code.open_loop(first, stop, 1, [bad])
         at, value, wrong = self._terms(loop.variable, 1)
-        self._add(at, value, _int(1))
+        self._add(at, value, integer(1))
         (after,) = code.close_loop(loop, [code.binary("or", loop.carried[0][0], wrong)])
         return after
 
@@ -104,7 +104,7 @@ class _Writer:
     def _add(self, row: Ref, value: Ref, times: Ref) -> None:
         """out[row] += value, once or never."""
         code = self.code
-        once = code.open_loop(_int(0), times)
+        once = code.open_loop(integer(0), times)
         at = code.let(f"getelementptr {self.kind}, {self.words['out'].typed}, {row.typed}", "ptr")
         before = code.let(f"load {self.kind}, {at.typed}", self.kind)
         code.add(f"store {code.binary('fadd', before, value).typed}, {at.typed}")
@@ -134,12 +134,3 @@ class _Writer:
         at = self.code.let(f"getelementptr {kind}, {base.typed}, {place.typed}", "ptr")
         text = f"load {vector(kind, lanes)}, {at.typed}, align {self.sizes[kind]}"
         return self.code.let(text, kind, lanes)
-
-    def _word(self, place: int, is_buffer: bool) -> Ref:
-        kind = "ptr" if is_buffer else "i64"
-        at = self.code.let(f"getelementptr i64, ptr %words, i64 {place}", "ptr")
-        return self.code.let(f"load {kind}, {at.typed}, align 8", kind)
-
-
-def _int(value: int) -> Ref:
-    return constant(value, "i64")

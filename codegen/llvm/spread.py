@@ -8,7 +8,7 @@ So a row is repeated where `inner` is 1, and else each element is, `inner` times
 from __future__ import annotations
 
 from .code import Code, module_text
-from .types import Ref, constant, vector
+from .types import Ref, integer, vector
 
 WORDS = ("out", "x", "count", "start", "middle", "inner")
 """The argument words."""
@@ -34,8 +34,8 @@ def text(itemsize: int) -> str:
         return code.let(text, kind, lanes)
 
     out, x, count, start, middle, inner = map(word, WORDS)
-    is_row = code.compare("icmp eq", inner, _int(1))
-    runs = code.open_loop(_int(0), count)
+    is_row = code.compare("icmp eq", inner, integer(1))
+    runs = code.open_loop(integer(0), count)
     place = code.binary("add", start, runs.variable)
     at = code.binary("urem", code.binary("udiv", place, inner), middle)
     whole = code.binary("sub", inner, code.binary("urem", place, inner))
@@ -44,8 +44,8 @@ def text(itemsize: int) -> str:
     source, target = address(x, at), address(out, runs.variable)
     element = load(source, 1)
     lanes = _BYTES // itemsize
-    full = code.binary("and", length, _int(-lanes))
-    for first, stop, step in ((_int(0), full, lanes), (full, length, 1)):
+    full = code.binary("and", length, integer(-lanes))
+    for first, stop, step in ((integer(0), full, lanes), (full, length, 1)):
         copied = code.open_loop(first, code.select(is_row, stop, first), step)
         moved = load(address(source, copied.variable), step)
         to = address(target, copied.variable)
@@ -58,7 +58,3 @@ def text(itemsize: int) -> str:
     runs.step = length
     code.close_loop(runs)
     return module_text([code])
-
-
-def _int(value: int) -> Ref:
-    return constant(value, "i64")

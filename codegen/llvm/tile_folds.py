@@ -16,7 +16,7 @@ import math
 from tilewright.ir.dtype import COMPLEX, DType, complex64, complex128, float32, float64
 
 from .code import Code, module_text
-from .types import Ref, computed, constant, vector
+from .types import Ref, computed, constant, integer, vector
 
 WORDS = ("out", "x", "count", "start", "length", "tile")
 """The argument words. length: the elements of a row."""
@@ -45,15 +45,15 @@ class _Writer:
         self.kind = computed(float32 if dtype in (float32, complex64) else float64)
         self.itemsize = dtype.itemsize // self.width
         self.code = code = Code("kernel", "ptr %words, i64 %chunk")
-        out, x, count, start, length, tile = map(self._word, WORDS)
+        out, x, count, start, length, tile = code.words(WORDS, 2).values()
         number = code.binary("udiv", start, tile)
-        runs = code.open_loop(_int(0), count)
+        runs = code.open_loop(integer(0), count)
         place = code.binary("add", start, runs.variable)
         row = code.binary("udiv", place, length)
         left = code.binary("sub", length, code.binary("urem", place, length))
         run = code.intrinsic("smin", [left, code.binary("sub", count, runs.variable)])
         total = self._run(x, runs.variable, code.binary("add", runs.variable, run))
-        part = code.binary("mul", code.binary("add", row, number), _int(self.width))
+        part = code.binary("mul", code.binary("add", row, number), integer(self.width))
         at = code.let(f"getelementptr double, {out.typed}, {part.typed}", "ptr")
         code.add(f"store {code.convert('fpext', total, 'double').typed}, {at.typed}, align 8")
         runs.step = run
@@ -64,13 +64,13 @@ class _Writer:
         code, total, is_nan = self.code, None, None
         for lanes in (64, 8, self.width):
             count = lanes // self.width
-            full = code.binary("and", code.binary("sub", end, begin), _int(-count))
+            full = code.binary("and", code.binary("sub", end, begin), integer(-count))
             whole = code.binary("add", begin, full)
             initial = [constant(_NEUTRAL.get(self.fold, 0.0), self.kind, lanes)]
             if self._is_extremum:
                 initial.append(constant(False, "i1", lanes))
             loop = code.open_loop(begin, whole, count, initial)
-            first = code.binary("mul", loop.variable, _int(self.width))
+            first = code.binary("mul", loop.variable, integer(self.width))
             at = code.let(f"getelementptr {self.kind}, {x.typed}, {first.typed}", "ptr")
             text = f"load {vector(self.kind, lanes)}, {at.typed}, align {self.itemsize}"
             loaded = code.let(text, self.kind, lanes)
@@ -111,11 +111,6 @@ class _Writer:
         bits = self.code.let(f"bitcast {mask.typed} to i{mask.lanes}", f"i{mask.lanes}")
         return self.code.compare("icmp ne", bits, constant(0, bits.type))
 
-    def _word(self, name: str) -> Ref:
-        at = self.code.let(f"getelementptr i64, ptr %words, i64 {WORDS.index(name)}", "ptr")
-        loaded = "ptr" if name in ("out", "x") else "i64"
-        return self.code.let(f"load {loaded}, {at.typed}, align 8", loaded)
-
 
 def _lanes(code: Code, x: Ref, first: int, lanes: int) -> Ref:
     if lanes == 1:
@@ -123,7 +118,3 @@ def _lanes(code: Code, x: Ref, first: int, lanes: int) -> Ref:
     mask = ", ".join(f"i32 {first + i}" for i in range(lanes))
     text = f"shufflevector {x.typed}, {vector(x.type, x.lanes)} poison, <{lanes} x i32> <{mask}>"
     return code.let(text, x.type, lanes)
-
-
-def _int(value: int) -> Ref:
-    return constant(value, "i64")

@@ -77,6 +77,10 @@ def constant(value: Any, kind: str, lanes: int = 1) -> Ref:
     return Ref(text if lanes == 1 else f"splat ({kind} {text})", kind, lanes)
 
 
+def integer(value: int) -> Ref:
+    return constant(value, "i64")
+
+
 def lane_numbers(lanes: int, kind: str = "i32") -> str:
     """0, 1, 2, …"""
     return "<" + ", ".join(f"{kind} {i}" for i in range(lanes)) + ">"

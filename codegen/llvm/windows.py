@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from tilewright.ir.dtype import DType
 
 from .code import Code, Loop, module_text, zero
-from .types import Ref, computed, constant, vector
+from .types import Ref, computed, integer, vector
 
 DIMENSIONS = 3
 BUFFERS = ("windows", "image")
@@ -35,10 +35,6 @@ def text(dtype: DType, adds: bool) -> str:
     return module_text([_Writer(dtype, adds).code])
 
 
-def _int(value: int) -> Ref:
-    return constant(value, "i64")
-
-
 class _Writer:
     def __init__(self, dtype: DType, adds: bool):
         self.kind, self.itemsize, self.adds = computed(dtype), dtype.itemsize, adds
@@ -49,8 +45,8 @@ class _Writer:
         below, above = self._inside()
         sample = self._begin(self.words["samples"])
         end = self._math("add", "place", "places")
-        last = self._math("sdiv", self._math("sub", end, _int(1)), "out2")
-        row = self._begin(self._math("add", last, _int(1)), self._math("sdiv", "place", "out2"))
+        last = self._math("sdiv", self._math("sub", end, integer(1)), "out2")
+        row = self._begin(self._math("add", last, integer(1)), self._math("sdiv", "place", "out2"))
         self._row(sample.variable, row.variable, end, below, above)
         for loop in (row, sample, *reversed(taps)):
             code.close_loop(loop)
@@ -61,7 +57,7 @@ class _Writer:
         return self.code.let(f"load {kind}, {at.typed}, align 8", kind)
 
     def _begin(self, stop: Ref, start: Ref | None = None, step: int = 1) -> Loop:
-        return self.code.open_loop(start or _int(0), stop, step)
+        return self.code.open_loop(start or integer(0), stop, step)
 
     def _math(self, op: str, *values: Ref | str) -> Ref:
         """Values combined from left to right; a string names a word."""
@@ -89,17 +85,17 @@ class _Writer:
     def _inside(self) -> tuple[Ref, Ref]:
         """The places of a row that see the image at this tap: from the first up to the second."""
         offset, step, row = self._offset(2), self.words["stride2"], self.words["out2"]
-        before = self.code.intrinsic("smax", [self._math("sub", _int(0), offset), _int(0)])
-        up = self._math("sub", self._math("add", before, step), _int(1))
+        before = self.code.intrinsic("smax", [self._math("sub", integer(0), offset), integer(0)])
+        up = self._math("sub", self._math("add", before, step), integer(1))
         below = self.code.intrinsic("smin", [self._math("sdiv", up, step), row])
-        behind = self._math("add", self._math("sub", "size2", offset, _int(1)), step)
-        behind = self.code.intrinsic("smax", [behind, _int(0)])
+        behind = self._math("add", self._math("sub", "size2", offset, integer(1)), step)
+        behind = self.code.intrinsic("smax", [behind, integer(0)])
         return below, self._clamped(self._math("sdiv", behind, step), below, row)
 
     def _row(self, sample: Ref, row: Ref, end: Ref, below: Ref, above: Ref) -> None:
         code = self.code
         before = self._math("mul", row, "out2")  # places in the rows before
-        start = code.intrinsic("smax", [self._math("sub", "place", before), _int(0)])
+        start = code.intrinsic("smax", [self._math("sub", "place", before), integer(0)])
         stop = code.intrinsic("smin", [self._math("sub", end, before), self.words["out2"]])
         seen = [self._seen(0, self._math("sdiv", row, "out1"))]
         seen.append(self._seen(1, self._math("srem", row, "out1")))
@@ -116,9 +112,9 @@ class _Writer:
         ])  # fmt: skip
         lanes = _BYTES // self.itemsize
         # Vectors need elements that lie side by side.
-        side_by_side = code.compare("icmp eq", self.words["stride2"], _int(1))
-        whole = self._math("and", self._math("sub", above, below), _int(-lanes))
-        whole = self._math("add", below, code.select(side_by_side, whole, _int(0)))
+        side_by_side = code.compare("icmp eq", self.words["stride2"], integer(1))
+        whole = self._math("and", self._math("sub", above, below), integer(-lanes))
+        whole = self._math("add", below, code.select(side_by_side, whole, integer(0)))
         self._run(below, whole, lanes)
         self._run(whole, above, 1)
         if not self.adds:
