@@ -385,8 +385,8 @@ def _window(t: Any, storage: Storage) -> Node | None:
     count = views.numel(shape)
     if dense:
         fits = count < buffer.size
-    else:  # a copy that is made anyway has its elements in order
-        fits = shared and count <= buffer.size and 0 not in strides
+    else:  # a copy that is made anyway has few elements, in order
+        fits = shared and 2 * count <= buffer.size and 0 not in strides
     if not fits:
         return None
     _, dtype, device = t._aval

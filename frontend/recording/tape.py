@@ -52,8 +52,10 @@ def target_of(t: Any) -> Any:
     if t._root is not None and source_of(t) is not None:
         raise Refused
     if chain is not None:
-        if t._requires_grad or t._history is not None:
+        if t._history is not None:
             raise Refused
+        if t._requires_grad:  # a leaf that looks at the memory of another tensor
+            return t
         if chain.detaches or t._root is not None:
             return None
     target = storage._history or (storage._leaf_owner if storage._requires_grad else None)
@@ -93,7 +95,7 @@ class Operand:
     def __init__(self, tensor: Any, array: Array, target: Any):
         self.tensor, self.array, self.target = tensor, array, target
         state = tensor._storage or tensor
-        if target is None or tensor._chain is None:
+        if target is None or target is tensor or tensor._chain is None:
             self.base, self.chain = array, None
         else:
             self.base, self.chain = state._buffer, tensor._chain
@@ -309,8 +311,8 @@ class _Graph:
         node = epoch.leaf_node(len(self.buffers), (Size(shape), dtype, "cpu"))
         holder = Handle()
         holder._buffer, holder._aval = base, (node.shape, node.dtype, "cpu")
-        is_view = operand.chain is not None and t is not None
-        owner, moves = (t._storage, 0) if is_view else (t, operand.moves)
+        owner = None if t is None else t._storage or t
+        moves = operand.moves if owner is t else 0
         self.held[node] = Held(holder, owner, operand.changes, operand.rewrites, moves, None)
         self.buffers.append(base)
         if operand.target is None:

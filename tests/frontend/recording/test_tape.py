@@ -196,6 +196,26 @@ def writes_in_place(m: Any) -> Any:
 
 
 @program
+def leaves_that_look_at_the_memory_of_others(m: Any) -> Any:
+    grid = m.linspace(-1, 1, 6).reshape(6, 1).requires_grad_()
+    data_, w = data(m, 0, 4, 3), data(m, 1, 1, 3, grad=True)
+    data_.numpy()
+    part = data_[1:3].t().requires_grad_()
+    y = (grid * w).tanh()
+    (slope,) = m.autograd.grad(y.sum(), [grid], create_graph=True)
+    (slope.square().sum() + (part * 2).exp().sum() + part[1].sum()).backward()
+    out = [grid.grad, w.grad, part.grad.clone()]
+    with m.no_grad():
+        part -= part.grad * 0.1
+    (part * part).sum().backward()
+    z = part * 3
+    z.retain_grad()
+    (z * z).sum().backward(inputs=[part])
+    part.data = part.data[:2]
+    return *out, part, data_, slope
+
+
+@program
 def several_passes(m: Any) -> Any:
     x = data(m, 0, 3, grad=True)
     y = (x * 2).exp()
@@ -351,6 +371,15 @@ def test_what_a_gradient_is_in_is_its_own_memory() -> None:
 
 
 # ---- what is on the tape -------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("taped")
+def test_leaves_that_are_views_are_on_the_tape() -> None:
+    x = tw.linspace(-1, 1, 64).reshape(8, 8).requires_grad_()
+    y = (x * 1.5).tanh()
+    assert is_on_the_tape(y)
+    y.sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), 1.5 / np.cosh(1.5 * x.detach().numpy()) ** 2, 1e-5)
 
 
 @pytest.mark.usefixtures("taped")

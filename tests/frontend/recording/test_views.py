@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from view_programs import Program
 
 import tilewright as tw
 from tilewright import recording
+from tilewright.recording import epoch
 
 SHAPE = (4, 4, 6)
 
@@ -152,6 +154,25 @@ def test_a_diagonal_of_what_numpy_lent() -> None:
     assert columns.as_strided((2, 2), (3, 2), 1).tolist() == [[1, 3], [4, 6]]
     columns.as_strided((2,), (3,)).fill_(-1)
     assert array[0, 0] == -1 and array[0, 3] == -1 and array.sum() == 120 - 5
+
+
+def test_views_of_what_numpy_lent_are_copied_as_they_lie() -> None:
+    """To copy the elements of a transposed matrix in its order takes ten times as long."""
+    array = np.arange(24.0).reshape(4, 6)
+    x = tw.from_numpy(array)
+    cases = {
+        (6, 4): x.t(),
+        (4, 6): x[:, :5],
+        (4, 3): x[:, ::2],
+        (2, 3, 4): x.view(4, 2, 3).permute(1, 2, 0),
+    }
+    wanted = {shape: view.numpy() + 1 for shape, view in cases.items()}
+    made = {shape: view + 1 for shape, view in cases.items()}
+    sizes = sorted(math.prod(node.shape) for _, node, _ in epoch.leaves)
+    assert sizes == [12, 24, 24, 24]
+    array[:] = -1
+    for shape, t in made.items():
+        np.testing.assert_array_equal(t.numpy(), wanted[shape])
 
 
 def test_overlaps(torch: Any) -> None:
