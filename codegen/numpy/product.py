@@ -45,7 +45,8 @@ def multiply(e: Emission, first: Array, second: Array, layout: Layout) -> Array:
         call = f"np.vecdot({left}, {second.name})"
         return e.let(call, first.dtype, stack, pair, stem="dot_")
     shape = (*stack, first.extent[-2], second.extent[-1])
-    return e.let(f"np.matmul({first.name}, {second.name})", first.dtype, shape, pair, stem="dot_")
+    function = "np.matmul" if stack else "support.matmul"
+    return e.let(f"{function}({first.name}, {second.name})", first.dtype, shape, pair, stem="dot_")
 
 
 def operand(e: Emission, array: Array, layout: Layout, is_first: bool) -> Array:

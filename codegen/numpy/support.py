@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.ir.numeric.blas import matmul
+
 from .philox import philox
 
 __all__ = [
@@ -16,6 +18,7 @@ __all__ = [
     "check",
     "fold",
     "logsumexp",
+    "matmul",
     "overlap_add",
     "philox",
     "products_of_rows",

@@ -15,6 +15,7 @@ import numpy as np
 from tilewright.ir import ops
 from tilewright.ir.dtype import float32, float64, int64
 from tilewright.ir.node import Node
+from tilewright.ir.numeric.blas import matmul
 from tilewright.ir.numeric.positions import are_inside
 from tilewright.ir.op import Op
 from tilewright.ir.ops.attention import (
@@ -81,7 +82,7 @@ def _linear(node: Node) -> Form:
     if len(shape) == 2 and len(node.operands) == 3:
 
         def matrix(x: Any, weight: Any, bias: Any) -> Any:
-            out = x @ weight.T
+            out = matmul(x, weight.T)
             out += bias
             return out
 
@@ -89,7 +90,7 @@ def _linear(node: Node) -> Form:
     rows = (math.prod(shape[:-1]), node.operands[0].shape[-1])
 
     def linear(x: Any, weight: Any, *bias: Any) -> Any:
-        out = x.reshape(rows) @ weight.T
+        out = matmul(x.reshape(rows), weight.T)
         if bias:
             out += bias[0]
         return out.reshape(shape)
@@ -100,9 +101,9 @@ def _linear(node: Node) -> Form:
 def _linear_input_grad(node: Node) -> Form:
     shape, weight = tuple(node.shape), node.operands[1]
     if len(shape) == 2:
-        return np.matmul
+        return matmul
     rows = (math.prod(shape[:-1]), weight.shape[0])
-    return lambda g, weight: (g.reshape(rows) @ weight).reshape(shape)
+    return lambda g, weight: matmul(g.reshape(rows), weight).reshape(shape)
 
 
 def _linear_weight_grad(node: Node) -> Form:

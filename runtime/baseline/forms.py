@@ -26,6 +26,7 @@ from tilewright.ir.dtype import (
 )
 from tilewright.ir.node import Node
 from tilewright.ir.numeric import special
+from tilewright.ir.numeric.blas import matmul
 from tilewright.ir.numeric.positions import are_inside
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.ops.strided import diagonal, set_diagonal
@@ -268,7 +269,7 @@ def _place(ufunc: Any) -> Callable[[Node], Form]:
 def _matmul(node: Node) -> Form:
     if any(o.dtype is not node.dtype for o in node.operands) or node.dtype in HALVES:
         return functools.partial(_evaluated, node)
-    return np.matmul
+    return matmul
 
 
 def _by_numpy(node: Node) -> Form:

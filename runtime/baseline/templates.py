@@ -19,6 +19,7 @@ import numpy as np
 from tilewright.ir import ops
 from tilewright.ir.dtype import FLOAT8, HALVES, DType, float32, float64
 from tilewright.ir.node import Node
+from tilewright.ir.numeric.blas import matmul
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.ops.generate import value_of
 from tilewright.ir.ops.marker import MARKERS
@@ -504,29 +505,27 @@ def _divided(form: Form) -> Form:
 def _matmul(a: Any, b: Any) -> Any:
     if a.ndim > 3 and a.size // a.shape[-1] * b.shape[-1] > MOST_SCORES:
         raise Untold
-    return np.matmul(a, b)
+    return matmul(a, b)
 
 
 def _linear(x: Any, weight: Any, *bias: Any) -> Any:
     if not x.size or not weight.size:
         raise Untold
     if x.ndim == 2:
-        out = rows = x @ weight.T
+        out = matmul(x, weight.T)
     else:
-        out = np.empty((*x.shape[:-1], len(weight)), x.dtype)
-        rows = out.reshape(-1, len(weight))
-        np.matmul(x.reshape(-1, x.shape[-1]), weight.T, out=rows)
+        out = matmul(x.reshape(-1, x.shape[-1]), weight.T)
     if bias:
-        rows += bias[0]
-    return out
+        out += bias[0]
+    return out.reshape(*x.shape[:-1], len(weight))
 
 
 def _input_grad(g: Any, weight: Any) -> Any:
     if not g.size or not weight.size:
         raise Untold
     if g.ndim == 2:
-        return g @ weight
-    return (g.reshape(-1, len(weight)) @ weight).reshape(*g.shape[:-1], weight.shape[1])
+        return matmul(g, weight)
+    return matmul(g.reshape(-1, len(weight)), weight).reshape(*g.shape[:-1], weight.shape[1])
 
 
 def _weight_grad(g: Any, x: Any) -> Any:

@@ -250,7 +250,7 @@ def _longest(axes: tuple[Axis, ...]) -> Axis:
 
 def _pays(m: int, n: int, k: int) -> bool:
     """Whether tiles are full enough to repay packing."""
-    return m >= 4 and n >= 2 and k >= 4 and m * n >= 64 and m * n * k >= 1 << 12
+    return m >= 4 and n >= 2 and k >= 2 and m * n >= 64 and m * n * k >= 1 << 12
 
 
 def _up(number: int, multiple: int) -> int:

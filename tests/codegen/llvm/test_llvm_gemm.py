@@ -125,6 +125,15 @@ def test_tails_on_every_side(m: int, form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
+def test_sums_of_two_or_three_products(form: str) -> None:
+    """The first layer of a network over coordinates."""
+    for k in (2, 3):
+        assert tiling(product(300, 64, k, form), AVX2) is not None
+        check(300, 64, k, form)
+        check(300, 37, k, form, dtype=dt.float64)
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_several_blocks_of_every_axis(form: str) -> None:
     check(205, 530, 600, form)
 
