@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from tilewright.ir.dtype import HALVES
+
 from ..kernel import Bundle, Dot, Kernel
 from . import conv, dot
 from .machine import CannotLower, Machine
@@ -23,6 +25,8 @@ def check_speed(kernel: Kernel | Bundle, machine: Machine) -> None:
         return
     cut = dot.tiling(kernel, machine)
     if cut is None:
+        if any(b.dtype in HALVES for b in kernel.inputs):
+            return  # which BLAS would be given as copies
         raise CannotLower("contractions of this form and size are left to BLAS")
     if not (dot.Operand(cut, True).in_memory and dot.Operand(cut, False).in_memory):
         raise CannotLower("contractions of computed operands are left to BLAS")

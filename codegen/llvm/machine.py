@@ -30,6 +30,12 @@ class Machine:
         return self.multiplies_words and wanted in self.features.split(",")
 
     @property
+    def multiplies_halves(self) -> bool:
+        """Whether it does so for two bfloat16, in float32."""
+        wide = self.triple.startswith("x86_64") and self.vector_bytes == 64
+        return wide and "+avx512bf16" in self.features.split(",")
+
+    @property
     def attributes(self) -> str:
         """The end of each module: the attribute group of every function, and how likely branches
         are. The rest comes from the target machine."""

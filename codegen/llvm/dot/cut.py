@@ -149,7 +149,7 @@ def tiling(kernel: Kernel, machine: Machine, schedule: Schedule = DEFAULT) -> Ti
         return None
     (dot,) = dots
     kind = computed(dot.dtype)
-    words = words_for(machine, dot.a.dtype, dot.b.dtype, dot.dtype)
+    words = words_for(machine, dot, dot.a, dot.b)
     if kind not in ("float", "double") and words is None:
         return None
     role = roles(kernel, Analysis(kernel), dot)
@@ -173,9 +173,11 @@ def tiling(kernel: Kernel, machine: Machine, schedule: Schedule = DEFAULT) -> Ti
     if turned:
         a, b, m, n, m_axes, n_axes = b, a, n, m, n_axes, m_axes
     if words is not None:
-        words = words_for(machine, a.dtype, b.dtype, dot.dtype)  # in their order
+        words = words_for(machine, dot, a, b)  # in their order
         if not (is_matrix(a, m, k) and is_matrix(b, n, k)):
-            return None
+            if kind != "float":
+                return None
+            words = None
     tile = tile_for(machine, kind, n.extent, schedule.tile, m.extent, words)
     deep = tuple(x for x in role.k if x is not k)
     mentioned = Analysis(kernel).axes(b)

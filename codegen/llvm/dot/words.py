@@ -1,9 +1,11 @@
-"""Products of bytes: int8 and uint8, summed in int32.
+"""Products of bytes, int8 and uint8, summed in int32, and of bfloat16, summed in float32.
 
 A *word* of 32 bits holds neighbours along K: four bytes, of which one instruction adds all products
 to a sum (`vpdpbusd`), or two of 16 bits where a processor has no such instruction (`vpmaddwd`).
-Either is exact. So a panel is one of words, with a fourth or a half of the places along K, and
-everything but packing and the multiplication itself is as for float32.
+Either is exact. Of two bfloat16 an instruction adds the products, too (`vdpbf16ps`), where a
+processor has it; it takes subnormal numbers for zeros. So a panel is one of words, with a fourth or
+a half of the places along K, and everything but packing and the multiplication itself is as for
+float32.
 
 `vpdpbusd` multiplies an unsigned byte by a signed one. If both are signed, `a` is packed with 128
 added to each byte, and each sum is 128 times the sum of the column of `b` too large. The tile gets
@@ -14,11 +16,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.ir.dtype import DType, int8, int32, uint8
+from tilewright.ir.dtype import DType, bfloat16, int8, int32, uint8
 
+from ...kernel import Dot, Load, Value
 from ..code import Code
 from ..machine import Machine
-from ..types import Ref, constant, vector
+from ..types import Ref, computed, constant, vector
 from .squares import head, store, transposed
 
 BYTES = (int8, uint8)
@@ -30,11 +33,12 @@ ZERO, ONE = constant(0, "i64"), constant(1, "i64")
 @dataclass(frozen=True)
 class Words:
     """places: the places along K in a word. shifts: whether 128 is added to each byte of `a`.
-    swaps: whether `b` is the unsigned operand."""
+    swaps: whether `b` is the unsigned operand. halves: whether the places are bfloat16."""
 
     places: int
     shifts: bool = False
     swaps: bool = False
+    halves: bool = False
 
     @property
     def offset(self) -> Ref:
@@ -43,6 +47,13 @@ class Words:
     def add(self, code: Code, a: Ref, b: Ref, total: Ref) -> Ref:
         """`total` plus the products of the words of two vectors."""
         lanes = total.lanes
+        if self.halves:
+            symbol, kind = "@llvm.x86.avx512bf16.dpbf16ps.512", vector("float", lanes)
+            pairs = vector("i32", lanes)
+            code.declare(f"declare {kind} {symbol}({kind}, {pairs}, {pairs})")
+            a, b = (code.let(f"bitcast {x.typed} to {pairs}", "i32", lanes) for x in (a, b))
+            text = f"call {kind} {symbol}({total.typed}, {a.typed}, {b.typed})"
+            return code.let(text, "float", lanes)
         if self.places == 4:
             first, second = (b, a) if self.swaps else (a, b)
             symbol = f"@llvm.x86.avx512.vpdpbusd.{lanes * 32}"
@@ -60,19 +71,28 @@ class Words:
         return code.binary("add", products, total)
 
 
-def words_for(machine: Machine, a: DType, b: DType, total: DType) -> Words | None:
-    """How a machine multiplies matrices of these types; None if it has no instruction for it."""
-    if a not in BYTES or b not in BYTES or total is not int32 or not machine.multiplies_words:
+def words_for(machine: Machine, dot: Dot, a: Value, b: Value) -> Words | None:
+    """How a machine multiplies the operands of `dot`, in this order; None if it has no instruction
+    for their types."""
+    if _is_half(a) and _is_half(b) and computed(dot.dtype) == "float":
+        return Words(2, halves=True) if machine.multiplies_halves and not dot.segment else None
+    if a.dtype not in BYTES or b.dtype not in BYTES or dot.dtype is not int32:
         return None
-    if machine.multiplies_bytes and int8 in (a, b):
-        return Words(4, shifts=a is b, swaps=b is uint8)
+    if not machine.multiplies_words:
+        return None
+    if machine.multiplies_bytes and int8 in (a.dtype, b.dtype):
+        return Words(4, shifts=a.dtype is b.dtype, swaps=b.dtype is uint8)
     return Words(2)
+
+
+def _is_half(value: Value) -> bool:
+    return isinstance(value, Load) and value.buffer.dtype is bfloat16
 
 
 def function(
     name: str, dtype: DType, width: int, lanes: int, words: Words, shifts: bool, along: bool
 ) -> Code:
-    """Packs rows * depth bytes at `from`, where rows (along) or places of K are `stride` apart:
+    """Packs rows * depth elements at `from`, where rows (along) or places of K are `stride` apart:
 
     void name(ptr from, i64 stride, i64 rows, i64 depth, ptr to, i64 panel)
 
@@ -91,6 +111,7 @@ class _Packing:
         along: bool,
     ):  # fmt: skip
         self.code, self.dtype, self.width, self.lanes = code, dtype, width, lanes
+        self.kind = "i8" if dtype in BYTES else "i16"
         self.words, self.shifts, self.along = words, shifts, along
         self.stride, self.rows, self.depth, self.panel = (
             Ref(f"%{name}", "i64") for name in ("stride", "rows", "depth", "panel")
@@ -122,18 +143,20 @@ class _Packing:
         code = self.code
         place = code.binary("add", row, constant(number, "i64"))
         place = code.intrinsic("umin", [place, code.binary("sub", self.rows, ONE)])
-        return self._at("i8", Ref("%from", "ptr"), code.binary("mul", place, self.stride))
+        return self._at(self.kind, Ref("%from", "ptr"), code.binary("mul", place, self.stride))
 
     def _wide(self, value: Ref, kind: str) -> Ref:
+        if value.type == kind:
+            return value
         return self.code.convert("sext" if self.dtype is int8 else "zext", value, kind)
 
     def _shifted(self, value: Ref) -> Ref:
         return self.code.binary("xor", value, self.words.offset) if self.shifts else value
 
     def _load(self, at: Ref) -> Ref:
-        """A vector of words whose bytes are neighbours in memory."""
+        """A vector of words whose places are neighbours in memory."""
         code, lanes = self.code, self.lanes
-        if self.words.places == 4:
+        if self.words.places * self.dtype.itemsize == 4:
             text = f"load {vector('i32', lanes)}, ptr {at.text}, align 1"
             return self._shifted(code.let(text, "i32", lanes))
         text = f"load {vector('i8', 2 * lanes)}, ptr {at.text}, align 1"
@@ -147,11 +170,12 @@ class _Packing:
         starts = [self._row(row, i) for i in range(self.width)]
         final = code.binary("sub", stop, constant(lanes, "i64"))
         k = code.open_loop(ZERO, stop, lanes, stem="k")
-        here = code.intrinsic("umin", [k.variable, final])
-        base = self._at("i32", to, code.binary("mul", here, constant(self.width, "i64")))
-        byte = code.binary("mul", here, constant(self.words.places, "i64"))
+        word = code.intrinsic("umin", [k.variable, final])
+        base = self._at("i32", to, code.binary("mul", word, constant(self.width, "i64")))
+        element = code.binary("mul", word, constant(self.words.places, "i64"))
         for first in range(0, self.width, lanes):
-            some = [self._load(self._at("i8", s, byte)) for s in starts[first : first + lanes]]
+            here = [self._at(self.kind, s, element) for s in starts[first : first + lanes]]
+            some = [self._load(at) for at in here]
             for number, column in enumerate(transposed(code, some)):
                 part = column if len(some) == lanes else head(code, column, len(some))
                 place = constant(number * self.width + first, "i64")
@@ -168,9 +192,10 @@ class _Packing:
         for i in range(places):
             line = code.binary("add", place, constant(i, "i64"))
             at = code.binary("add", code.binary("mul", line, self.stride), row)
-            source = self._at("i8", Ref("%from", "ptr"), at)
-            load = f"load {vector('i8', self.width)}, ptr {source.text}, align 1"
-            part = code.convert("zext", self._wide(code.let(load, "i8", self.width), kind), "i32")
+            source = self._at(self.kind, Ref("%from", "ptr"), at)
+            load = f"load {vector(self.kind, self.width)}, ptr {source.text}, align 1"
+            loaded = self._wide(code.let(load, self.kind, self.width), kind)
+            part = code.convert("zext", loaded, "i32")
             if word is None:
                 word = part
                 continue
@@ -196,9 +221,9 @@ class _Packing:
         at = code.binary("add", place, p.variable)
         slow, fast = (own, at) if self.along else (at, own)
         source = code.binary("add", code.binary("mul", slow, self.stride), fast)
-        source = self._at("i8", Ref("%from", "ptr"), source)
-        byte = code.let(f"load i8, ptr {source.text}", "i8")
-        part = code.convert("zext", self._wide(byte, kind), "i32")
+        source = self._at(self.kind, Ref("%from", "ptr"), source)
+        one = code.let(f"load {self.kind}, ptr {source.text}", self.kind)
+        part = code.convert("zext", self._wide(one, kind), "i32")
         distance = code.binary("mul", p.variable, constant(bits, "i64"))
         part = code.binary("shl", part, code.convert("trunc", distance, "i32"))
         (word,) = code.close_loop(p, [code.binary("or", word, part)])

@@ -22,7 +22,8 @@ from tilewright.codegen.kernel import (
     Value,
 )
 from tilewright.codegen.kernel.index import Axis, Index, of
-from tilewright.codegen.llvm import Machine, emit
+from tilewright.codegen.llvm import CannotLower, Machine, emit
+from tilewright.codegen.llvm.choice import check_speed
 from tilewright.codegen.llvm.dot import cut, tiling
 from tilewright.ir import dtype as dt
 from tilewright.ir.dtype import DType
@@ -35,6 +36,7 @@ if host.reason_against() is not None:
 DEVICE = LlvmDevice(force=True)
 AVX2 = Machine("x86_64-unknown-linux-gnu", "haswell", "", 32)
 AVX512 = Machine("x86_64-unknown-linux-gnu", "skylake-avx512", "", 64)
+WITH_BF16 = Machine("x86_64-unknown-linux-gnu", "cooperlake", "+avx512bf16", 64)
 NEON = Machine("aarch64-unknown-linux-gnu", "neoverse-n1", "", 16)
 EPSILON = {"float16": 1e-3, "bfloat16": 8e-3, "float32": 2e-7, "float64": 1e-15}
 
@@ -369,6 +371,24 @@ def test_the_inner_loop_is_fused_vectors_in_registers(
     assert lanes in body
 
 
+def test_pairs_of_bfloat16_take_one_instruction() -> None:
+    kernel = product(300, 300, 300, "NT", dtype=dt.bfloat16)
+    found = tiling(kernel, WITH_BF16)
+    assert found is not None and found.tile.places == 2 and found.summed == 150
+    text = assembly(kernel, WITH_BF16)
+    start = text.index("micro_packed:")
+    body = text[start : text.index(".size\tmicro_packed", start)]
+    assert body.count("vdpbf16ps") == 5 * found.tile.rows * found.tile.vectors
+    assert not [x for x in body.splitlines() if "rsp" in x and "zmm" in x]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_sums_of_an_odd_number_of_bfloat16(form: str) -> None:
+    for m, n, k in ((64, 33, 257), (13, 70, 1), (100, 16, 31), (5, 300, 515)):
+        check(m, n, k, form, dtype=dt.bfloat16)
+    check(21, 34, 9, form, (3,), dt.bfloat16, shared_b=True)
+
+
 def test_kernels_of_one_structure_share_their_code() -> None:
     codes = {emit(product(m, n, k, "NT"), host.machine()).code for m, n, k in
              ((300, 800, 500), (512, 768, 768), (200, 3072, 700))}  # fmt: skip
@@ -395,3 +415,14 @@ def test_few_rows_times_a_matrix_that_stays_where_it_is(m: int, dtype: DType) ->
     out = launched(product(m, 300, 64, "NT", epilogue=epilogue), arrays)["out0"]
     expected = exact + arrays["in2"]
     np.testing.assert_allclose(out.reshape(m, 300), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("m", [1, 2, 3])
+def test_few_rows_of_halves_are_not_left_to_blas(m: int) -> None:
+    """It would be given copies in float32."""
+    with pytest.raises(CannotLower, match="left to BLAS"):
+        check_speed(product(m, 300, 200, "NT"), AVX2)
+    for dtype in (dt.float16, dt.bfloat16):
+        for form in ("NN", "NT"):
+            check_speed(product(m, 300, 200, form, dtype=dtype), AVX2)
+            check(m, 300, 200, form, dtype=dtype)
