@@ -29,6 +29,7 @@ from tilewright.ir.numeric import special
 from tilewright.ir.numeric.blas import matmul
 from tilewright.ir.numeric.positions import are_inside
 from tilewright.ir.op import Kind, Op
+from tilewright.ir.ops.generate import leaf
 from tilewright.ir.ops.strided import diagonal, set_diagonal
 from tilewright.ir.reference import elementwise_function, evaluate
 
@@ -245,11 +246,11 @@ def _cat(node: Node) -> Form:
 
 def _fold(ufunc: Any) -> Callable[[Node], Form]:
     def make(node: Node) -> Form:
-        found = folds.total(node.operands[0], node.attrs[0], ufunc)
-        if node.dtype not in HALVES:
-            return found
-        np_dtype = node.dtype.np
-        return lambda x: found(x).astype(np_dtype)
+        (x,), (axes, *_) = node.operands, node.attrs
+        if node.dtype not in HALVES or x.dtype is not node.dtype:
+            return folds.total(x, axes, ufunc)
+        wide = leaf(0, x.shape, float32)
+        return _rounded(folds.total(wide, axes, ufunc), (x.dtype,), node.dtype)
 
     return make
 
@@ -267,9 +268,17 @@ def _place(ufunc: Any) -> Callable[[Node], Form]:
 
 
 def _matmul(node: Node) -> Form:
-    if any(o.dtype is not node.dtype for o in node.operands) or node.dtype in HALVES:
+    if any(o.dtype is not node.dtype for o in node.operands):
         return functools.partial(_evaluated, node)
-    return matmul
+    if node.dtype not in HALVES:
+        return matmul
+    widen, narrow = maps.half_cast(node.dtype, float32), maps.half_cast(float32, node.dtype)
+
+    def wide(x: Any) -> Any:  # in the order that it has in memory
+        turned = x.swapaxes(-1, -2)
+        return widen(turned).swapaxes(-1, -2) if turned.flags.c_contiguous else widen(x)
+
+    return lambda a, b: narrow(matmul(wide(a), wide(b)))
 
 
 def _by_numpy(node: Node) -> Form:

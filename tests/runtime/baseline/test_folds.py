@@ -66,3 +66,30 @@ def test_windows_are_folded_where_they_are() -> None:
     (found,) = Program([ops.max(seen, (3, 4))]).run([x], ())
     expected = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (1, 2))[:, ::2, ::2, :, ::2]
     np.testing.assert_array_equal(found, expected.max((3, 4), keepdims=True))
+
+
+@pytest.mark.parametrize("half", dtypes.HALVES, ids=lambda d: d.name)
+def test_sums_and_products_of_halves(half: dtypes.DType) -> None:
+    """Summed in float32 and rounded once."""
+    rng, eps = np.random.default_rng(0), 8e-3 if half is dtypes.bfloat16 else 1e-3
+    for shape, axes in SHAPES:
+        values = rng.uniform(0.5, 1, shape).astype(half.np)
+        node = ops.leaf(0, Size(shape), half)
+        (found,) = Program([ops.sum(node, axes)]).run([values], ())
+        assert found.dtype == half.np
+        exact = values.astype(np.float64).sum(axes, keepdims=True)
+        np.testing.assert_allclose(found.astype(np.float64), exact, eps)
+    for a, b in (
+        ((2, 300), (300, 70)),
+        ((40, 30), (30, 50)),
+        ((3, 4, 5), (3, 5, 6)),
+        ((0, 3), (3, 2)),
+    ):
+        arrays = [rng.standard_normal(s).astype(half.np) for s in (a, b)]
+        turned = [arrays[0], np.ascontiguousarray(arrays[1].swapaxes(-1, -2))]
+        leaves = [ops.leaf(i, Size(x.shape), half) for i, x in enumerate(turned)]
+        order = (*range(len(b) - 2), len(b) - 1, len(b) - 2)
+        (found,) = Program([ops.matmul(leaves[0], ops.permute(leaves[1], order))]).run(turned, ())
+        assert found.dtype == half.np and found.flags.c_contiguous
+        wide = [x.astype(np.float64) for x in arrays]
+        np.testing.assert_allclose(found.astype(np.float64), wide[0] @ wide[1], eps, eps)
