@@ -279,6 +279,8 @@ class Lowering:
         source, target = node.operands[0].dtype, node.dtype
         if source in NARROW and not isinstance(arg, Load):
             arg = self.apply(ops.cast, (arg,), float32, source)
+        elif source is float32 and _is_narrow(arg):
+            arg = self.apply(ops.cast, (arg,), float32)
         narrow = target if target in NARROW else None
         return self.apply(ops.bitcast, (arg,), accumulator(target), narrow)
 
@@ -600,3 +602,10 @@ def _as_index(value: Value) -> Index | None:
     if isinstance(value, Constant) and value.dtype is int64:
         return ix.constant(int(value.value))
     return None
+
+
+def _is_narrow(value: Value) -> bool:
+    """Whether a kernel holds a value of a narrow type, widened."""
+    if isinstance(value, Load):
+        return value.buffer.dtype in NARROW
+    return isinstance(value, Apply) and value.target in NARROW

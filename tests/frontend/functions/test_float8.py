@@ -119,6 +119,23 @@ def test_elements_are_picked_and_written(engine: str, dtype: DType, count: int) 
 
 
 @each_engine
+@pytest.mark.parametrize(
+    "dtype", [*dtypes.FLOAT8, dtypes.bfloat16, dtypes.float16], ids=lambda d: d.name
+)
+def test_bits_of_what_is_widened_are_those_of_float32(engine: str, dtype: DType) -> None:
+    values = np.array([1.03, -3.3, 0.1, 5, 2e-3], np.float32)
+    x, wide = ops.leaf(0, (5,), dtype), ops.leaf(1, (5,), dtypes.float32)
+    roots = [
+        ops.bitcast(ops.cast(each, dtypes.float32), dtypes.int32)
+        for each in (x, ops.cast(wide, dtype))
+    ]
+    held = values.astype(dtype.np)
+    expected = held.astype(np.float32).view(np.int32)
+    for ours in compute(engine, roots, {x: held, wide: values}):
+        np.testing.assert_array_equal(ours, expected)
+
+
+@each_engine
 def test_bits_of_what_is_computed_are_rounded_first(engine: str) -> None:
     x = ops.leaf(0, (5,), dtypes.float32)
     values = np.array([1.03, -3.3, 0.1, 500, 2e-3], np.float32)
