@@ -272,6 +272,10 @@ def _matmul(node: Node) -> Form:
         return functools.partial(_evaluated, node)
     if node.dtype not in HALVES:
         return matmul
+    if _reads_more(node):
+        from . import kernels
+
+        return kernels.product(node)
     widen, narrow = maps.half_cast(node.dtype, float32), maps.half_cast(float32, node.dtype)
 
     def wide(x: Any) -> Any:  # in the order that it has in memory
@@ -279,6 +283,18 @@ def _matmul(node: Node) -> Form:
         return widen(turned).swapaxes(-1, -2) if turned.flags.c_contiguous else widen(x)
 
     return lambda a, b: narrow(matmul(wide(a), wide(b)))
+
+
+_MANY_ROWS, _LARGE = 8, 1 << 18
+"""The rows of a product with a matrix of halves from which to multiply takes longer than to
+convert it, and the elements of a large one."""
+
+
+def _reads_more(node: Node) -> bool:
+    """Whether a product takes longer to convert its matrix than to multiply."""
+    a, b = node.operands
+    few = 0 < math.prod(a.shape[:-1]) < _MANY_ROWS
+    return few and a.rank <= 2 and b.rank == 2 and math.prod(b.shape) >= _LARGE
 
 
 def _by_numpy(node: Node) -> Form:

@@ -1,11 +1,13 @@
-"""Records of products whose factors are bytes: each is compiled alone, for its sizes.
+"""Records of products whose factors are bytes, or few rows and a large matrix of halves: each is
+compiled alone, for its sizes.
 
-NumPy would write the matrix out in floats first, which takes four times the memory and longer than
-the product itself. A layer's sizes are few, and the code of its kernel is that of all sizes.
+NumPy would write the matrix out in floats first, which takes up to four times the memory and longer
+than the product itself. A layer's sizes are few, and the code of its kernel is that of all sizes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,6 @@ from tilewright.ir.op import Op
 from tilewright.ir.ops.generate import leaf
 
 from ..plan import Plan
-from .forms import Form
 
 LAYERS: tuple[Op, ...] = (
     ops.linear_int8,
@@ -32,7 +33,7 @@ def clear() -> None:
     _plans.clear()
 
 
-def layer(node: Node) -> Form:
+def layer(node: Node) -> Callable[..., Any]:
     """The form of a layer."""
     op, attrs, operands = node.op, node.attrs, _kinds(node)
     turned = (False,) * len(operands)
@@ -43,8 +44,9 @@ def layer(node: Node) -> Form:
     return compute
 
 
-def product(node: Node) -> Form:
-    """The form of `integer_matmul`. A matrix whose transpose is contiguous is read as it lies."""
+def product(node: Node) -> Callable[..., Any]:
+    """The form of `integer_matmul` and `matmul`. A matrix whose transpose is contiguous is read as
+    it lies."""
     op, operands = node.op, _kinds(node)
 
     def compute(*arrays: Any) -> Any:

@@ -9,7 +9,7 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.ops.movement import windows
 from tilewright.ir.shape import Size
-from tilewright.runtime.baseline import folds
+from tilewright.runtime.baseline import folds, kernels
 from tilewright.runtime.baseline.program import Program
 
 SHAPES = [
@@ -93,3 +93,25 @@ def test_sums_and_products_of_halves(half: dtypes.DType) -> None:
         assert found.dtype == half.np and found.flags.c_contiguous
         wide = [x.astype(np.float64) for x in arrays]
         np.testing.assert_allclose(found.astype(np.float64), wide[0] @ wide[1], eps, eps)
+
+
+@pytest.mark.parametrize("half", dtypes.HALVES, ids=lambda d: d.name)
+@pytest.mark.parametrize("rows", [0, 1, 3, 7, 8])
+def test_few_rows_times_a_large_matrix_of_halves(rows: int, half: dtypes.DType) -> None:
+    """The matrix is read as it lies in memory, and never converted as a whole."""
+    rng, eps = np.random.default_rng(0), 8e-3 if half is dtypes.bfloat16 else 1e-3
+    x = rng.standard_normal((rows, 520)).astype(half.np)
+    weight = rng.standard_normal((521, 520)).astype(half.np)
+    exact = x.astype(np.float64) @ weight.astype(np.float64).T
+    a, b = ops.leaf(0, Size(x.shape), half), ops.leaf(1, Size(weight.shape), half)
+    turned = np.ascontiguousarray(weight.T)
+    lying = ops.leaf(1, Size(turned.shape), half)
+    for root, buffers in (
+        (ops.matmul(a, ops.permute(b, (1, 0))), [x, weight]),
+        (ops.matmul(a, lying), [x, turned]),
+    ):
+        (found,) = Program([root]).run(buffers, ())
+        assert found.dtype == half.np and found.shape == exact.shape
+        np.testing.assert_allclose(found.astype(np.float64), exact, eps, 20 * eps)
+    kept = kernels._plans.keys()
+    assert not rows or any(key[2][0][0] == (rows, 520) for key in kept) == (rows < 8)
