@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tilewright.ir.dtype import HALVES
+from tilewright.ir.dtype import HALVES, DType
 
 from ..kernel import Bundle, Dot, Kernel
 from . import conv, dot
@@ -25,8 +25,13 @@ def check_speed(kernel: Kernel | Bundle, machine: Machine) -> None:
         return
     cut = dot.tiling(kernel, machine)
     if cut is None:
-        if any(b.dtype in HALVES for b in kernel.inputs):
-            return  # which BLAS would be given as copies
+        if any(_has_no_blas(b.dtype) for b in kernel.inputs):
+            return
         raise CannotLower("contractions of this form and size are left to BLAS")
     if not (dot.Operand(cut, True).in_memory and dot.Operand(cut, False).in_memory):
         raise CannotLower("contractions of computed operands are left to BLAS")
+
+
+def _has_no_blas(dtype: DType) -> bool:
+    """Whether NumPy multiplies matrices of this type by plain loops, or would copy them first."""
+    return dtype in HALVES or not (dtype.is_floating_point or dtype.is_complex)

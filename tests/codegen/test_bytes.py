@@ -12,10 +12,11 @@ import pytest
 from engines import compute, device, each_engine
 
 from tilewright.codegen.kernel import Apply, Dot, Kernel
+from tilewright.codegen.llvm.choice import check_speed
 from tilewright.codegen.program import compile_graph
 from tilewright.codegen.target import LLVM, gpu
 from tilewright.ir import ops
-from tilewright.ir.dtype import DType, bfloat16, float32, int8, int32, uint8
+from tilewright.ir.dtype import DType, bfloat16, float32, int8, int16, int32, int64, uint8
 from tilewright.ir.node import Node
 from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.runtime.native import host
@@ -249,3 +250,20 @@ def test_what_the_rows_of_a_matrix_have_in_common_is_computed_once(name: str) ->
     applied = {v.op for v in last.values if isinstance(v, Apply)}
     assert ops.erf not in applied and ops.cast in applied
     assert not any(isinstance(v, Dot) for v in last.values)
+
+
+@each_engine
+@pytest.mark.parametrize("dtype", [int16, int32, int64, uint8], ids=lambda d: d.name)
+def test_integers_of_any_width_wrap_around(engine: str, dtype: DType) -> None:
+    """NumPy has no library for them, so native code multiplies them whatever their sizes."""
+    rng = np.random.default_rng(0)
+    least, most = np.iinfo(dtype.np).min, np.iinfo(dtype.np).max
+    for m, k, n in ((90, 80, 1), (1, 200, 300), (70, 33, 40)):
+        arrays = [rng.integers(least, most, s, dtype.np) for s in ((m, k), (k, n))]
+        a, b = (ops.leaf(i, x.shape, dtype) for i, x in enumerate(arrays))
+        root = ops.matmul(a, b)
+        (found,) = compute(engine, [root], {a: arrays[0], b: arrays[1]})
+        assert found.dtype == dtype.np
+        np.testing.assert_array_equal(found, arrays[0] @ arrays[1])
+    if host.reason_against() is None:
+        check_speed(kernel_of(root, LLVM), host.machine())
