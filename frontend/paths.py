@@ -84,21 +84,23 @@ PATHS: dict[str, dict[str, str]] = {
         "sharding.checkpoint_wrapper": "ActivationWrapper CheckpointImpl CheckpointWrapper "
         "OffloadWrapper apply_activation_checkpointing checkpoint_wrapper offload_wrapper"
     },
-    "distributed.algorithms.ddp_comm_hooks": {},
+    "distributed.algorithms.ddp_comm_hooks": {
+        "distributed.gradient_hooks": "DDPCommHookType register_ddp_comm_hook"
+    },
     "distributed.algorithms.ddp_comm_hooks.default_hooks": {
-        "distributed.absent": "allreduce_hook bf16_compress_hook bf16_compress_wrapper "
+        "distributed.gradient_hooks": "allreduce_hook bf16_compress_hook bf16_compress_wrapper "
         "fp16_compress_hook fp16_compress_wrapper"
     },
     "distributed.algorithms.ddp_comm_hooks.post_localSGD_hook": {
-        "distributed.absent": "PostLocalSGDState post_localSGD_hook"
+        "distributed.gradient_hooks": "PostLocalSGDState post_localSGD_hook"
     },
     "distributed.algorithms.ddp_comm_hooks.powerSGD_hook": {
         "distributed.absent": "PowerSGDState batched_powerSGD_hook powerSGD_hook"
     },
-    "distributed.algorithms.join": {"distributed.absent": "Join JoinHook Joinable"},
+    "distributed.algorithms.join": {"distributed.join": "Join JoinHook Joinable"},
     "distributed.algorithms.model_averaging": {},
     "distributed.algorithms.model_averaging.averagers": {
-        "distributed.absent": "ModelAverager PeriodicModelAverager"
+        "distributed.averaging": "ModelAverager PeriodicModelAverager"
     },
     "distributed.checkpoint": {
         "sharding.checkpoint_files": "FileSystemReader FileSystemWriter",
@@ -165,6 +167,10 @@ PATHS: dict[str, dict[str, str]] = {
     "distributed.tensor.placement_types": {
         "distributed.tensor": "Partial Placement Replicate Shard",
         "distributed.absent": "_MaskPartial _StridedShard",
+    },
+    "distributed.optim": {
+        "sharding.optimizers": "PostLocalSGDOptimizer ZeroRedundancyOptimizer",
+        "distributed.absent": "DistributedOptimizer",
     },
     "distributed.utils": {"distributed.absent": "_sync_module_states"},
     "distributed.fsdp.api": {
