@@ -62,6 +62,7 @@ from . import onnx as onnx
 from . import ops as ops
 from . import optim as optim
 from . import overrides as overrides
+from . import package as package
 from . import profiler as profiler
 from . import quasirandom as quasirandom
 from . import random as random

@@ -266,6 +266,16 @@ PATHS: dict[str, dict[str, str]] = {
         "interpolate leaky_relu linear max_pool1d max_pool2d threshold upsample "
         "upsample_bilinear upsample_nearest"
     },
+    "package.analyze": {
+        "package.analysis": "find_first_use_of_broken_modules trace_dependencies",
+        "package": "is_from_package",
+    },
+    "package.analyze.find_first_use_of_broken_modules": {
+        "package.analysis": "find_first_use_of_broken_modules"
+    },
+    "package.analyze.is_from_package": {"package": "is_from_package"},
+    "package.analyze.trace_dependencies": {"package.analysis": "trace_dependencies"},
+    "package.find_file_dependencies": {"package.dependencies": "find_files_source_depends_on"},
     "profiler.profiler": {
         "profiler": "ProfilerAction _default_schedule_fn profile schedule supported_activities "
         "tensorboard_trace_handler"
