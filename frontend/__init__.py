@@ -42,6 +42,7 @@ from tilewright.ir.dtype import (
 )
 from tilewright.ir.shape import Size
 from tilewright.runtime.device import OutOfMemoryError
+from tilewright.runtime.driver import CudaError as AcceleratorError
 
 from . import autograd, backends
 from ._tensor import Tensor as Tensor
@@ -116,6 +117,12 @@ _LAZY = {
     "ScriptModule": "jit",
     "ScriptFunction": "jit",
     "TypedStorage": "storage",
+    "Tag": "library.tags",
+    "ScriptObject": "_C",
+    "DisableTorchFunction": "_C",
+    "DisableTorchFunctionSubclass": "_C",
+    "to_dlpack": "utils.dlpack",
+    "compiled_with_cxx11_abi": "settings.build",
     "StorageBase": "exchange.storages",
     "UntypedStorage": "storage",
     "fork": "jit",

@@ -223,7 +223,10 @@ PATHS: dict[str, dict[str, str]] = {
     "nn.utils.spectral_norm": {
         "nn.utils.hooked_spectra": "SpectralNorm remove_spectral_norm spectral_norm"
     },
-    "nn.utils.stateless": {"func.modules": "functional_call _reparametrize_module"},
+    "nn.utils.stateless": {
+        "func.stateless": "functional_call",
+        "func.modules": "_reparametrize_module",
+    },
     "nn.utils.weight_norm": {"nn.utils.hooked_norms": "WeightNorm remove_weight_norm weight_norm"},
     "optim._functional": {
         "optim.adadelta": "adadelta",
