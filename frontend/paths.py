@@ -29,6 +29,11 @@ PATHS: dict[str, dict[str, str]] = {
         "func.levels": "_add_batch_dim _remove_batch_dim get_unwrapped",
     },
     "_functorch": {},
+    "_functorch.deprecated": {
+        "func.older": "combine_state_for_ensemble functionalize grad grad_and_value hessian jacfwd "
+        "jacrev jvp make_functional make_functional_with_buffers vjp vmap"
+    },
+    "_functorch.make_functional": {"func.older": "FunctionalModule FunctionalModuleWithBuffers"},
     "_functorch.vmap": {
         "func.levels": "_add_batch_dim _broadcast_to_and_flatten _get_name "
         "_maybe_remove_batch_dim _remove_batch_dim",
