@@ -613,7 +613,10 @@ from .naming import _check_value as _check_value
 from .naming import _check_with as _check_with
 from .naming import _shape_as_tensor as _shape_as_tensor
 from .naming import is_storage as is_storage
+from .naming import sym_constrain_range as sym_constrain_range
+from .naming import sym_constrain_range_for_size as sym_constrain_range_for_size
 from .naming import sym_float as sym_float
+from .naming import sym_fresh_size as sym_fresh_size
 from .naming import sym_int as sym_int
 from .naming import sym_ite as sym_ite
 from .naming import sym_max as sym_max

@@ -320,3 +320,24 @@ def test_arguments_that_few_give(torch: Any) -> None:
 
     mine, theirs = told(tw), told(torch)
     assert str(mine) == str(theirs)
+
+
+def test_ranges_of_sizes(torch: Any) -> None:
+    def told(m: Any) -> list[Any]:
+        said: list[Any] = [m.sym_fresh_size(3)]
+        for check in (m.sym_constrain_range, m.sym_constrain_range_for_size):
+            for size in (-1, 0, 3, m.tensor(3)):
+                for options in (
+                    {},
+                    {"min": 5},
+                    {"max": 2},
+                    {"min": 3, "max": 3},
+                    {"min": 4, "max": 1},
+                ):
+                    try:
+                        said.append(check(size, **options))
+                    except RuntimeError as error:
+                        said.append(str(error).partition(", at ")[0])
+        return said
+
+    assert told(tw) == told(torch)
