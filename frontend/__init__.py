@@ -42,6 +42,7 @@ from tilewright.ir.dtype import (
 )
 from tilewright.ir.shape import Size
 from tilewright.runtime.device import OutOfMemoryError
+from tilewright.runtime.driver import CudaError as AcceleratorError
 
 from . import autograd, backends
 from ._tensor import Tensor as Tensor
@@ -116,6 +117,12 @@ _LAZY = {
     "ScriptModule": "jit",
     "ScriptFunction": "jit",
     "TypedStorage": "storage",
+    "Tag": "library.tags",
+    "ScriptObject": "_C",
+    "DisableTorchFunction": "_C",
+    "DisableTorchFunctionSubclass": "_C",
+    "to_dlpack": "utils.dlpack",
+    "compiled_with_cxx11_abi": "settings.build",
     "StorageBase": "exchange.storages",
     "UntypedStorage": "storage",
     "fork": "jit",
@@ -148,7 +155,10 @@ _LAZY = {
         "naming",
     ),
     "is_inference_mode_enabled": "autograd.modes",
+    "sym_constrain_range": "naming",
+    "sym_constrain_range_for_size": "naming",
     "sym_float": "naming",
+    "sym_fresh_size": "naming",
     "sym_int": "naming",
     "sym_ite": "naming",
     "sym_max": "naming",

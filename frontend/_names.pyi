@@ -29,6 +29,7 @@ from tilewright.ir.dtype import uint32 as uint32
 from tilewright.ir.dtype import uint64 as uint64
 from tilewright.ir.shape import Size as Size
 from tilewright.runtime.device import OutOfMemoryError as OutOfMemoryError
+from tilewright.runtime.driver import CudaError as _is_AcceleratorError
 
 from . import accelerator as accelerator
 from . import amp as amp
@@ -36,6 +37,7 @@ from . import ao as ao
 from . import aot as aot
 from . import autograd as autograd
 from . import backends as backends
+from . import classes as classes
 from . import compiler as compiler
 from . import cpu as cpu
 from . import cuda as cuda
@@ -62,6 +64,7 @@ from . import onnx as onnx
 from . import ops as ops
 from . import optim as optim
 from . import overrides as overrides
+from . import package as package
 from . import profiler as profiler
 from . import quasirandom as quasirandom
 from . import random as random
@@ -77,7 +80,10 @@ from . import types as types
 from . import utils as utils
 from . import version as version
 from . import xpu as xpu
+from ._C import DisableTorchFunction as DisableTorchFunction
+from ._C import DisableTorchFunctionSubclass as DisableTorchFunctionSubclass
 from ._C import DispatchKey as DispatchKey
+from ._C import ScriptObject as ScriptObject
 from ._C import TensorType as TensorType
 from ._higher_order_ops import cond as cond
 from ._higher_order_ops import while_loop as while_loop
@@ -566,6 +572,7 @@ from .layouts import sparse_coo as sparse_coo
 from .layouts import sparse_csc as sparse_csc
 from .layouts import sparse_csr as sparse_csr
 from .layouts import strided as strided
+from .library.tags import Tag as Tag
 from .linalg.partial import lobpcg as lobpcg
 from .linalg.root import cholesky as cholesky
 from .linalg.root import cholesky_inverse as cholesky_inverse
@@ -606,7 +613,10 @@ from .naming import _check_value as _check_value
 from .naming import _check_with as _check_with
 from .naming import _shape_as_tensor as _shape_as_tensor
 from .naming import is_storage as is_storage
+from .naming import sym_constrain_range as sym_constrain_range
+from .naming import sym_constrain_range_for_size as sym_constrain_range_for_size
 from .naming import sym_float as sym_float
+from .naming import sym_fresh_size as sym_fresh_size
 from .naming import sym_int as sym_int
 from .naming import sym_ite as sym_ite
 from .naming import sym_max as sym_max
@@ -716,6 +726,7 @@ from .serialization import save as save
 from .serialization.archive import PyTorchFileReader as PyTorchFileReader
 from .serialization.naming import typename as typename
 from .settings.build import DeviceObjType as DeviceObjType
+from .settings.build import compiled_with_cxx11_abi as compiled_with_cxx11_abi
 from .settings.build import has_lapack as has_lapack
 from .settings.build import has_mkl as has_mkl
 from .settings.build import has_openmp as has_openmp
@@ -777,6 +788,7 @@ from .streams import Event as Event
 from .streams import Stream as Stream
 from .tuning import tune as tune
 from .types import Number
+from .utils.dlpack import to_dlpack as to_dlpack
 
 FloatTensor: type[Tensor]
 DoubleTensor: type[Tensor]
@@ -894,6 +906,7 @@ def xlogy_(input: Tensor, other: Number | Tensor) -> Tensor: ...
 def zero_(input: Tensor) -> Tensor: ...
 
 bool = _is_bool
+AcceleratorError = _is_AcceleratorError
 get_default_dtype = _is_get_default_dtype
 absolute = _is_absolute
 arccos = _is_arccos

@@ -29,6 +29,11 @@ PATHS: dict[str, dict[str, str]] = {
         "func.levels": "_add_batch_dim _remove_batch_dim get_unwrapped",
     },
     "_functorch": {},
+    "_functorch.deprecated": {
+        "func.older": "combine_state_for_ensemble functionalize grad grad_and_value hessian jacfwd "
+        "jacrev jvp make_functional make_functional_with_buffers vjp vmap"
+    },
+    "_functorch.make_functional": {"func.older": "FunctionalModule FunctionalModuleWithBuffers"},
     "_functorch.vmap": {
         "func.levels": "_add_batch_dim _broadcast_to_and_flatten _get_name "
         "_maybe_remove_batch_dim _remove_batch_dim",
@@ -84,21 +89,23 @@ PATHS: dict[str, dict[str, str]] = {
         "sharding.checkpoint_wrapper": "ActivationWrapper CheckpointImpl CheckpointWrapper "
         "OffloadWrapper apply_activation_checkpointing checkpoint_wrapper offload_wrapper"
     },
-    "distributed.algorithms.ddp_comm_hooks": {},
+    "distributed.algorithms.ddp_comm_hooks": {
+        "distributed.gradient_hooks": "DDPCommHookType register_ddp_comm_hook"
+    },
     "distributed.algorithms.ddp_comm_hooks.default_hooks": {
-        "distributed.absent": "allreduce_hook bf16_compress_hook bf16_compress_wrapper "
+        "distributed.gradient_hooks": "allreduce_hook bf16_compress_hook bf16_compress_wrapper "
         "fp16_compress_hook fp16_compress_wrapper"
     },
     "distributed.algorithms.ddp_comm_hooks.post_localSGD_hook": {
-        "distributed.absent": "PostLocalSGDState post_localSGD_hook"
+        "distributed.gradient_hooks": "PostLocalSGDState post_localSGD_hook"
     },
     "distributed.algorithms.ddp_comm_hooks.powerSGD_hook": {
         "distributed.absent": "PowerSGDState batched_powerSGD_hook powerSGD_hook"
     },
-    "distributed.algorithms.join": {"distributed.absent": "Join JoinHook Joinable"},
+    "distributed.algorithms.join": {"distributed.join": "Join JoinHook Joinable"},
     "distributed.algorithms.model_averaging": {},
     "distributed.algorithms.model_averaging.averagers": {
-        "distributed.absent": "ModelAverager PeriodicModelAverager"
+        "distributed.averaging": "ModelAverager PeriodicModelAverager"
     },
     "distributed.checkpoint": {
         "sharding.checkpoint_files": "FileSystemReader FileSystemWriter",
@@ -166,6 +173,10 @@ PATHS: dict[str, dict[str, str]] = {
         "distributed.tensor": "Partial Placement Replicate Shard",
         "distributed.absent": "_MaskPartial _StridedShard",
     },
+    "distributed.optim": {
+        "sharding.optimizers": "PostLocalSGDOptimizer ZeroRedundancyOptimizer",
+        "distributed.absent": "DistributedOptimizer",
+    },
     "distributed.utils": {"distributed.absent": "_sync_module_states"},
     "distributed.fsdp.api": {
         "distributed.fsdp": "BackwardPrefetch CPUOffload FullOptimStateDictConfig "
@@ -217,7 +228,10 @@ PATHS: dict[str, dict[str, str]] = {
     "nn.utils.spectral_norm": {
         "nn.utils.hooked_spectra": "SpectralNorm remove_spectral_norm spectral_norm"
     },
-    "nn.utils.stateless": {"func.modules": "functional_call _reparametrize_module"},
+    "nn.utils.stateless": {
+        "func.stateless": "functional_call",
+        "func.modules": "_reparametrize_module",
+    },
     "nn.utils.weight_norm": {"nn.utils.hooked_norms": "WeightNorm remove_weight_norm weight_norm"},
     "optim._functional": {
         "optim.adadelta": "adadelta",
@@ -260,6 +274,16 @@ PATHS: dict[str, dict[str, str]] = {
         "interpolate leaky_relu linear max_pool1d max_pool2d threshold upsample "
         "upsample_bilinear upsample_nearest"
     },
+    "package.analyze": {
+        "package.analysis": "find_first_use_of_broken_modules trace_dependencies",
+        "package": "is_from_package",
+    },
+    "package.analyze.find_first_use_of_broken_modules": {
+        "package.analysis": "find_first_use_of_broken_modules"
+    },
+    "package.analyze.is_from_package": {"package": "is_from_package"},
+    "package.analyze.trace_dependencies": {"package.analysis": "trace_dependencies"},
+    "package.find_file_dependencies": {"package.dependencies": "find_files_source_depends_on"},
     "profiler.profiler": {
         "profiler": "ProfilerAction _default_schedule_fn profile schedule supported_activities "
         "tensorboard_trace_handler"

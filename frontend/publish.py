@@ -94,11 +94,11 @@ LATER = {
 # Modules of torch that a program may name. Other modules beside them are private.
 MODULES = frozenset(
     "_C __config__ __future__ _custom_ops _dynamo _higher_order_ops _subclasses _tensor "
-    "_tensor_str _utils accelerator amp aot autograd backends compiler cpu cuda distributed "
-    "distributions export fft func functional futures fx hub inspection jit library linalg masked "
-    "monitor mps mtia multiprocessing nested nn onnx ops optim overrides profiler quasirandom "
-    "random return_types serialization signal sparse special storage testing torch_version types "
-    "utils version xpu ao".split()
+    "_tensor_str _utils accelerator amp aot autograd backends classes compiler cpu cuda "
+    "distributed distributions export fft func functional futures fx hub inspection jit library "
+    "linalg masked monitor mps mtia multiprocessing nested nn onnx ops optim overrides package "
+    "profiler quasirandom random return_types serialization signal sparse special storage testing "
+    "torch_version types utils version xpu ao".split()
 )
 
 # Functions that are methods written in the class.

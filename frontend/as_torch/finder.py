@@ -17,12 +17,14 @@ from .names import OURS, Namer
 
 
 class TorchFinder(importlib.abc.MetaPathFinder):
-    """Finds `torch` and its modules before any installed PyTorch."""
+    """Finds `torch` and its modules, and `functorch`, before any installed PyTorch."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         head, _, rest = fullname.partition(".")
+        if fullname == "functorch":
+            return ModuleSpec(fullname, _Alias(f"{OURS}.func.older"))
         if head != "torch":
             return None
         name = f"{OURS}.{rest}" if rest else OURS

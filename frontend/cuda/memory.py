@@ -130,7 +130,7 @@ def memory_stats_as_nested_dict(device: DeviceLike | None = None) -> dict[str, A
     return out
 
 
-def memory_snapshot(mempool_id: Any = None) -> list[dict[str, Any]]:
+def memory_snapshot(mempool_id: Any = None, include_traces: bool = True) -> list[dict[str, Any]]:
     """The blocks of memory taken from the driver, as PyTorch lists segments; empty without a GPU.
 
     The driver doesn't tell how it cuts its pool, so each segment is one block: allocated, or

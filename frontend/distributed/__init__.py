@@ -1,8 +1,7 @@
 """torch.distributed: processes that work together, on one machine or on several.
 
 There is one backend, "gloo": tensors of all devices travel through the memory of the host, by TCP.
-FSDP, DTensor, RPC and device meshes have their names, with which packages annotate functions, and
-refuse.
+FSDP, DTensor and RPC have their names, with which packages annotate functions, and refuse.
 """
 
 from __future__ import annotations
@@ -172,9 +171,14 @@ class _Absent:
         _refuse(type(self).__name__)
 
 
-_ELSEWHERE = {"DeviceMesh": "device_mesh", "init_device_mesh": "device_mesh"}
+_ELSEWHERE = {
+    "DeviceMesh": "device_mesh",
+    "init_device_mesh": "device_mesh",
+    "GradBucket": "gradient_hooks",
+    "BuiltinCommHookType": "gradient_hooks",
+}
 _MODULES = frozenset(
-    "_functional_collectives device_mesh distributed_c10d fsdp nn optim rpc run tensor".split()
+    "_functional_collectives device_mesh distributed_c10d fsdp nn rpc run tensor".split()
 )
 
 

@@ -10,20 +10,16 @@ from typing import Any, NoReturn
 from . import _Absent, _refuse
 
 _CLASSES = (
-    "ColwiseParallel HuggingFaceStorageReader HuggingFaceStorageWriter Join JoinHook Joinable "
-    "LaunchConfig ModelAverager ParallelStyle PeriodicModelAverager "
-    "PostLocalSGDState PowerSGDState PrepareModuleInput PrepareModuleInputOutput "
-    "PrepareModuleOutput Reducer RowwiseParallel ScheduleGPipe SequenceParallel ShardedGradScaler "
-    "SplitPoint _MaskPartial _StridedShard"
+    "ColwiseParallel DistributedOptimizer HuggingFaceStorageReader HuggingFaceStorageWriter "
+    "LaunchConfig ParallelStyle PowerSGDState PrepareModuleInput PrepareModuleInputOutput "
+    "PrepareModuleOutput Reducer RowwiseParallel ScheduleGPipe SequenceParallel "
+    "ShardedGradScaler SplitPoint _MaskPartial _StridedShard"
 ).split()
 _FUNCTIONS = (
-    "_sync_module_states allreduce_hook batched_powerSGD_hook "
-    "bf16_compress_hook bf16_compress_wrapper consolidate_safetensors_files elastic_launch "
-    "compute_local_shape_and_global_offset context_parallel "
-    "fp16_compress_hook fp16_compress_wrapper load_sharded_optimizer_state_dict "
-    "loss_parallel "
-    "parallelize_module pipeline post_localSGD_hook powerSGD_hook "
-    "set_rotate_method"
+    "_sync_module_states batched_powerSGD_hook compute_local_shape_and_global_offset "
+    "consolidate_safetensors_files context_parallel elastic_launch "
+    "load_sharded_optimizer_state_dict loss_parallel parallelize_module pipeline "
+    "powerSGD_hook set_rotate_method"
 ).split()
 
 

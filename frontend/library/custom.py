@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,6 +13,7 @@ from tilewright.ir.location import at_user_line
 from .. import recording
 from ..autograd.function import Function, FunctionCtx
 from ..recording import Handle
+from .tags import Tag, listed
 
 _defined: dict[str, CustomOpDef] = {}
 
@@ -41,8 +43,10 @@ class CustomOpDef:
         device_types: str | Sequence[str] | None = None,
         *,
         on_arrays: bool = False,
+        tags: Any = None,
     ):
         """on_arrays: whether the function may look at its inputs' values through `numpy()`."""
+        self.tags = listed(tags, Tag.pt2_compliant_tag)
         self._qualname = _checked_name(name)
         self.__name__ = name.split("::")[1]
         self.__doc__ = function.__doc__
@@ -65,6 +69,13 @@ class CustomOpDef:
 
     def __repr__(self) -> str:
         return f"<CustomOpDef({self._qualname})>"
+
+    @property
+    def _opoverload(self) -> Any:
+        """The op as torch.ops has it."""
+        ops = importlib.import_module("..ops", __package__)
+        namespace, _, name = self._qualname.partition("::")
+        return getattr(getattr(ops, namespace), name).default
 
     def _mutates(self, names: str | Iterable[str]) -> frozenset[str]:
         parameters = self._signature.parameters
@@ -355,11 +366,11 @@ def custom_op(
 
     name: "namespace::name". mutates_args: the names of the arguments that it writes to, or
         "unknown". device_types: the devices that it supports. Without `fn` this is a decorator.
-    tags: what PyTorch's compiler is told of an op. They change nothing here.
+    tags: what PyTorch's compiler is told of an op (`torch.Tag`). They change nothing here.
     """
 
     def define(function: Callable[..., Any]) -> CustomOpDef:
-        return CustomOpDef(name, function, mutates_args, device_types, on_arrays=True)
+        return CustomOpDef(name, function, mutates_args, device_types, on_arrays=True, tags=tags)
 
     return define if fn is None else define(fn)
 

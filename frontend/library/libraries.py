@@ -10,6 +10,7 @@ from tilewright.ir.location import at_user_line
 
 from .custom import KERNELS, CustomOpDef, defined, forget
 from .schemas import Schema, parsed, written
+from .tags import listed
 
 _RESERVED = {"aten", "prim", "prims"}
 _WHOLE = {"", "CompositeImplicitAutograd", "Autograd", "AutogradCPU", "AutogradCUDA"}
@@ -51,7 +52,7 @@ class Library:
                 f"define(): Cannot define an operator inside of an IMPL library{at_user_line()}"
             )
         found = parsed(schema)
-        declared(f"{self.ns}::{found.name}", found)
+        declared(f"{self.ns}::{found.name}", found, tags)
         self._op_defs.add(f"{self.ns}::{found.name}")
         return found.name
 
@@ -117,7 +118,7 @@ def _scoped_library(*args: Any, **options: Any) -> _scoped:
     return _scoped(*args, **options)
 
 
-def declared(name: str, schema: Schema) -> CustomOpDef:
+def declared(name: str, schema: Schema, tags: Any = ()) -> CustomOpDef:
     """An operator that has no kernel yet. RuntimeError if there is one of this name."""
     if defined(name) is not None:
         raise RuntimeError(
@@ -131,7 +132,7 @@ def declared(name: str, schema: Schema) -> CustomOpDef:
     without_kernel.__signature__ = schema.signature  # type: ignore[attr-defined]
     op = CustomOpDef(name, without_kernel, schema.mutated)
     op._kernels.clear()
-    op._schema = schema.text
+    op._schema, op.tags = schema.text, listed(tags)
     return op
 
 
@@ -162,7 +163,7 @@ def define(qualname: str, schema: str, *, lib: Library | None = None, tags: Any 
         )
     _, _, name = qualname.partition("::")
     found = parsed(name + schema)
-    declared(qualname, found)
+    declared(qualname, found, tags)
     if lib is not None:
         lib._op_defs.add(qualname)
 

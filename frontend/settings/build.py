@@ -38,6 +38,11 @@ DeviceObjType = device
 _warn_always = False
 
 
+def compiled_with_cxx11_abi() -> bool:
+    """Whether strings in C++ have the layout of C++11, as they have in every PyTorch since 2.7."""
+    return True
+
+
 def is_vulkan_available() -> bool:
     return False
 

@@ -34,10 +34,11 @@ class CheckpointPolicy(enum.Enum):
 
 
 class SelectiveCheckpointContext:
-    """What a policy is told. is_recompute: whether it is the second run."""
+    """What a policy is told. is_recompute: whether it is the second run. op_output: the result
+    of the op, where it is known."""
 
-    def __init__(self, *, is_recompute: bool):
-        self.is_recompute = is_recompute
+    def __init__(self, *, is_recompute: bool, op_output: Any = None):
+        self.is_recompute, self.op_output = is_recompute, op_output
 
 
 def create_selective_checkpoint_contexts(

@@ -273,9 +273,9 @@ ROOMS = {
         _custom_ops amp compound nn overrides
         __future__ nested sparse
         _C compiler cpu fft masked optim publish serialization special tuning
-        __init__ _dynamo cuda hub operators short_time
+        __init__ _dynamo cuda hub operators package short_time
         dispatching ops streams
-        utils
+        classes utils
         _subclasses accelerator audio distributions func fx quasirandom sharding vision
         _higher_order_ops ao onnx
         jit

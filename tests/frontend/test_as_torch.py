@@ -29,6 +29,8 @@ assert torch is tilewright and torch.__name__ == "torch" and torch.__package__ =
 assert sys.modules["torch.nn"] is tilewright.nn is nn
 assert DataLoader is tilewright.utils.data.DataLoader and nn.__spec__.name == "tilewright.nn"
 assert torch.__version__ == version
+import functorch, tilewright.func.older
+assert functorch is tilewright.func.older
 for value in (torch.ones(1), torch.float32, torch.device("cpu"), torch.ones(1).shape):
     kind = type(value)
     assert kind.__module__ == "torch" and getattr(torch, kind.__name__) is kind, kind

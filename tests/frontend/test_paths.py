@@ -12,6 +12,7 @@ from tilewright.paths import PATHS
 
 
 @pytest.mark.torch
+@pytest.mark.filterwarnings("ignore:`torch.jit.\\w+` is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("path", sorted(PATHS))
 def test_every_name_is_there_and_pytorchs(torch: Any, path: str) -> None:
     ours = importlib.import_module(f"tilewright.{path}")

@@ -261,3 +261,83 @@ def test_what_a_monitor_tells_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert c.list_gpu_processes(0).splitlines()[1].split()[:4] == ["process", "42", "uses", "3.000"]
     assert c.list_gpu_processes(1) == "GPU:1\nno processes are running"
     assert c.cudaStatus.SUCCESS == 0 and issubclass(c.DeferredCudaCallError, Exception)
+
+
+def test_what_stands_for_the_compiled_part(torch: Any) -> None:
+    def told(m: Any) -> Any:
+        namespace = f"tags_of_{m.__name__}"
+        tag = m.Tag
+
+        def plus(x):  # type: ignore[no-untyped-def]
+            return x + 1
+
+        plus.__annotations__ = {"x": m.Tensor, "return": m.Tensor}
+        plain = m.library.custom_op(f"{namespace}::plain", plus, mutates_args=())
+        m.library.custom_op(
+            f"{namespace}::many", plus, mutates_args=(), tags=[tag.reduction, tag.core]
+        )
+        m.library.define(f"{namespace}::one", "(Tensor x) -> Tensor", tags=tag.pointwise)
+        library = m.library.Library(f"{namespace}2", "DEF")
+        library.define("two(Tensor x) -> Tensor")
+        ops, other = getattr(m.ops, namespace), getattr(m.ops, f"{namespace}2")
+        errors = []
+        for call in (
+            lambda: m.classes.none.Thing,
+            lambda: m.classes.load_library("/no/such.so"),
+        ):
+            with pytest.raises((RuntimeError, OSError)) as raised:
+                call()
+            errors.append(type(raised.value).__name__)
+        return (
+            [(t.name, int(t), str(t), repr(t)) for t in sorted(tag.__members__.values(), key=int)],
+            [sorted(map(str, op.default.tags)) for op in (ops.plain, ops.many, ops.one, other.two)],
+            str(plain._opoverload).rpartition(".")[2], errors, len(m.classes.loaded_libraries),
+            issubclass(m.AcceleratorError, RuntimeError), m.compiled_with_cxx11_abi(),
+            m.from_dlpack(m.to_dlpack(m.arange(3))).tolist(), isinstance(3, m.ScriptObject),
+            m.DisableTorchFunctionSubclass is m._C.DisableTorchFunctionSubclass,
+        )  # fmt: skip
+
+    assert told(tw) == told(torch)
+
+
+def test_arguments_that_few_give(torch: Any) -> None:
+    def told(m: Any) -> Any:
+        rnn, parametrize = part(m, "nn.utils.rnn"), part(m, "nn.utils.parametrize")
+        packed = rnn.pack_sequence([m.arange(3.0), m.arange(2.0)])
+        checkpoints = part(m, "utils.checkpoint")
+        context = checkpoints.SelectiveCheckpointContext(is_recompute=False, op_output=3)
+        net = m.nn.Linear(2, 2)
+        parametrize.register_parametrization(net, "weight", m.nn.Identity(), unsafe=True)
+        made = parametrize.ParametrizationList([m.nn.Identity()], net.bias, unsafe=False)
+        stateless = part(m, "nn.utils.stateless").functional_call
+        zeros = {"weight": m.zeros(1, 2), "bias": m.ones(1)}
+        return (
+            packed.cpu(dtype=m.float64).data.tolist(), packed.cpu() is packed,
+            context.is_recompute, context.op_output, net.parametrizations.weight.unsafe,
+            made.unsafe, m.nn.RMSNorm(2)(x=m.ones(2)).shape,
+            stateless(m.nn.Linear(2, 1), parameters_and_buffers=zeros, args=m.ones(2)).tolist(),
+        )  # fmt: skip
+
+    mine, theirs = told(tw), told(torch)
+    assert str(mine) == str(theirs)
+
+
+def test_ranges_of_sizes(torch: Any) -> None:
+    def told(m: Any) -> list[Any]:
+        said: list[Any] = [m.sym_fresh_size(3)]
+        for check in (m.sym_constrain_range, m.sym_constrain_range_for_size):
+            for size in (-1, 0, 3, m.tensor(3)):
+                for options in (
+                    {},
+                    {"min": 5},
+                    {"max": 2},
+                    {"min": 3, "max": 3},
+                    {"min": 4, "max": 1},
+                ):
+                    try:
+                        said.append(check(size, **options))
+                    except RuntimeError as error:
+                        said.append(str(error).partition(", at ")[0])
+        return said
+
+    assert told(tw) == told(torch)

@@ -5,6 +5,7 @@ Each process writes what it has computed to RESULTS.RANK as JSON.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import importlib
 import json
@@ -185,6 +186,135 @@ def unused_parameters() -> Any:
     net(own(3, 2)).sum().backward()
     grads = [p.grad for p in net.module.parameters()]
     return [0 if g is None else g for g in grads]
+
+
+def small_net() -> Any:
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 1))
+    with lib.no_grad():
+        for i, p in enumerate(net.parameters()):
+            p.copy_(lib.sin(lib.arange(float(p.numel())).reshape(p.shape) + i) * (rank + 1))
+    return net
+
+
+def batches(count: int) -> Any:
+    return [lib.cos(lib.arange(12.0).reshape(4, 3) * (rank + 1) + i) for i in range(count)]
+
+
+def uneven(**options: Any) -> Any:
+    net = nn.parallel.DistributedDataParallel(small_net())
+    optimizer = lib.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+    with net.join(**options):
+        for i, x in enumerate(batches(2 + rank)):
+            with net.no_sync() if i == 0 else contextlib.nullcontext():
+                net(x).square().mean().backward()
+            if i:
+                optimizer.step()
+                optimizer.zero_grad()
+    return net.state_dict()
+
+
+@case
+def join_uneven_inputs() -> Any:
+    return uneven(), uneven(divide_by_initial_world_size=False)
+
+
+@case
+def join_throws() -> Any:
+    return uneven(throw_on_early_termination=True)
+
+
+def hooked(state: Any, hook: Any) -> Any:
+    net = nn.parallel.DistributedDataParallel(small_net())
+    net.register_comm_hook(state, hook)
+    net(batches(1)[0]).square().mean().backward()
+    return [p.grad for p in net.parameters()]
+
+
+@case
+def gradient_hooks() -> Any:
+    path = f"{sys.argv[1]}.distributed.algorithms.ddp_comm_hooks"
+    hooks = importlib.import_module(f"{path}.default_hooks")
+    later = importlib.import_module(f"{path}.post_localSGD_hook")
+
+    def doubled(state, bucket):  # type: ignore[no-untyped-def]  # PyTorch reads the types
+        state.append(sum(g.numel() for g in bucket.gradients()) == bucket.buffer().numel())
+        return hooks.allreduce_hook(None, bucket).then(lambda made: made.value() * 2)
+
+    seen: list[bool] = []
+    local = later.PostLocalSGDState(None, dist.new_subgroups(1)[0], 0)
+    return (
+        hooked(seen, doubled),
+        all(seen),
+        hooked(None, hooks.allreduce_hook),
+        [g.round(decimals=2) for g in hooked(None, hooks.fp16_compress_hook)],
+        [g.round(decimals=1) for g in hooked(None, hooks.bf16_compress_hook)],
+        [
+            g.round(decimals=2)
+            for g in hooked(None, hooks.fp16_compress_wrapper(hooks.allreduce_hook))
+        ],
+        hooked(local, later.post_localSGD_hook),
+    )
+
+
+@case
+def spread_states() -> Any:
+    net = nn.parallel.DistributedDataParallel(small_net())
+    spread = importlib.import_module(f"{sys.argv[1]}.distributed.optim").ZeroRedundancyOptimizer
+    optimizer = spread(net.parameters(), optimizer_class=lib.optim.Adam, lr=0.1)
+    schedule = lib.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    for x in batches(3):
+        optimizer.zero_grad()
+        net(x).square().mean().backward()
+        optimizer.step()
+        schedule.step()
+    optimizer.consolidate_state_dict(to=1)
+    saved = optimizer.state_dict() if rank == 1 else None
+    again = spread(net.parameters(), optimizer_class=lib.optim.Adam, lr=1.0)
+    box = [saved]
+    dist.broadcast_object_list(box, src=1)
+    again.load_state_dict(box[0])
+    net(batches(1)[0]).square().mean().backward()
+    again.step()
+    states = sorted((int(k), sorted(v)) for k, v in box[0]["state"].items())
+    return net.state_dict(), states, [g["lr"] for g in again.param_groups]
+
+
+@case
+def states_that_were_not_gathered() -> Any:
+    spread = importlib.import_module(f"{sys.argv[1]}.distributed.optim").ZeroRedundancyOptimizer
+    return spread(small_net().parameters(), optimizer_class=lib.optim.SGD, lr=0.1).state_dict()
+
+
+@case
+def parameters_averaged_now_and_then() -> Any:
+    path = f"{sys.argv[1]}.distributed.algorithms.model_averaging.averagers"
+    averagers = importlib.import_module(path)
+    local = importlib.import_module(f"{sys.argv[1]}.distributed.optim").PostLocalSGDOptimizer
+    net = small_net()
+    optimizer = local(
+        lib.optim.SGD(net.parameters(), 0.1), averagers.PeriodicModelAverager(2, warmup_steps=1)
+    )
+    for x in batches(3):
+        optimizer.zero_grad()
+        net(x).square().mean().backward()
+        optimizer.step()
+    return list(net.parameters()), optimizer.state_dict()["step"]
+
+
+@case
+def device_mesh() -> Any:
+    made = importlib.import_module(f"{sys.argv[1]}.distributed.device_mesh")
+    mesh = made.init_device_mesh("cpu", (1, size), mesh_dim_names=("dp", "tp"))
+    x = own(2)
+    dist.all_reduce(x, group=mesh.get_group("tp"))
+    y = own(2)
+    dist.all_reduce(y, group=mesh["dp"].get_group())
+    return (
+        mesh.mesh, list(mesh.shape), mesh.ndim, mesh.size(), mesh.size(1), mesh.mesh_dim_names,
+        mesh.get_rank(), mesh.get_local_rank("tp"), mesh["dp"].get_local_rank(),
+        mesh.get_coordinate(), x, y, mesh["tp"].mesh, repr(mesh), repr(mesh["tp"]),
+        len(mesh.get_all_groups()), mesh["dp", "tp"] == mesh, mesh.device_type,
+    )  # fmt: skip
 
 
 @case

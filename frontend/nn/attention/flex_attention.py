@@ -160,18 +160,62 @@ def _table(counts: Any, places: Any) -> Any:
     return creation.tensor(table, device=places.device)
 
 
+_LISTS = tuple(
+    f"{full}{side}_{what}"
+    for side in ("kv", "q")
+    for full in ("", "full_")
+    for what in ("num_blocks", "indices")
+)
+"""What a BlockMask tells of its blocks, in the order of `as_tuple`."""
+
+
 class BlockMask:
     """A mask_mod with its sizes, and the blocks in which it shows anything.
 
     shape: (B, H, Q_LEN, KV_LEN). BLOCK_SIZE: the sides of a block.
+    kv_num_blocks, kv_indices and the like: the numbers and places of blocks, as in
+    `from_kv_blocks`; those of `q` are of each column of blocks.
     """
 
     shape: tuple[int, int, int, int]
+    mask_mod: _Mod
+    BLOCK_SIZE: tuple[int, int]
+    _device: Any
 
     def __init__(
-        self, mask_mod: _Mod, shape: tuple[int, int, int, int], block: tuple[int, int], device: Any
+        self,
+        seq_lengths: tuple[int, int],
+        kv_num_blocks: Tensor,
+        kv_indices: Tensor,
+        full_kv_num_blocks: Tensor | None,
+        full_kv_indices: Tensor | None,
+        q_num_blocks: Tensor | None,
+        q_indices: Tensor | None,
+        full_q_num_blocks: Tensor | None,
+        full_q_indices: Tensor | None,
+        BLOCK_SIZE: tuple[int, int] = (128, 128),
+        mask_mod: _Mod = noop_mask,
+        **options: Any,
     ):
-        self.mask_mod, self.shape, self.BLOCK_SIZE, self._device = mask_mod, shape, block, device
+        """The blocks of the columns (`q`) follow from those of the rows, so they aren't read.
+        options: orders of PyTorch's backward pass, which change nothing here."""
+        rows = (kv_num_blocks, kv_indices, full_kv_num_blocks, full_kv_indices)
+        made = self.from_kv_blocks(*rows, BLOCK_SIZE, mask_mod, seq_lengths)
+        self.__dict__.update(vars(made))
+
+    @classmethod
+    def _of(
+        cls, mask_mod: _Mod, shape: tuple[int, int, int, int], block: tuple[int, int], device: Any
+    ) -> BlockMask:
+        mask = cls.__new__(cls)
+        mask.mask_mod, mask.shape, mask.BLOCK_SIZE, mask._device = mask_mod, shape, block, device
+        return mask
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _LISTS:
+            raise AttributeError(f"'BlockMask' object has no attribute {name!r}")
+        self.__dict__.update(zip(_LISTS, self.as_tuple(flatten=False)[1:]))
+        return self.__dict__[name]
 
     @classmethod
     def from_kv_blocks(
@@ -211,7 +255,7 @@ class BlockMask:
 
         lengths = seq_lengths or (table.shape[2] * rows, table.shape[3] * columns)
         shape = (table.shape[0], table.shape[1], *lengths)
-        return cls(mod, shape, (rows, columns), kv_indices.device)
+        return cls._of(mod, shape, (rows, columns), kv_indices.device)
 
     @property
     def seq_lengths(self) -> tuple[int, int]:
@@ -238,7 +282,8 @@ class BlockMask:
         ]
         lengths: tuple[Any, ...] = self.seq_lengths if flatten else (self.seq_lengths,)
         sides: tuple[Any, ...] = self.BLOCK_SIZE if flatten else (self.BLOCK_SIZE,)
-        return (*lengths, *partial, *turned, *sides, self.mask_mod)
+        orders = (None,) * 4  # of PyTorch's backward pass
+        return (*lengths, *partial, *turned, *orders, *sides, self.mask_mod)
 
     def to_string(self, grid_size: Any = (20, 20), limit: int = 4) -> str:
         """A picture of the first `limit` masks: full blocks, partial ones, and spaces."""
@@ -263,12 +308,12 @@ class BlockMask:
         return math.prod(self.shape)
 
     def to(self, device: Any) -> BlockMask:
-        return BlockMask(self.mask_mod, self.shape, self.BLOCK_SIZE, device)
+        return BlockMask._of(self.mask_mod, self.shape, self.BLOCK_SIZE, device)
 
     def _adjust(self, new_q_len: int, new_kv_len: int) -> BlockMask:
         """The same mask for other lengths."""
         shape = (*self.shape[:2], new_q_len, new_kv_len)
-        return BlockMask(self.mask_mod, shape, self.BLOCK_SIZE, self._device)
+        return BlockMask._of(self.mask_mod, shape, self.BLOCK_SIZE, self._device)
 
     def __repr__(self) -> str:
         return f"BlockMask(shape={self.shape}, sparsity={self.sparsity():.2f}%)"
@@ -287,7 +332,7 @@ def create_block_mask(
 ) -> BlockMask:
     """The BlockMask of a mask_mod for these sizes; None stands for 1, which broadcasts."""
     block = (BLOCK_SIZE, BLOCK_SIZE) if isinstance(BLOCK_SIZE, int) else BLOCK_SIZE
-    return BlockMask(mask_mod, (B or 1, H or 1, Q_LEN, KV_LEN), block, device)
+    return BlockMask._of(mask_mod, (B or 1, H or 1, Q_LEN, KV_LEN), block, device)
 
 
 @builder("flex_attention")

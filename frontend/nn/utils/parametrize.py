@@ -34,8 +34,10 @@ class ParametrizationList(ModuleList):
 
     original: Any
 
-    def __init__(self, modules: list[Module], original: Any) -> None:
+    def __init__(self, modules: list[Module], original: Any, unsafe: bool = False) -> None:
+        """unsafe: whether the modules may change shapes and dtypes."""
         super().__init__(modules)
+        self.unsafe = unsafe
         self.is_tensor = not isinstance(original, (tuple, list))
         self.ntensors = 1 if self.is_tensor else len(original)
         names = (
@@ -129,7 +131,7 @@ def register_parametrization(
     if not is_parametrized(module):
         _derive(module)
         module.add_module("parametrizations", ModuleDict())
-    module.parametrizations[tensor_name] = ParametrizationList([parametrization], original)
+    module.parametrizations[tensor_name] = ParametrizationList([parametrization], original, unsafe)
     setattr(type(module), tensor_name, _property(tensor_name))
     return module
 

@@ -63,8 +63,8 @@ class PackedSequence(_Fields):
         data = self.data.to(*args, **kwargs)
         return self if data is self.data else self._with(data)
 
-    def cpu(self) -> PackedSequence:
-        return self.to("cpu")
+    def cpu(self, *args: Any, **kwargs: Any) -> PackedSequence:
+        return self.to(*args, device="cpu", **kwargs)
 
     def float(self) -> PackedSequence:
         return self._with(self.data.float())

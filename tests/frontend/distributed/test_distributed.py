@@ -142,9 +142,49 @@ def test_a_world_of_one(tmp_path: Path) -> None:
         with pytest.raises(RuntimeError, match="find_unused_parameters"):
             model(x)
             used.sum().backward(inputs=[used]), model.zero_grad(), used.sum().backward()
+        model.register_comm_hook(None, lambda state, bucket: None)
+        with pytest.raises(RuntimeError, match="can only be called once"):
+            model.register_comm_hook(None, lambda state, bucket: None)
+        with pytest.raises(TypeError, match="must be callable"):
+            model.register_comm_hook(None, 3)
+        with model.join(), model.no_sync():
+            model(x).sum().backward()
     finally:
         dist.destroy_process_group()
     assert not dist.is_initialized()
+
+
+def test_meshes_in_a_world_of_one(torch: Any) -> None:
+    def facts(m: Any) -> Any:
+        d = m.distributed
+        made = importlib.import_module(f"{m.__name__}.distributed.device_mesh")
+        d.init_process_group("gloo", store=d.HashStore(), rank=0, world_size=1)
+        try:
+            mesh = made.init_device_mesh("cpu", (1, 1), mesh_dim_names=("a", "b"))
+            of_group = made.DeviceMesh.from_group(d.new_group([0]), "cpu")
+            errors = [
+                lambda: mesh["c"],
+                lambda: mesh.get_group(),
+                lambda: made.DeviceMesh("cpu", [0, 1]),
+                lambda: made.init_device_mesh("cpu", (1,), mesh_dim_names=("a", "b")),
+                lambda: made.init_device_mesh("cpu", (1, 1), mesh_dim_names=("a", "a")),
+                lambda: made.DeviceMesh("cpu", [[0]])["a"],
+            ]
+            said = []
+            for each in errors:
+                with pytest.raises((KeyError, RuntimeError, ValueError)) as raised:
+                    each()
+                said.append(type(raised.value).__name__)
+            return (
+                mesh["a"] == mesh["b"], mesh["a"] == mesh["a"],
+                of_group.mesh.tolist(), str(of_group.mesh.dtype), of_group.get_coordinate(),
+                of_group.ndim, said,
+            )  # fmt: skip
+        finally:
+            d.destroy_process_group()
+
+    mine, theirs = facts(tw), facts(torch)
+    assert str(mine).replace("tilewright", "torch") == str(theirs)
 
 
 def test_states_by_plain_names(torch: Any) -> None:
@@ -197,11 +237,10 @@ def test_policies_of_wrapping(torch: Any) -> None:
 
 def test_what_is_missing_has_its_name_and_refuses() -> None:
     for path, name in (
-        ("algorithms.join", "Join"),
+        ("algorithms.ddp_comm_hooks.powerSGD_hook", "powerSGD_hook"),
         ("checkpoint", "HuggingFaceStorageReader"),
         ("tensor.parallel", "parallelize_module"),
         ("fsdp", "FullyShardedDataParallel"),
-        ("algorithms.ddp_comm_hooks.default_hooks", "fp16_compress_hook"),
     ):
         module = importlib.import_module(f"tilewright.distributed.{path}")
         with pytest.raises(RuntimeError, match=f"{name}: not there yet"):

@@ -125,3 +125,48 @@ def test_tensors_in_the_place_of_parameters_until_a_block_ends(torch: Any) -> No
             pass
         assert model.weight is own
     assert found == [[[3.0]], [[3.0]]]
+
+
+@pytest.mark.filterwarnings("ignore:We've integrated functorch:FutureWarning")
+def test_the_package_that_became_torch_func(torch: Any) -> None:
+    def told(m: Any, older: Any) -> Any:
+        def linear() -> Any:
+            made = m.nn.Linear(2, 3)
+            with m.no_grad():
+                for i, p in enumerate(made.parameters()):
+                    p.copy_(m.sin(m.arange(float(p.numel())).reshape(p.shape) + i))
+            return made
+
+        x = m.cos(m.arange(8.0)).reshape(4, 2)
+        model = linear()
+        function, params = older.make_functional(model)
+        grads = older.grad(lambda p: (function(p, x) ** 2).sum())(params)
+        norm = m.nn.Sequential(linear(), m.nn.BatchNorm1d(3)).eval()
+        whole, weights, buffers = older.make_functional_with_buffers(
+            norm, disable_autograd_tracking=True
+        )
+        models = [linear(), linear()]
+        many, stacked, none = older.combine_state_for_ensemble(models)
+        each = older.vmap(many, in_dims=(0, 0, None))(stacked, none, x)
+        errors = []
+        for call in (
+            lambda: older.make_functional(norm),
+            lambda: older.combine_state_for_ensemble([]),
+            lambda: older.combine_state_for_ensemble([linear(), m.nn.Tanh()]),
+        ):
+            with pytest.raises(RuntimeError) as raised:
+                call()
+            errors.append(str(raised.value).partition(", at ")[0])
+        with pytest.warns(FutureWarning, match=r"`functorch.vmap` .* use `torch.vmap` instead"):
+            older.vmap(m.sin)
+        return (
+            [g.round(decimals=3).tolist() for g in grads],
+            [p.requires_grad for p in (*params, *weights)], params[0] is model.weight,
+            function.param_names, function.names_map, whole.param_names, whole.buffer_names,
+            whole(weights, buffers, x).round(decimals=3).tolist(), each.shape,
+            each.round(decimals=3).tolist(), repr(function), errors,
+        )  # fmt: skip
+
+    theirs = importlib.import_module("functorch")
+    ours = importlib.import_module("tilewright.func.older")
+    assert told(tw, ours) == told(torch, theirs)

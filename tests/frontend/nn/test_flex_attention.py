@@ -154,3 +154,20 @@ def test_a_mask_of_listed_blocks(torch):
     wanted = weights / weights.sum(1, keepdims=True) @ rows
     got = flex.flex_attention(x, x, x, block_mask=mine)
     np.testing.assert_allclose(got.numpy()[0, 0], wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_the_blocks_of_a_mask(torch: Any) -> None:
+    def told(lib: Any) -> Any:
+        module = importlib.import_module(f"{lib.__name__}.nn.attention.flex_attention")
+        mask = module.create_block_mask(lambda b, h, q, kv: q >= kv, 1, 2, 48, 32, "cpu", 16)
+        again = module.BlockMask(*mask.as_tuple(flatten=False)[:9], (16, 16), mask.mask_mod)
+        found = []
+        for each in (mask, again):
+            names = [f"{full}{side}" for side in ("kv", "q") for full in ("full_", "")]
+            lists = [getattr(each, f"{n}_{w}") for n in names for w in ("num_blocks", "indices")]
+            counts = [lists[i] for i in (0, 2, 4, 6)]
+            found.append([each.shape, each.seq_lengths, each.BLOCK_SIZE, each.to_dense().tolist()])
+            found.append([(c.tolist(), str(c.dtype)) for c in counts])
+        return found, hasattr(mask, "no_such_name")
+
+    assert str(told(tw)).replace("tilewright", "torch") == str(told(torch))
