@@ -381,7 +381,41 @@ def hooks_of_views(lib: Any) -> list[Any]:
     return [*out, w.grad]
 
 
-@pytest.mark.parametrize("program", [views_read_again, hooks_of_views], ids=lambda f: f.__name__)
+def writes_to_detached_values(m: Any) -> list[Any]:
+    """A view from before the write leads to the detached tensor, whose hook sees its gradient."""
+    out = []
+    for is_read in (False, True):
+        x, w = m.arange(6.0, requires_grad=True), m.full((6,), 2.0, requires_grad=True)
+        seen: list[Any] = []
+        d = x.detach()
+        part = d[:3]
+        if is_read:
+            d.sum().item()
+        d.mul_(w)
+        d.register_hook(lambda g, seen=seen: seen.append(g.clone()))
+        ((part * part).sum() + d.sum()).backward()
+        assert x.grad is None and len(seen) == 1
+        out += [*seen, w.grad]
+    return out
+
+
+def writes_without_gradients(m: Any) -> list[Any]:
+    """The gradient by a tensor whose memory was written to is asked for beside that of its view."""
+    w = m.tensor(3.0, requires_grad=True)
+    t = w * 2
+    t.sum().item()
+    d = t.detach()
+    d.mul_(2)
+    view = t.view(1)
+    found = [m.autograd.grad(view, wanted, retain_graph=True) for wanted in ([t], [view, t], [w])]
+    return [g for grads in found for g in grads]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [views_read_again, hooks_of_views, writes_to_detached_values, writes_without_gradients],
+    ids=lambda f: f.__name__,
+)
 def test_views_that_a_later_epoch_reads(program: Any, torch: Any) -> None:
     for ours, theirs in zip(program(tw), program(torch), strict=True):
         same(ours, theirs)
