@@ -118,7 +118,7 @@ def jitter_until_there_is_a_factor(torch: Any, draw: Draw) -> Iterator[Any]:
 
 @program
 def inverse_or_another_matrix(torch: Any, draw: Draw) -> Iterator[Any]:
-    """Newton's steps: where the Hessian has no inverse, a function of the program's own takes another
+    """Newton's steps: where the Hessian has no inverse, a function of the program takes another
     matrix, and counts."""
     weight = draw(3)
     failed = 0
