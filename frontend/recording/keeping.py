@@ -308,7 +308,7 @@ def _showing_now(node: Node) -> Held | None:
             t = Handle()
             t._storage, t._chain = storage, chains[0]
             t._aval = (node.shape, node.dtype, node.device or "cpu")
-            return Held.of(t, storage)
+            return Held.of(t, storage, chains[0])
     return None
 
 
