@@ -489,8 +489,11 @@ def _continuing(t: Any, storage: Storage, base: Node, node: Node) -> Node:
     """The node of the view `t` in a later epoch than its first one: `node`, with the history that
     `t` has from there, unless its memory was written to since."""
     base, history = origin(base), t._history
-    is_same = base.op is ops.variable and variables[base.attrs[0]] is history.base
-    if not is_same or storage._writes != history.writes:
+    if t._root is not None:
+        is_same = source_of(t) is history.base
+    else:
+        is_same = base.op is ops.variable and variables[base.attrs[0]] is history.base
+    if not is_same or (t._root or storage)._writes != history.writes:
         t._history = None
         return node
     end = _marked(ops.expand(ops.constant(0, node.dtype, node.device), node.shape), history)

@@ -392,7 +392,8 @@ def _forget_views() -> None:
             if node is not None:
                 v._aval = (node.shape, node.dtype, node.device or "cpu")
                 if node.requires_grad and v._history is None:  # an earlier epoch's continues
-                    seen = Viewed(weakref.ref(v), node, storage._node, storage._writes)
+                    writes = (v._root or storage)._writes
+                    seen = Viewed(weakref.ref(v), node, storage._node, writes)
                     differentiable_views[id(v)] = seen
                 v._node = None
                 if viewed.setdefault(node, (owner, v._chain))[0] != owner:

@@ -73,7 +73,7 @@ class Shared:
         seen, storage = self.views.get(id(t)), t._storage
         if seen is None or seen.view() is not t or storage is None or t._chain is None:
             return None
-        return seen.node if storage._writes == seen.writes else None
+        return seen.node if (t._root or storage)._writes == seen.writes else None
 
     def has_twin(self, node: Node, t: Any) -> bool:
         """Whether another tensor than `t` had `node`, too. Their gradients can't be told apart."""
