@@ -130,8 +130,11 @@ def arguments_of(
 def _historied(t: Any) -> Any:
     """The tensor whose history `t` has: its root's own, if `t` is a detached tensor that a value
     with a gradient was written to. Views of `t` lead there, too."""
-    own = None if t._root is None else t._root.own
-    if own is None or own is not epoch.source_of(t) or len(t._chain.links) > t._root.depth:
+    root = t._root
+    if root is None or root.own is None or len(t._chain.links) > root.depth:
+        return t
+    own: Any = epoch.source_of(t)
+    if own is not root.own:
         return t
     own._hooks = t._hooks
     return own
