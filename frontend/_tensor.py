@@ -990,6 +990,5 @@ def _copied_value(x: Node, dtype: DType, shape: tuple[int, ...]) -> Node:
     return indexing.fit(x, shape, dtype)
 
 
-_copied = copies.copied
 epoch.tensor_type = Tensor
 calls.tensor_of_array = creation.tensor

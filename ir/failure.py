@@ -8,8 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-class LinAlgError(RuntimeError):
-    """A matrix has no factors, no inverse or no solution of the kind that was asked for."""
+class _LinAlgError(RuntimeError):
+    """A matrix has no factors, no inverse or no solution of the kind that was asked for.
+
+    The name is that of PyTorch's class, which programs print.
+    """
+
+
+LinAlgError = _LinAlgError
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from types import FrameType
 
 COMMAND_LINE = ("typer", "click")
 """Packages that call ours for a user at the command line: their frames are not the user's."""
@@ -47,6 +48,13 @@ def user_location(depth: int = 1) -> tuple[str, int]:
         frame = outer
     found = frame.f_code.co_filename, frame.f_lineno
     return _locations.setdefault(found, found)
+
+
+def user_frame(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame from `frame` outwards that is the user's."""
+    while frame is not None and _own[frame.f_code.co_filename]:
+        frame = frame.f_back
+    return frame
 
 
 def at_user_line() -> str:

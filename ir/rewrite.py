@@ -73,15 +73,26 @@ def substitute(
     roots: Sequence[Node],
     mapping: Mapping[Node, Node],
     attrs: Mapping[Node, tuple[Any, ...]] | None = None,
+    *,
+    as_made: bool = False,
 ) -> list[Node]:
-    """`roots` with some nodes replaced by others, and some attrs, in the current grad mode."""
+    """`roots` with some nodes replaced by others, and some attrs, in the current grad mode.
+
+    as_made: whether a node that was made without gradients, of operands that require one, stays so.
+    """
     done = dict(mapping)
     changed = attrs or {}
     for node in above(roots, done):
         operands = tuple(done.get(o, o) for o in node.operands)
         if operands != node.operands or node in changed:
             own = node.device if node.op.kind is Kind.TRANSFER else None
-            done[node] = intern(node.op, operands, changed.get(node, node.attrs), own, node.loc)
+            arguments = node.op, operands, changed.get(node, node.attrs), own, node.loc
+            made = intern(*arguments)
+            is_new = as_made and made.requires_grad and not node.requires_grad
+            if is_new and any(o.requires_grad for o in node.operands):
+                with grad_mode(False):
+                    made = intern(*arguments)
+            done[node] = made
     return [done.get(r, r) for r in roots]
 
 

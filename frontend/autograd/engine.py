@@ -532,7 +532,8 @@ class _Pass:
         args = [a for n in hooked for a in n.memo.get("call", (None, ()))[1] if isinstance(a, Node)]
         olds = [*(h.node for h in batch), *inner, *hooked, *args]
         with recording.grad_mode(True):
-            news = dict(zip(olds, substitute(olds, mapping, attrs), strict=True))
+            made = substitute(olds, mapping, attrs, as_made=True)
+        news = dict(zip(olds, made, strict=True))
         seeds: dict[Node, Node] = {}
         for history, g in batch.items():
             root = news[history.node]

@@ -127,8 +127,22 @@ def arguments_of(
     return replaced
 
 
+def _historied(t: Any) -> Any:
+    """The tensor whose history `t` has: its root's own, if `t` is a detached tensor that a value
+    with a gradient was written to. Views of `t` lead there, too."""
+    root = t._root
+    if root is None or root.own is None or len(t._chain.links) > root.depth:
+        return t
+    own: Any = epoch.source_of(t)
+    if own is not root.own:
+        return t
+    own._hooks = t._hooks
+    return own
+
+
 def _watch(t: Any) -> None:
     """Have backward passes call the hooks of non-leaf `t`, also after this epoch."""
+    t = _historied(t)
     node = epoch.history_node(t)
     known = t._chain is None or t._history is not None
     for shared in () if known else list(with_views):
@@ -154,6 +168,7 @@ def _watch(t: Any) -> None:
 def _is_watched(t: Any) -> bool:
     """Whether hooks of non-leaf `t` are those of its present history. A write with gradients gives
     it a new one, without the hooks that it had before."""
+    t = _historied(t)
     node, hooked = epoch.history_node(t), recording.hooked
     if node.op is ops.variable:
         history = recording.variable_target(node.attrs[0])

@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.shape import Size
-from tilewright.runtime import devices
+from tilewright.runtime import devices, meta
 
 from .. import recording
 from ..recording import epoch, views
@@ -17,12 +17,22 @@ from ..recording.epoch import Storage
 from .arrays import array_of
 
 
+def elements(t: Any) -> Any:
+    """A copy of the elements of `t`, as an array; on the meta device, what stands for them."""
+    if t.is_meta:
+        return devices.get(meta.NAME).empty(t.shape, t.dtype)
+    return np.array(np.asarray(t.detach().cpu()._array()).reshape(t.shape), order="C")
+
+
+def _buffer(array: Any, device: str) -> Any:
+    """Memory of a device with the elements of an array."""
+    return array if device in ("cpu", meta.NAME) else devices.get(device).from_numpy(array)
+
+
 def copied(t: Any) -> tuple[Any, DType, str]:
     """(buffer, dtype, device) of a copy."""
     name = t._typed()[2]
-    array = np.array(np.asarray(t.detach().cpu()._array()).reshape(t.shape), order="C")
-    buffer = array if name == "cpu" else devices.get(name).from_numpy(array)
-    return buffer, t.dtype, name
+    return _buffer(elements(t), name), t.dtype, name
 
 
 def deep_copied(t: Any, memo: dict[int, Any]) -> Any:
@@ -34,20 +44,29 @@ def deep_copied(t: Any, memo: dict[int, Any]) -> Any:
         return out
     storage = memo.get(id(t._storage))
     if storage is None:
-        array_of(t)
+        _compute(t)
         storage = memo[id(t._storage)] = rebuild_storage(*_contents(t._storage))
     return _looking(storage, t._chain, t._typed())
 
 
+def _compute(t: Any) -> None:
+    """Let the memory of `t` have its value."""
+    if t.is_meta:
+        recording.flush()
+    else:
+        array_of(t)
+
+
 def _contents(storage: Storage) -> tuple[Any, ...]:
-    name = storage._aval[2]  # type: ignore[index]
-    array = devices.get(name).to_numpy(storage._buffer)
-    return np.array(array, order="C"), storage._aval[1], name  # type: ignore[index]
+    _, dtype, name = storage._aval  # type: ignore[misc]
+    if name == meta.NAME:
+        return storage._buffer, dtype, name
+    return np.array(devices.get(name).to_numpy(storage._buffer), order="C"), dtype, name
 
 
-def rebuild_storage(array: np.ndarray, dtype: DType, device: str) -> Storage:
+def rebuild_storage(array: Any, dtype: DType, device: str) -> Storage:
     storage = Storage()
-    storage._buffer = array if device == "cpu" else devices.get(device).from_numpy(array)
+    storage._buffer = _buffer(array, device)
     storage._aval = (Size(array.shape), dtype, device)
     storage._views = []
     return storage
@@ -64,9 +83,8 @@ def reduced(t: Any) -> tuple[Any, ...]:
     loaded."""
     wants = t.requires_grad and t.is_leaf
     if t._storage is None:
-        array = np.array(t.detach().cpu()._array(), order="C")
-        return rebuild, (array, t.dtype, str(t.device), wants, type(t)), t.__dict__ or None
-    array_of(t)
+        return rebuild, (elements(t), t.dtype, str(t.device), wants, type(t)), t.__dict__ or None
+    _compute(t)
     arguments = (t._storage, t._chain, t._typed(), wants, type(t))
     return rebuild_view, arguments, t.__dict__ or None
 
@@ -88,11 +106,18 @@ def rebuild_view(
     return t.requires_grad_() if requires_grad else t
 
 
-def rebuild(array: np.ndarray, dtype: DType, device: str, requires_grad: bool, cls: type) -> Any:
-    """Unpickle a tensor with memory of its own."""
+def tensor_of(array: Any, dtype: DType, device: str) -> Any:
+    """A tensor of what `elements` returned."""
     from ..functions import creation
 
-    t = creation.tensor(array, dtype=dtype, device=device)
+    if device == meta.NAME:
+        return creation.empty(array.shape, dtype=dtype, device=device)
+    return creation.tensor(array, dtype=dtype, device=device)
+
+
+def rebuild(array: Any, dtype: DType, device: str, requires_grad: bool, cls: type) -> Any:
+    """Unpickle a tensor with memory of its own."""
+    t = tensor_of(array, dtype, device)
     if cls is not epoch.tensor_type:
         t = t.as_subclass(cls)
     return t.requires_grad_() if requires_grad else t

@@ -23,6 +23,7 @@ from .calling import (
     need_square,
     need_wide,
 )
+from .catching import caught
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -188,13 +189,13 @@ def eig(A: Tensor, *, out: Sequence[Tensor] | None = None) -> return_types.Eigen
     Eigenvectors have norm 1 and are unique up to phases. RuntimeError for input that isn't finite.
     Gradient: Boeddeker et al., 2017; it is finite where the eigenvalues are distinct.
     """
-    return all_into(out, return_types.linalg_eig(*record_fallible(_eig, A)))
+    return all_into(out, return_types.linalg_eig(*caught(record_fallible(_eig, A))))
 
 
 @also_named(input="A")
 def eigvals(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The eigenvalues of a square matrix, complex, in no order."""
-    return into(out, record_fallible(_eigvals, A))
+    return into(out, caught(record_fallible(_eigvals, A)))
 
 
 # ---- singular values -------------------------------------------------------------------------
@@ -245,7 +246,7 @@ def svd(
     decomposition", 2016; that of U and Vᴴ is finite where singular values are distinct.
     """
     _need_no_driver("svd", driver)
-    found = record_fallible(checked_svd, A, bool(full_matrices))
+    found = caught(record_fallible(checked_svd, A, bool(full_matrices)))
     return all_into(out, return_types.linalg_svd(*found))
 
 
@@ -253,7 +254,7 @@ def svdvals(A: Tensor, *, driver: str | None = None, out: Tensor | None = None) 
     """The singular values of a matrix, descending. The gradient is finite if they are equal,
     too."""
     _need_no_driver("svdvals", driver)
-    return into(out, record_fallible(checked_svdvals, A), cast=False)
+    return into(out, caught(record_fallible(checked_svdvals, A)), cast=False)
 
 
 # ---- Householder's reflectors ----------------------------------------------------------------

@@ -26,6 +26,7 @@ from .calling import (
     need_square,
     need_wide,
 )
+from .catching import caught
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +64,7 @@ def lu_factor(
     exchanged with row pivots[i]. RuntimeError if U has a zero on its diagonal.
     """
     _need_pivots(pivot)
-    found = record_fallible(_lu_factor, A, True)[:2]
+    found = caught(record_fallible(_lu_factor, A, True))[:2]
     return all_into(out, return_types.linalg_lu_factor(*found))
 
 
@@ -228,7 +229,7 @@ def ldl_factor(
     D has blocks of one and two rows. The lower triangle of A is read. hermitian: A = L D Lᴴ.
     RuntimeError if a block of D is zero. Needs SciPy.
     """
-    found = record_fallible(_ldl_factor, A, bool(hermitian), True)[:2]
+    found = caught(record_fallible(_ldl_factor, A, bool(hermitian), True))[:2]
     return all_into(out, return_types.linalg_ldl_factor(*found))
 
 

@@ -17,6 +17,7 @@ from ..functions.spellings import also_named
 from ..recording import record_fallible
 from ..recording.builders import builder
 from .calling import all_into, by_host, is_lapacks, kind_name, need_same_dtype
+from .catching import caught
 from .decompositions import checked_svdvals
 from .norms import matrix_norm
 from .solving import tolerance, tolerances
@@ -118,7 +119,8 @@ def lstsq(
     if rcond is None or rcond < 0:
         sizes = (1,) if rcond is not None else A.shape[-2:] or (1,)
         rcond = tolerances(A, None, None, sizes)[1]  # type: ignore[assignment]
-    solution, rank, values = record_fallible(_lstsq, A, B, float(rcond), chosen)  # type: ignore[arg-type]
+    made = record_fallible(_lstsq, A, B, float(rcond), chosen)  # type: ignore[arg-type]
+    solution, rank, values = caught(made)
     m, n = A.shape[-2:]
     none = solution.new_empty(0)
     if chosen == "gels":

@@ -31,6 +31,7 @@ from .calling import (
     need_square,
     need_wide,
 )
+from .catching import caught
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,7 +101,8 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Tensor | None = None)
     LinAlgError if A is singular. Gradient: Giles, "An extended collection of matrix derivative
     results", 2008, 2.3.1.
     """
-    return into(out, record_fallible(_solve, A, B, bool(left), True)[0], cast=False)
+    found = caught(record_fallible(_solve, A, B, bool(left), True))
+    return into(out, found[0], cast=False)
 
 
 def solve_ex(
@@ -169,7 +171,7 @@ def inverse(a: Node, check: bool) -> tuple[Node, Node]:
 
 def inv(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inverse of a square matrix: [*, n, n]. LinAlgError if it is singular."""
-    return into(out, record_fallible(inverse, A, True)[0], cast=False)
+    return into(out, caught(record_fallible(inverse, A, True))[0], cast=False)
 
 
 def inv_ex(
@@ -247,7 +249,7 @@ def pinv(
     rtol = rcond if rtol is None else rtol
     if A.dim() >= 2:
         atol, rtol = tolerances(A, atol, rtol, A.shape[-2:])
-    return into(out, record_fallible(_pinv, A, atol, rtol, bool(hermitian)))
+    return into(out, caught(record_fallible(_pinv, A, atol, rtol, bool(hermitian))))
 
 
 # ---- determinants ----------------------------------------------------------------------------

@@ -11,8 +11,9 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import Size
 
 from .. import recording
-from .._tensor import Tensor, _copied
+from .._tensor import Tensor
 from ..devices import device as Device
+from ..exchange import copies
 from ..functions import creation
 from ..overriding import disabled, has_override
 from ..recording import epoch
@@ -69,18 +70,18 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         """A copy without `.grad`, as in PyTorch."""
         with recording.grad_mode(False):
-            made = type(self)(creation.from_buffer(*_copied(self)), self.requires_grad)
+            made = type(self)(creation.from_buffer(*copies.copied(self)), self.requires_grad)
         memo[id(self)] = made
         return made
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        array = np.ascontiguousarray(self.detach().cpu()._array()).reshape(self.shape)
+        array = copies.elements(self)
         arguments = (type(self), array, self.dtype, str(self.device), self.requires_grad)
         return _rebuild, arguments, self.__dict__ or None
 
 
-def _rebuild(cls: type, array: np.ndarray, dtype: Any, device: str, requires_grad: bool) -> Any:
-    return cls(creation.tensor(array, dtype=dtype, device=device), requires_grad)
+def _rebuild(cls: type, array: Any, dtype: Any, device: str, requires_grad: bool) -> Any:
+    return cls(copies.tensor_of(array, dtype, device), requires_grad)
 
 
 def _taken(cls: type, data: Any, count: int) -> Any:

@@ -25,6 +25,7 @@ from tilewright.runtime import devices
 
 from . import views
 from .histories import Ends, History, Viewed
+from .references import OwnReference
 from .roots import Root, is_outdated, source_of
 
 if TYPE_CHECKING:
@@ -79,22 +80,18 @@ class State:
     _shared: SharedMemory | None = None
 
 
-class OwnReference(weakref.ref[Any]):
-    """A weak reference that no user has made, so that a tensor without others may be swapped."""
-
-    __slots__ = ()
-
-
 class Storage(State):
     """Memory that several tensors share. `_views` are the tensors with a node in this epoch.
 
     _first: the tensor that had the memory to itself, weakly.
     _writes: counts in-place writes, except those through `.data`.
+    _detached: its detached tensors, if it has a history (see roots.py).
     """
 
     _views: list[Handle]
     _first: OwnReference | None = None
     _writes = 0
+    _detached: list[OwnReference] | None = None
     _leaf_owner: Handle | None = None  # the tensor that collects gradients, if it is a leaf
 
 
@@ -492,8 +489,11 @@ def _continuing(t: Any, storage: Storage, base: Node, node: Node) -> Node:
     """The node of the view `t` in a later epoch than its first one: `node`, with the history that
     `t` has from there, unless its memory was written to since."""
     base, history = origin(base), t._history
-    is_same = base.op is ops.variable and variables[base.attrs[0]] is history.base
-    if not is_same or storage._writes != history.writes:
+    if t._root is not None:
+        is_same = source_of(t) is history.base
+    else:
+        is_same = base.op is ops.variable and variables[base.attrs[0]] is history.base
+    if not is_same or (t._root or storage)._writes != history.writes:
         t._history = None
         return node
     end = _marked(ops.expand(ops.constant(0, node.dtype, node.device), node.shape), history)

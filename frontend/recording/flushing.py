@@ -81,8 +81,9 @@ def flush(update: Update | None = None) -> None:
 
     If a value can't be computed (an index out of range, no memory), the others still get theirs,
     and the first error is raised here, once. A tensor without a value raises its error when it is
-    read; a failed in-place write leaves the old value. An interrupt loses nothing: the next flush
-    tries the values that are still live again.
+    read; a failed in-place write leaves the old value. If gradients can't be derived, all get their
+    values and no history. An interrupt loses nothing: the next flush tries the values that are
+    still live again.
 
     update: returns the tensors that an optimizer's step writes. After any error none of them is
         written: in PyTorch the error would have come before the step.
@@ -241,8 +242,12 @@ def _flush(update: Update | None) -> Exception | None:
         outcome = _outcomes[nodes] = _Outcome(nodes)
     histories: dict[int, History] = {}
     kept: Sequence[History] = ()
+    underived: Exception | None = None
     if outcome.tracked:
-        histories, kept = histories_of(live, nodes, outcome.tracked)
+        try:
+            histories, kept = histories_of(live, nodes, outcome.tracked)
+        except Exception as error:
+            underived = error
     plan = outcome.usual
     if plan is None or plan.due or kept or fallible:
         plan = _plan_for(outcome, nodes, kept)
@@ -251,9 +256,9 @@ def _flush(update: Update | None) -> Exception | None:
     buffers = [b for _, _, b in leaves]
     donated = _donations(live, replaced) if replaced and not kept else ()
     if not donated:
-        return _complete(plan, buffers, (), live, outcome, histories, kept, update)
+        return _complete(plan, buffers, (), live, outcome, histories, kept, update, underived)
     with interrupts.deferred():
-        return _complete(plan, buffers, donated, live, outcome, histories, kept, update)
+        return _complete(plan, buffers, donated, live, outcome, histories, kept, update, underived)
 
 
 def _plan_for(
@@ -325,9 +330,9 @@ def _complete(
     histories: dict[int, History],
     kept: Sequence[History],
     update: Update | None,
+    error: Exception | None,
 ) -> Exception | None:
-    """Run the plan, and end the epoch with its values."""
-    error: Exception | None = None
+    """Run the plan, and end the epoch with its values. error: one that has come before."""
     values: list[Any] = []
     if plan is not None:
         try:
@@ -338,11 +343,11 @@ def _complete(
         except Incomplete as incomplete:
             error = incomplete.error
             values = [Failed(v) if isinstance(v, Exception) else v for v in incomplete.values]
-            if update is not None:
-                written = {id(t._storage or t) for t in update()}
-                for i, state in enumerate(live):
-                    if id(state) in written:
-                        values[i] = Failed(error)
+    if error is not None and update is not None:
+        written = {id(t._storage or t) for t in update()}
+        for i, state in enumerate(live):
+            if id(state) in written:
+                values[i] = Failed(error)
     # Interrupted steps are started again: half a flush must not remain.
     if kept and plan is not None:
         _surely(keep, kept, plan.recorded, values, live)
@@ -387,7 +392,8 @@ def _forget_views() -> None:
             if node is not None:
                 v._aval = (node.shape, node.dtype, node.device or "cpu")
                 if node.requires_grad and v._history is None:  # an earlier epoch's continues
-                    seen = Viewed(weakref.ref(v), node, storage._node, storage._writes)
+                    writes = (v._root or storage)._writes
+                    seen = Viewed(weakref.ref(v), node, storage._node, writes)
                     differentiable_views[id(v)] = seen
                 v._node = None
                 if viewed.setdefault(node, (owner, v._chain))[0] != owner:
@@ -474,7 +480,7 @@ def _hand_out(
     for i in outcome.tracked:  # ... unless it has a history.
         s = live[i]
         if s._buffer is values[i]:
-            s._history = histories[id(s)]
+            s._history = histories.get(id(s))
 
 
 def _forget_missing_gradients() -> None:

@@ -69,11 +69,12 @@ class Shared:
 
     def node_of(self, t: Any) -> Node | None:
         """The node that the view `t` had in the epoch; None if its memory was written to since, as
-        the view is then new to autograd."""
+        the view is then new to autograd. A tensor that is no view has the node of its history."""
         seen, storage = self.views.get(id(t)), t._storage
-        if seen is None or seen.view() is not t or storage is None:
+        if seen is None or storage is None or t._chain is None:
             return None
-        return seen.node if storage._writes == seen.writes else None
+        is_still = (t._root or storage)._writes == seen.writes and seen.view() is t
+        return seen.node if is_still else None
 
     def has_twin(self, node: Node, t: Any) -> bool:
         """Whether another tensor than `t` had `node`, too. Their gradients can't be told apart."""

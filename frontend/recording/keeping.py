@@ -13,7 +13,7 @@ from tilewright.ir.op import Kind
 from tilewright.ir.ops.marker import value_node
 
 from . import views
-from .derivations import is_fixed, is_read_transposed, saved_nodes, saves
+from .derivations import is_read_transposed, saved_nodes, saves
 from .epoch import (
     CONTINUES,
     Handle,
@@ -36,6 +36,7 @@ from .epoch import (
 )
 from .histories import Held, History, Shared, Viewed, variables_of
 from .parts import differentiable, partition
+from .roots import source_of
 
 Seen = dict[Node, tuple[Any, "views.Chain | None"]]
 """The tensor or storage that has a value, and how a view looks at it."""
@@ -222,9 +223,14 @@ def histories_of_views(kept: Sequence[History]) -> list[tuple[Viewed, History]]:
     found = []
     for seen in differentiable_views.values():
         v = seen.view()
-        if v is None or v._root is not None or seen.node is seen.base:
+        if v is None or seen.node is seen.base:
             continue
-        history = _of_view(v._storage, seen, shared)
+        if v._root is None:
+            history = _of_view(v._storage, seen, shared)
+        else:  # a view of a leaf that looks at other memory
+            leaf = source_of(v)
+            is_open = leaf is not None and leaf is not v._root.own
+            history = _of_ends(seen, shared, leaf) if is_open else None
         if history is not None:
             found.append((seen, history))
     return found
@@ -244,12 +250,15 @@ def _of_view(storage: Any, seen: Viewed, shared: Shared) -> History | None:
             return None
         if memory in differentiable(seen.node):
             return base
+    return _of_ends(seen, shared, base)
+
+
+def _of_ends(seen: Viewed, shared: Shared, base: Any) -> History:
+    """The history of a view, of which a gradient reads no values. base: see `History`."""
     ends = variables_of(seen.node)
-    values = [value_node(n) for n in ends]
-    if not all(n.op.kind is Kind.LEAF or is_fixed(n) or _is_constant(n) for n in values):
-        return None
     history = History(seen.node, clock.number, (), shared=shared, base=base, writes=seen.writes)
     history.targets = {n: variables[n.attrs[0]] for n in ends}
+    values = {value_node(n) for n in ends}
     history.leaf_values = {n: _held_leaf(n, {}) for n in values if n.op is ops.leaf}
     return history
 
@@ -308,7 +317,7 @@ def _showing_now(node: Node) -> Held | None:
             t = Handle()
             t._storage, t._chain = storage, chains[0]
             t._aval = (node.shape, node.dtype, node.device or "cpu")
-            return Held.of(t, storage)
+            return Held.of(t, storage, chains[0])
     return None
 
 

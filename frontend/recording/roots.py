@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import weakref
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import node as graph
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
+from .references import OwnReference
+
 if TYPE_CHECKING:
-    from .epoch import Handle
+    from .epoch import Handle, Storage
 
 
 class Root:
@@ -45,6 +48,50 @@ def join(v: Any, t: Any) -> None:
     root = v._root = t._root
     if root.leaf is not None:
         v._leaf = t if t._leaf is None else t._leaf
+
+
+FEWEST = 64
+"""Storages with a history that have detached tensors, from which they are looked through."""
+_MOST = 16
+"""The detached tensors of a storage that are counted. With more it keeps its history."""
+_watched: list[weakref.ref[Storage]] = []
+_limit = FEWEST
+
+
+def detach(v: Any, depth: int) -> None:
+    """Make `v`, whose chain has `depth` links, a root of its own. What is left of a loss when only
+    `loss.detach()` is kept needs no history, which would keep that of the whole step alive."""
+    v._root = Root(depth)
+    storage = v._storage
+    node = storage._node
+    has_history = storage._history or (node is not None and node.requires_grad)
+    if storage._requires_grad or not has_history:
+        return
+    known = storage._detached
+    if known is None:
+        known = storage._detached = []
+        _watched.append(weakref.ref(storage))
+    if len(known) < _MOST:
+        known.append(OwnReference(v))
+    if len(_watched) >= _limit:
+        _look_through()
+
+
+def _look_through() -> None:
+    """Drop the histories of storages that only detached tensors look at."""
+    global _limit
+    watched, _watched[:] = _watched[:], []
+    for ref in watched:
+        storage = ref()
+        if storage is None:
+            continue
+        detached = [t for own in storage._detached or () if (t := own()) is not None]
+        alone = len([t for t in detached if t._storage is storage])
+        if storage._node is not None or getrefcount(storage) > 2 + alone:  # the name, the argument
+            _watched.append(ref)
+        else:
+            storage._history = storage._detached = None
+    _limit = max(FEWEST, 2 * len(_watched))
 
 
 def source_of(t: Any) -> Handle | None:

@@ -15,7 +15,7 @@ from tilewright.ir.node import Node
 from . import compounds, epoch, threads, views, volatile
 from .compounds import COMPOUND
 from .epoch import Handle, another, clock, given, handles, resolve, storage_of
-from .roots import Root, join, source_of
+from .roots import detach, join, source_of
 from .wrapping import overfull, wrap
 
 _new = object.__new__
@@ -60,12 +60,13 @@ def view(t: Any, kind: views.View, *attrs: Any) -> Any:
         storage._views.append(v)
         _append(v)
     if kind.detaches:
-        v._root = Root(len(v._chain.links))
-    elif t._root is not None:
-        join(v, t)
+        detach(v, len(v._chain.links))
+    else:
+        if t._root is not None:
+            join(v, t)
+        if clock.volatile and t._chain is not None:
+            v._parent = t
     v._writes = (v._root or storage)._writes
-    if clock.volatile and t._chain is not None:
-        v._parent = t
     if len(handles) > clock.limit:
         overfull()
     return v
@@ -94,12 +95,13 @@ def _unread_view(t: Any, chain: views.Chain) -> Any:
     v._storage = t._storage or storage_of(t)
     v._chain = chain
     if chain.view.detaches:
-        v._root = Root(len(chain.links))
-    elif t._root is not None:
-        join(v, t)
+        detach(v, len(chain.links))
+    else:
+        if t._root is not None:
+            join(v, t)
+        if clock.volatile and t._chain is not None:
+            v._parent = t
     v._writes = (v._root or v._storage)._writes
-    if clock.volatile and t._chain is not None:
-        v._parent = t
     _, dtype, device = t._aval
     v._aval = (chain.size, dtype, device)  # type: ignore[assignment]
     return v

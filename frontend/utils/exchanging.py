@@ -9,7 +9,7 @@ from tilewright.ir.location import at_user_line
 
 from .. import recording
 from .._tensor import _fields
-from ..recording import epoch
+from ..recording.references import OwnReference
 
 __all__ = ["set_module", "swap_tensors"]
 
@@ -27,7 +27,7 @@ def swap_tensors(t1: Any, t2: Any) -> None:
     RuntimeError if one has weak references, or is a view or has views.
     """
     for t in (t1, t2):
-        if any(not isinstance(ref, epoch.OwnReference) for ref in weakref.getweakrefs(t)):
+        if any(not isinstance(ref, OwnReference) for ref in weakref.getweakrefs(t)):
             raise RuntimeError(
                 "Cannot swap tensors: one of them has weakref associated with it" + at_user_line()
             )
@@ -42,4 +42,4 @@ def swap_tensors(t1: Any, t2: Any) -> None:
     t1.__class__, t2.__class__ = t2.__class__, t1.__class__
     for t in (t1, t2):
         if t._storage is not None:
-            t._storage._first = epoch.OwnReference(t)
+            t._storage._first = OwnReference(t)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import sys
 from typing import Any
 
@@ -31,6 +33,25 @@ def test_calls_give_shapes_and_read_as_errors() -> None:
         x.numpy()
     with pytest.raises(RuntimeError, match="meta and cpu"):
         x + tw.ones(3, 4)
+
+
+def test_copies_and_pickles() -> None:
+    x = tw.randn(3, 4, device="meta")
+    part = x[1:]
+    model = nn.Linear(3, 4, device="meta")
+    model.shared = model.weight
+    for copied in (copy.deepcopy, copy.copy, lambda t: pickle.loads(pickle.dumps(t))):
+        assert copied(x).is_meta and copied(x).shape == (3, 4)
+        both = copied([x, part])
+        assert [(t.shape, t.stride(), t.is_meta) for t in both] == [
+            ((3, 4), (4, 1), True),
+            ((2, 4), (4, 1), True),
+        ]
+        again = copied(model)
+        assert isinstance(again.weight, nn.Parameter) and again.weight.is_meta
+        assert again.weight.requires_grad and again.shared is again.weight
+    filled = copy.deepcopy(model).to_empty(device="cpu")
+    assert filled.weight.tolist() is not None and model.weight.is_meta
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")

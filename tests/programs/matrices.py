@@ -114,3 +114,27 @@ def jitter_until_there_is_a_factor(torch: Any, draw: Draw) -> Iterator[Any]:
         loss.backward()
         optimizer.step()
         yield power, loss, root, scale
+
+
+@program
+def inverse_or_another_matrix(torch: Any, draw: Draw) -> Iterator[Any]:
+    """Newton's steps: where the Hessian has no inverse, a function of the program takes another
+    matrix, and counts."""
+    weight = draw(3)
+    failed = 0
+
+    def solved(hessian: Any, slope: Any) -> Any:
+        nonlocal failed
+        try:
+            return torch.linalg.solve(hessian, slope)
+        except RuntimeError as error:
+            failed += isinstance(error, torch.linalg.LinAlgError)
+            return torch.linalg.pinv(hessian) @ slope
+
+    while True:
+        x = draw(2 + 2 * draw.below(2), 3)  # with two rows the Hessian is singular
+        x[:, 2] = 0 if len(x) == 2 else x[:, 2]
+        target = draw(len(x))
+        residue = x @ weight - target
+        weight = weight - 0.5 * solved(x.mT @ x, x.mT @ residue)
+        yield residue.square().mean(), weight, failed

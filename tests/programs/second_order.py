@@ -326,3 +326,25 @@ def adjoint_of_a_differential_equation(torch, draw):
         loss = (Solve.apply(start, *params) - start.flip(1).detach()).pow(2).mean()
         update(optimizer, loss)
         yield loss, start.grad, net
+
+
+@program
+def penalty_beside_a_target_without_gradients(torch, draw):
+    """A bootstrapped target of the same weights, its loss read before the gradient penalty, and a
+    hook that scales a gradient."""
+    net = draw.mlp(3, 5, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.02)
+    while True:
+        x = draw(4, 3, requires_grad=True)
+        with torch.no_grad():
+            target = 0.9 * net(x * 0.5).max(1, keepdim=True).values
+        h = net(x)
+        h.register_hook(lambda g: g.clamp(-0.5, 0.5))
+        loss = (h.mean(1, keepdim=True) - target).square().mean()
+        known = loss.item()
+        (slope,) = torch.autograd.grad(loss, x, create_graph=True)
+        penalty = (slope.norm(dim=1) - 0.1).square().mean()
+        optimizer.zero_grad()
+        (loss + penalty).backward()
+        optimizer.step()
+        yield known, slope, penalty, target, net

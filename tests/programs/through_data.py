@@ -162,6 +162,21 @@ def data_of_values_that_an_earlier_epoch_saved(torch, draw):
 
 
 @program
+def part_of_data_written_before_and_after_a_read(torch, draw):
+    """What a backward pass reads of a part of `.data` is its value then, of that part alone."""
+    weight = draw(6, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.01)
+    while True:
+        h = weight * draw(6)
+        loss = (h.data[1::2] * h.sum()).tanh().sum() + (h * h.data.view(2, 3).sum()).sum()
+        h.data.mul_(0.5)
+        known = loss.item()
+        h.data.add_(draw(6))
+        update(optimizer, loss)
+        yield known, h, weight
+
+
+@program
 def weights_rounded_by_hooks(torch, draw):
     model = draw.mlp(3, 4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -123,7 +123,7 @@ def _related(ours: Exception, theirs: Exception) -> bool:
     return (
         isinstance(ours, type(theirs))
         or isinstance(theirs, type(ours))
-        or type(ours).__name__ == type(theirs).__name__.lstrip("_")
+        or type(ours).__name__ == type(theirs).__name__
         or {
             type(ours).__name__,
             type(theirs).__name__,

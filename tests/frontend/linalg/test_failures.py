@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tilewright as tw
+from tilewright import recording
 
 pytestmark = pytest.mark.computes
 L = tw.linalg
@@ -28,6 +30,43 @@ def test_an_error_comes_though_nothing_reads_the_result() -> None:
     with pytest.raises(L.LinAlgError, match=r"linalg.inv: The diagonal element 1 is zero"):
         a.sum().item()
     assert (a + 1).sum().item() == 6
+
+
+def test_a_try_around_the_call_gets_its_error() -> None:
+    """Also one in the function that calls. A program goes on with another matrix."""
+
+    def inverse(a: Any) -> Any:
+        return L.inv(a)
+
+    def safe(a: Any) -> Any:
+        try:
+            found = inverse(a)
+        except RuntimeError:
+            found = L.pinv(a)
+        return found
+
+    assert tw.allclose(safe(SINGULAR), L.pinv(SINGULAR))
+    bad = tw.full((2, 2), float("nan"))
+    for call in (
+        lambda: L.solve(SINGULAR, tw.ones(2)),
+        lambda: tw.inverse(SINGULAR),
+        lambda: L.svd(bad),
+        lambda: L.svdvals(bad),
+        lambda: L.pinv(bad),
+        lambda: L.lu_factor(SINGULAR * 0),
+        lambda: L.lstsq(tw.ones(3, 2), tw.ones(3, 1), driver="gels"),
+    ):
+        caught = None
+        try:
+            call()
+        except RuntimeError as error:
+            caught = error
+        assert caught is not None
+    pending = tw.ones(3) + 1
+    with nullcontext():  # not a `try`: nothing waits for an error
+        L.inv(tw.eye(2))
+        assert pending._node is not None
+    recording.flush()
 
 
 def test_what_does_not_fail_has_its_value() -> None:

@@ -381,7 +381,89 @@ def hooks_of_views(lib: Any) -> list[Any]:
     return [*out, w.grad]
 
 
-@pytest.mark.parametrize("program", [views_read_again, hooks_of_views], ids=lambda f: f.__name__)
+def writes_to_detached_values(m: Any) -> list[Any]:
+    """A view from before the write leads to the detached tensor, whose hook sees its gradient."""
+    out = []
+    for is_read in (False, True):
+        x, w = m.arange(6.0, requires_grad=True), m.full((6,), 2.0, requires_grad=True)
+        seen: list[Any] = []
+        d = x.detach()
+        part = d[:3]
+        if is_read:
+            d.sum().item()
+        d.mul_(w)
+        d.register_hook(lambda g, seen=seen: seen.append(g.clone()))
+        ((part * part).sum() + d.sum()).backward()
+        assert x.grad is None and len(seen) == 1
+        out += [*seen, w.grad]
+    return out
+
+
+def writes_without_gradients(m: Any) -> list[Any]:
+    """The gradient by a tensor whose memory was written to is asked for beside that of its view."""
+    w = m.tensor(3.0, requires_grad=True)
+    t = w * 2
+    t.sum().item()
+    d = t.detach()
+    d.mul_(2)
+    view = t.view(1)
+    found = [m.autograd.grad(view, wanted, retain_graph=True) for wanted in ([t], [view, t], [w])]
+    return [g for grads in found for g in grads]
+
+
+def values_without_gradients(m: Any) -> list[Any]:
+    """No gradient goes through what was computed without gradients, in whichever way a pass after a
+    read goes through the graph."""
+    out = []
+    for how in ("create_graph", "inner", "hook", "node", "write"):
+        w = m.tensor([3.0, 1.0], requires_grad=True)
+        h = w * m.tensor([0.5, 2.0])
+        with m.no_grad():
+            c = (h * w).sin()
+            if how == "write":
+                h.mul_(2.0)
+        y = (c * h).exp()
+        if how == "hook":
+            y.register_hook(lambda g: g * 2)
+        loss = y.sum()
+        out.append(m.tensor(loss.item()))
+        if how == "create_graph":
+            (g,) = m.autograd.grad(loss, w, create_graph=True)
+            out += [g, *m.autograd.grad((g * g).sum(), w)]
+        elif how == "inner":
+            out += m.autograd.grad(loss, [h, w])
+        else:
+            if how == "node":
+                loss.grad_fn.register_hook(lambda inputs, outputs: None)
+            loss.backward()
+            out.append(w.grad)
+    return out
+
+
+def views_of_a_leaf_in_other_memory(m: Any) -> list[Any]:
+    """The gradient by a view of a view of a leaf that is itself a view of other memory."""
+    leaf = m.arange(4.0).reshape(4, 1, 1).requires_grad_()
+    part = leaf.unfold(1, 1, 1)[:2]
+    total = part.sum()
+    flat = part.reshape(2)
+    first = flat[...][:1]
+    (total + first.sum()).backward(retain_graph=True)
+    out = [leaf.grad.clone(), m.tensor(first.tolist())]
+    return [*out, *m.autograd.grad((first * first).sum(), [flat])]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        values_without_gradients,
+        views_of_a_leaf_in_other_memory,
+        views_read_again,
+        hooks_of_views,
+        writes_to_detached_values,
+        writes_without_gradients,
+    ],
+    ids=lambda f: f.__name__,
+)
 def test_views_that_a_later_epoch_reads(program: Any, torch: Any) -> None:
     for ours, theirs in zip(program(tw), program(torch), strict=True):
         same(ours, theirs)

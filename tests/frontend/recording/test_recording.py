@@ -300,6 +300,33 @@ def test_errors_while_recording_change_nothing() -> None:
 # ---- graphs and views ------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("steps", [False, True])
+def test_an_error_amid_the_derivatives_ends_the_epoch(monkeypatch: Any, steps: bool) -> None:
+    """It is raised once. The values are there, without gradients; an optimizer makes no step."""
+    from tilewright.recording import flushing
+
+    def fails(*args: Any) -> Any:
+        raise ZeroDivisionError
+
+    w = tw.tensor([2.0], requires_grad=True)
+    optimizer = tw.optim.SGD([w], lr=0.5)
+    y, other = w * 3, tw.ones(1) + 1
+    with monkeypatch.context() as patched:
+        patched.setattr(flushing, "histories_of", fails)
+        with pytest.raises(ZeroDivisionError):
+            if steps:
+                (w * w).backward()
+                optimizer.step()
+            else:
+                y.tolist()
+    assert y.tolist() == [6.0] and other.tolist() == [2.0] and w.tolist() == [2.0]
+    assert not y.requires_grad
+    w.grad = None
+    (w * w).backward()
+    optimizer.step()
+    assert w.tolist() == [0.0]
+
+
 def test_eager_mode_gives_the_same(run_python: Any) -> None:
     """TW_EAGER=1 runs each op at its call, and raises there."""
     code = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.recording import epoch, novelty, tape, volatile
+from tilewright.recording import epoch, novelty, roots, tape, volatile
 from tilewright.recording.epoch import clock
 from tilewright.runtime.baseline.derivatives import DifferentiatedTemplate
 
@@ -416,6 +417,38 @@ def test_a_pass_frees_what_it_has_read() -> None:
     (g,) = tw.autograd.grad(z, [x], create_graph=True)
     assert g.tolist() == [1] * 32 + [0] * 32
     assert x.grad.tolist() == pytest.approx([a + b for a, b in zip(first, g.tolist())])
+
+
+@pytest.mark.parametrize("taping", [True, False])
+@pytest.mark.parametrize("passes", [True, False])
+def test_detached_losses_keep_no_graph(request: Any, taping: bool, passes: bool) -> None:
+    """Who keeps `loss.detach()`, or that of a part of an output, keeps nothing of the step, once
+    enough of them are kept. A history that other tensors need remains."""
+    if taping:
+        request.getfixturevalue("taped")
+    w, kept, histories = data(tw, 0, 4, grad=True), [], []
+    with_others = data(tw, 1, 4) * w
+    kept += [with_others.detach() for _ in range(20)]
+    view_alone = (data(tw, 2, 4) * w)[1:]
+    kept.append(view_alone.detach())
+    for i in range(2 * roots.FEWEST):
+        out = (data(tw, i, 4) * w).tanh()
+        loss = out.sum()
+        if passes:
+            loss.backward()
+        kept += [loss.detach(), out[1:].detach(), out.data]
+        tw.zeros(1).add_(1).item()
+        histories.append(weakref.ref((loss._storage or loss)._history))
+    del out, loss
+    gc.collect()
+    assert sum(ref() is not None for ref in histories) <= roots.FEWEST
+    w.grad = None
+    with_others.sum().backward()
+    view_alone.sum().backward()
+    part = data(tw, 2, 4).numpy()
+    part[0] = 0
+    assert np.allclose(w.grad.numpy(), data(tw, 1, 4).numpy() + part)
+    assert np.allclose(kept[0].numpy(), (data(tw, 1, 4) * w).detach().numpy())
 
 
 @pytest.mark.usefixtures("taped")
