@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ..chip import HALVES
 from ..kernel import Dot, Reduce, Segment, Value
 from ..kernel.index import Axis
 from ..kernel.roles import Roles, roles
@@ -60,7 +61,7 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
         start, stop, length, ends = "first", "stop", "stop", True
     has_tiles = segment is None or role.has_segments_of_rows  # that begin and end with a sum
     has_descriptors = schedule.persistent and has_tiles
-    descriptors = Descriptors(body, role, schedule) if has_descriptors else None
+    descriptors = Descriptors(body, block, role, schedule) if has_descriptors else None
     loop.add("k_a = start + tl.arange(0, BLOCK_K)[None, :]")
     left = Scope(body, loop, [_tile(loop, "k_a", role.k, 1, "BLOCK_K", length, ends)], root)
     loop.add("k_b = start + tl.arange(0, BLOCK_K)[:, None]")
@@ -101,10 +102,12 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
     if role.has_segments_of_rows:
         constexprs["SEGMENTS"] = segments(role)
     if schedule.persistent:
-        # One loop for the compiler, which then loads the next tile while it stores one.
+        # One loop for the compiler, which then loads the next tile while it stores one. Warps that
+        # only copy do so anyway, and where tiles are halved Triton takes no such loop.
         count = "tiles_m * tiles_n * batches" if role.batch else "tiles_m * tiles_n"
-        how = "flatten=True, warp_specialize=True" if schedule.specialized else "flatten=True"
-        block.loop(f"for work in tl.range(pid, {count}, PROGRAMS, {how})", place)
+        how = ["flatten=True"] * (schedule.specialized != HALVES)
+        how += ["warp_specialize=True"] * (schedule.specialized > 0)
+        block.loop(f"for work in tl.range(pid, {count}, PROGRAMS, {', '.join(how)})", place)
         grid = constexprs["PROGRAMS"] = min(grid, schedule.persistent)
     return constexprs, grid
 
