@@ -16,7 +16,7 @@ from ..kernel.attention import roles as attention_roles
 from ..kernel.roles import roles
 from ..target import Target
 from .attention import attention_schedule, loads_rows, specializes
-from .dots import dot_schedule, parted, walking, walks
+from .dots import dot_schedule, parted, sums_by_copies, sums_segments, walking, walks
 from .roofline import predict
 from .rows import pointwise_schedule, rows_schedule, update_schedule
 from .schedule import BYTE_MIN, DOT_MIN, Schedule, fit, head_block, points, power_of_two
@@ -95,6 +95,7 @@ def _dot(kernel: Kernel, target: Target) -> tuple[Schedule, Choices]:
         return default, {"block_m": (16, 32), "block_n": (16, 32), "num_warps": (1, 2, 4, 8)}
     least = BYTE_MIN if default.float8 or dot.of_bytes else DOT_MIN
     walked, chip = walks(kernel, target), target.chip
+    copied = walked or sums_by_copies(kernel, target)
     halves = chip.specialized == HALVES and role.group is not None  # a tile may end within one
     return default, {
         "block_m": _powers(DOT_MIN, fit(m, 256)),
@@ -104,7 +105,7 @@ def _dot(kernel: Kernel, target: Target) -> tuple[Schedule, Choices]:
         "num_warps": (1, 2, 4, 8),
         "num_stages": (2, 3, 4, 5),
         "persistent": (0, chip.multiprocessors) if walked else (0,),
-        "descriptors": (False, True) if walked else (False,),
+        "descriptors": (False, True) if copied else (False,),
         "specialized": (0, chip.specialized) if walked and not halves else (0,),
     }
 
@@ -158,7 +159,7 @@ def _fits(kernel: Kernel, schedule: Schedule, target: Target) -> bool:
             if schedule.specialized and not _has_its_own_warps(kernel, schedule, parts):
                 return False
         elif (schedule.specialized or schedule.descriptors) and not schedule.persistent:
-            return False
+            return schedule.descriptors and sums_segments(kernel)
         elif schedule.specialized == HALVES and (schedule.descriptors or schedule.parts > 1):
             return False  # a descriptor of the host's has whole tiles
         if not 1 <= held <= MOST_HELD * (2 if parts is not None else 1):

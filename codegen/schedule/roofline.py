@@ -170,7 +170,8 @@ def predict(
     wanted = chip.bandwidth * LATENCY / chip.multiprocessors
     flying = min(1.0, min(resident, busiest) * shape.flying / wanted)
     moved = needed.bytes + _missed(kernel, schedule, shape, min(resident, busiest), chip)
-    copying = _COPYING if schedule.persistent else 1.0
+    copies = schedule.persistent or (schedule.descriptors and not kernel.is_chained)
+    copying = _COPYING if copies else 1.0
     takes = {
         "memory": moved / (chip.bandwidth * flying) * (1.0 if busiest > 1 else spread),
         "cache": shape.loaded / (chip.cache_bandwidth * copying) * spread,

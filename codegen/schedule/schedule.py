@@ -30,8 +30,8 @@ class Schedule:
         cache.
     parts: the number of parts along N (1, 2, 4 or 8) into which a tile's sums are cut for the
         epilogue. This bounds its registers.
-    descriptors: whether attention reads its operands through tensor descriptors where it can, and
-        a persistent product stores its results through them.
+    descriptors: whether attention, and a product that sums segments, reads its operands through
+        tensor descriptors where it can, and a persistent product stores its results through them.
     persistent: the number of programs that walk through all tiles of a contraction and read
         matrices through tensor descriptors (TMA on NVIDIA's); 0 for one program for each tile.
     specialized: the groups of warps that share the rows of a tile, if copies have warps of their
