@@ -239,9 +239,9 @@ class Writer:
             return None
         key, rows = (id(value), side), self.own_block if side is self.own else self.walked_block
         if key not in self._matrices and side is self.own and self.specialized == HALVES:
-            about = found.buffer, found.rows, found.stride, found.stride
+            shape = found.buffer, found.rows, found.stride, found.stride
             tile = "BLOCK_M", self.root.tiles["e" if width is self.parts.inner else "c"].block
-            self._matrices[key] = made_here(self.body, scope.block, *about, tile)
+            self._matrices[key] = made_here(self.body, scope.block, *shape, tile)
         elif key not in self._matrices:
             matrix = self._matrices[key] = self.body.names.fresh("matrix")
             element = POINTER[found.buffer.dtype.name][1:]
