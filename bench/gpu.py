@@ -441,7 +441,9 @@ def main() -> None:
         import torch
     except ImportError:
         torch = None
-        print("PyTorch isn't installed: nothing is compared", file=sys.stderr)
+    if torch is None or not torch.cuda.is_available():
+        torch = None
+        print("There is no PyTorch for this card: nothing is compared", file=sys.stderr)
     benchmark = Benchmark(options, tw, torch)
     try:
         benchmark.run()

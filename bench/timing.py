@@ -73,10 +73,14 @@ def report(
 
 
 def table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
-    """Print a table."""
-    from rich.console import Console
-    from rich.table import Table
-
+    """Print a table; lines where rich isn't installed, as on a rented machine."""
+    try:
+        from rich.console import Console
+        from rich.table import Table
+    except ImportError:
+        for row in rows:
+            print(" ".join(f"{c} {text(row[c])}" for c in columns if row.get(c) is not None))
+        return
     made = Table()
     for column in columns:
         made.add_column(column, justify="left" if column == columns[0] else "right")

@@ -14,8 +14,10 @@ descriptors is left to the tuner.
 
 from __future__ import annotations
 
-from ..kernel import Kernel
+from ..chip import HALVES
+from ..kernel import Kernel, Load
 from ..kernel.attention import Roles, roles
+from ..kernel.matrix import head
 from ..target import Target
 from .cutting import LOOKUP
 from .schedule import Schedule, fit, head_block
@@ -81,6 +83,44 @@ def attention_schedule(kernel: Kernel, target: Target) -> Schedule:
         num_warps=warps,
         num_stages=stages,
     )
+
+
+def specializes(kernel: Kernel, target: Target) -> bool:
+    """Whether the copies and the products of attention may have warps of their own.
+
+    For sm_90 Triton refuses loads of as many numbers as a group has threads, unless they are copied
+    by descriptors ("unsupported load type for producer commit"): the gradient of queries has such
+    for its rows. For sm_100 Triton 3.9 makes empty kernels of gradients.
+    """
+    parts = roles(kernel)
+    if not target.chip.specialized or parts is None or parts.walked is None or kernel.draws:
+        return False
+    if parts.total is None and (target.chip.specialized != HALVES or parts.walked is parts.key):
+        return False
+    if parts.span is not None or parts.products.input_dtype.itemsize != 2:
+        return False
+    loads = [v for v in kernel.values if isinstance(v, Load)]
+    return all(_is_copied(v, parts) or _is_of_rows(v, parts) for v in loads)
+
+
+def loads_rows(kernel: Kernel, parts: Roles) -> bool:
+    """Whether programs load a number for each row that they walk along."""
+    return any(isinstance(v, Load) and not _is_copied(v, parts) for v in kernel.values)
+
+
+def _is_copied(load: Load, parts: Roles) -> bool:
+    """Whether this is an operand whose tiles hardware copies."""
+    return load.buffer.dtype is parts.products.input_dtype and any(
+        head_block(width) == width.extent and head(load, side, width) is not None
+        for side in (parts.query, parts.key)
+        for width in (parts.inner, parts.outer)
+    )
+
+
+def _is_of_rows(load: Load, parts: Roles) -> bool:
+    """Whether this is a number for each row that a program walks along."""
+    outside = {parts.query, parts.key, parts.inner, parts.outer} - {parts.walked}
+    return load.offset.is_affine and outside.isdisjoint(load.offset.axes())
 
 
 def _tiles(kernel: Kernel, parts: Roles, target: Target) -> Tiles:

@@ -8,13 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..chip import HALVES
 from ..kernel import Bundle, Dot, Kernel
 from ..kernel.analysis import Analysis
+from ..kernel.attention import Roles
 from ..kernel.attention import roles as attention_roles
 from ..kernel.roles import roles
 from ..target import Target
-from .attention import attention_schedule
-from .dots import dot_schedule, parted, walking, walks
+from .attention import attention_schedule, loads_rows, specializes
+from .dots import dot_schedule, parted, sums_by_copies, sums_segments, walking, walks
 from .roofline import predict
 from .rows import pointwise_schedule, rows_schedule, update_schedule
 from .schedule import BYTE_MIN, DOT_MIN, Schedule, fit, head_block, points, power_of_two
@@ -27,6 +29,7 @@ MOST_HELD = 128
 HALF_HELD = 128
 """Registers of a thread with which two programs of 8 warps fit a multiprocessor: the scores of one
 become weights during products of the other."""
+_GROUP = 4  # warps; the only number for which Triton halves tiles
 ROW_PIECES = (1024, 2048, 4096, 8192)
 
 
@@ -91,7 +94,9 @@ def _dot(kernel: Kernel, target: Target) -> tuple[Schedule, Choices]:
     if dot.in_threads:
         return default, {"block_m": (16, 32), "block_n": (16, 32), "num_warps": (1, 2, 4, 8)}
     least = BYTE_MIN if default.float8 or dot.of_bytes else DOT_MIN
-    special = target.chip.specializes and not kernel.columns
+    walked, chip = walks(kernel, target), target.chip
+    copied = walked or sums_by_copies(kernel, target)
+    halves = chip.specialized == HALVES and role.group is not None  # a tile may end within one
     return default, {
         "block_m": _powers(DOT_MIN, fit(m, 256)),
         "block_n": (default.block_n,) if kernel.columns else _powers(DOT_MIN, fit(n, 256)),
@@ -99,9 +104,9 @@ def _dot(kernel: Kernel, target: Target) -> tuple[Schedule, Choices]:
         "group_m": (1, 8) if m * n >= 1 << 22 else (default.group_m,),
         "num_warps": (1, 2, 4, 8),
         "num_stages": (2, 3, 4, 5),
-        "persistent": (0, target.chip.multiprocessors) if walks(kernel, target) else (0,),
-        "descriptors": (False, True) if walks(kernel, target) else (False,),
-        "specialized": (False, True) if walks(kernel, target) and special else (False,),
+        "persistent": (0, chip.multiprocessors) if walked else (0,),
+        "descriptors": (False, True) if copied else (False,),
+        "specialized": (0, chip.specialized) if walked and not halves else (0,),
     }
 
 
@@ -118,6 +123,7 @@ def _attention(kernel: Kernel, target: Target) -> tuple[Schedule, Choices]:
         "num_stages": (1, 2, 3, 4),
         "descriptors": (False, True) if copied else (False,),
         "registers": (0, HALF_HELD) if copied else (0,),
+        "specialized": (0, target.chip.specialized) if specializes(kernel, target) else (0,),
     }
 
 
@@ -135,7 +141,11 @@ def _rows(kernel: Kernel, target: Target) -> tuple[Schedule, Choices]:
 
 def _fits(kernel: Kernel, schedule: Schedule, target: Target) -> bool:
     """Whether each thread has enough to hold, and not too much."""
-    threads = schedule.num_warps * target.chip.warp
+    threads = schedule.computing * target.chip.warp
+    if schedule.specialized == HALVES and not (
+        schedule.num_warps == _GROUP and schedule.block_m >= 2 * target.chip.rows
+    ):
+        return False
     if kernel.has_dot:
         held = schedule.block_m * schedule.block_n / threads
         parts = attention_roles(kernel) if kernel.is_chained else None
@@ -145,9 +155,13 @@ def _fits(kernel: Kernel, schedule: Schedule, target: Target) -> bool:
             schedule.descriptors and schedule.num_warps == 8 and held < schedule.registers
         ):
             return False
-        by_walking = schedule.specialized or (schedule.descriptors and parts is None)
-        if by_walking and not schedule.persistent:
-            return False
+        if parts is not None:
+            if schedule.specialized and not _has_its_own_warps(kernel, schedule, parts):
+                return False
+        elif (schedule.specialized or schedule.descriptors) and not schedule.persistent:
+            return schedule.descriptors and sums_segments(kernel)
+        elif schedule.specialized == HALVES and (schedule.descriptors or schedule.parts > 1):
+            return False  # a descriptor of the host's has whole tiles
         if not 1 <= held <= MOST_HELD * (2 if parts is not None else 1):
             return False
     else:
@@ -155,6 +169,18 @@ def _fits(kernel: Kernel, schedule: Schedule, target: Target) -> bool:
         if block > target.tile_limit or not threads // 4 <= block <= 128 * threads:
             return False
     return True
+
+
+def _has_its_own_warps(kernel: Kernel, schedule: Schedule, parts: Roles) -> bool:
+    """Whether warps that only copy have all operands to copy, ahead of the products."""
+    own, walked = parts.query, parts.key
+    if parts.walked is own:
+        own, walked = walked, own
+    large = schedule.specialized == HALVES and schedule.block_n >= 32 * _GROUP
+    if large and loads_rows(kernel, parts):
+        return False  # one for each thread: see `specializes`
+    whole = own.extent % schedule.block_m == walked.extent % schedule.block_n == 0
+    return whole and schedule.descriptors and schedule.num_stages > 1 and not schedule.registers
 
 
 def _powers(first: int, last: int) -> list[int]:

@@ -16,6 +16,8 @@ from .turned import sides
 
 REGISTERS = 1 << 16  # of a multiprocessor: compilers give a thread no more than its share
 LOOKUP = 2  # stages in which a table says where the rows lie that are copied afterwards
+_COMPUTING = 232  # the most registers of a thread that computes, if others copy
+_MASK = 2  # operations: a comparison and a choice
 _WINDOW = 5  # registers for an element of windows with summed neighbours: offsets and their bounds
 
 
@@ -27,8 +29,8 @@ class Pieces:
     together. flying: bytes that one program has asked for at a time. gathered: elements that are
     loaded one by one. flops: of whole tiles. columns: of a warp group's product, 0 if a tile has
     too few rows for one. held: elements that a thread sums in a product without tensor cores.
-    stages: the steps of attention whose operands are held at a time.
-    registers, shared: estimates for one thread and for one program.
+    stages: the steps of attention whose operands are held at a time. masking: operations of masks
+    on scores that are all seen. registers, shared: estimates for one thread and for one program.
     """
 
     programs: int
@@ -42,6 +44,7 @@ class Pieces:
     gathered: int = 0
     held: int = 0
     stages: int = 1
+    masking: int = 0
 
     def efficiency(self, chip: Chip) -> float:
         """The share of their peak that products reach. Shared memory gives 128 bytes of operands a
@@ -105,12 +108,20 @@ def _dot_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
         loaded=programs * steps * step,
         flying=step * max(schedule.num_stages - 1, 1),
         flops=2 * programs * m * n * steps * k * len(dots),
-        columns=0 if m < 64 else min(n, m * n // (64 * max(schedule.num_warps // 4, 1))),
-        registers=registers,
+        columns=0 if m < 64 else min(n, m * n // (64 * max(schedule.computing // 4, 1))),
+        registers=_shared_out(registers, schedule),
         shared=step * schedule.num_stages + _exchanged(kernel, schedule),
         gathered=gathered,
         held=elements_held(schedule) if multiplies_in_threads(dots[0], schedule) else 0,
     )
+
+
+def _shared_out(registers: int, schedule: Schedule) -> int:
+    """The registers that a program asks for each thread. Warps that copy give theirs to those that
+    compute."""
+    if not schedule.specialized or registers > _COMPUTING:
+        return registers
+    return min(registers, REGISTERS // (schedule.warps * 32) // 8 * 8)
 
 
 def _exchanged(kernel: Kernel, schedule: Schedule) -> int:
@@ -181,7 +192,7 @@ def _attention_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
     products = inner + (outer if parts.back is not None else 0)
     widths = [outer if parts.outer in d.axes() else inner for _, d in parts.stores if d is not None]
     step = n * (inner + outer) * size
-    threads = schedule.num_warps * 32
+    threads = schedule.computing * 32
     scores = m * n * (2 if parts.back is not None else 1)
     stages = max(schedule.num_stages - LOOKUP * parts.looks_up, 1)
     return Pieces(
@@ -191,11 +202,16 @@ def _attention_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
         flying=step * max(stages - 1, 1),
         flops=2 * programs * steps * m * n * (products + sum(widths)),
         columns=n,
-        registers=min(
-            (m * sum(widths) + scores) // threads + 2 * ADDRESSES, schedule.registers or 255
+        registers=_shared_out(
+            min((m * sum(widths) + scores) // threads + 2 * ADDRESSES, schedule.registers or 255),
+            schedule,
         ),
         shared=step * stages + m * products * size,
         stages=stages,
+        # Warps of their own take one loop, in which each block has a mask.
+        masking=programs * steps * m * n * _MASK
+        if schedule.specialized and parts.causal is not None
+        else 0,
     )
 
 

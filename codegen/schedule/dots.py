@@ -168,6 +168,8 @@ def dot_schedule(
         found = [
             s for pair in both for s in pair if not s.persistent or _has_waves(kernel, s, target)
         ]
+    if sums_by_copies(kernel, target):
+        found = [replace(s, descriptors=True) for s in found]
     if not kernel.columns:
         # In as many parts as there can be, or in twice as many warps, the same tile may fit.
         free = [s for s in known if not s.registers]
@@ -231,12 +233,26 @@ def _most_parts(schedule: Schedule) -> int:
 def walks(kernel: Kernel, target: Target) -> bool:
     """Whether programs of a product may walk through its tiles: it is one of half types, and
     hardware can copy the tiles of all its operands."""
+    return _copies(kernel, target) and not sums_segments(kernel)
+
+
+def sums_by_copies(kernel: Kernel, target: Target) -> bool:
+    """The same, if each sum is one over a segment: then there is a program for each tile."""
+    return _copies(kernel, target) and sums_segments(kernel)
+
+
+def sums_segments(kernel: Kernel) -> bool:
+    """Whether a product's sums are over segments, whose ends are data."""
+    dot = next(v for v in kernel.values if isinstance(v, Dot))
+    role = roles(kernel, Analysis(kernel), dot)
+    return role.group is not None and not role.has_segments_of_rows
+
+
+def _copies(kernel: Kernel, target: Target) -> bool:
     dots = [v for v in kernel.values if isinstance(v, Dot)]
     if not target.chip.tensor_maps or dots[0].input_dtype.itemsize != 2 or kernel.columns:
         return False
     role = roles(kernel, Analysis(kernel), dots[0])
-    if role.group is not None and not role.has_segments_of_rows:
-        return False  # the ends of sums are data
     return all(matrix(dot, role, side) is not None for dot in dots for side in "mn")
 
 

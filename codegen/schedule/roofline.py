@@ -35,11 +35,15 @@ _MERGED = 10  # levels of the network that merges a piece from two runs
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The resources of one program: registers of a thread, bytes of shared memory."""
+    """The resources of one program: registers of a thread, bytes of shared memory.
+
+    warps: with those that the compiler added; 0 if their number isn't known.
+    """
 
     registers: int
     shared: int
     spills: int = 0
+    warps: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +159,8 @@ def predict(
     needed = work(kernel)
     shape = cut(kernel, schedule)
     used = usage or Usage(shape.registers, shape.shared)
-    resident = occupancy(chip, schedule.num_warps, used)
+    warps = used.warps or schedule.warps
+    resident = occupancy(chip, warps, used)
     if not resident:
         nothing = math.inf
         return Prediction(needed, used, shape.programs, 0, nothing, nothing, "occupancy", 0.0)
@@ -165,7 +170,8 @@ def predict(
     wanted = chip.bandwidth * LATENCY / chip.multiprocessors
     flying = min(1.0, min(resident, busiest) * shape.flying / wanted)
     moved = needed.bytes + _missed(kernel, schedule, shape, min(resident, busiest), chip)
-    copying = _COPYING if schedule.persistent else 1.0
+    copies = schedule.persistent or (schedule.descriptors and not needed.exponentials)
+    copying = _COPYING if copies else 1.0
     takes = {
         "memory": moved / (chip.bandwidth * flying) * (1.0 if busiest > 1 else spread),
         "cache": shape.loaded / (chip.cache_bandwidth * copying) * spread,
@@ -174,19 +180,20 @@ def predict(
         rate = chip.flops(needed.dtype, schedule.tf32) * chip.sustained * shape.efficiency(chip)
         takes["products"] = shape.flops / rate * spread
     takes["gathers"] = 2 * GATHER * shape.gathered / chip.vector["float32"] * spread
-    takes["arithmetic"] = 2 * needed.scalar / chip.vector["float32"] * spread
+    takes["arithmetic"] = 2 * (needed.scalar + shape.masking) / chip.vector["float32"] * spread
     takes["exponentials"] = needed.exponentials / chip.exponentials * spread
     bound = max(takes, key=lambda name: takes[name])
     # A program that is alone waits for its first loads and its last stores, and in attention for
     # those of each step with too few stages. One that walks through tiles loads for the next tile
-    # meanwhile.
+    # meanwhile. Warps that only copy are ahead with two stages already.
     rounds = 1 if schedule.persistent else -(-shape.programs // places)
-    waits = 2 + (shape.steps if needed.exponentials and shape.stages < chip.stages else 0)
+    least = 2 if schedule.specialized else chip.stages
+    waits = 2 + (shape.steps if needed.exponentials and shape.stages < least else 0)
     # A product of few tiles was measured: places that stay empty hide nothing.
     hiding = resident if needed.dtype is None else min(resident, busiest)
     seconds = takes[bound] + rounds * waits * LATENCY / hiding
     # Spills stand in line with the loads and stores of the kernel's own.
-    threads = shape.programs * schedule.num_warps * chip.warp
+    threads = shape.programs * warps * chip.warp
     spilled = 2 * used.spills * shape.steps * threads / chip.cache_bandwidth * spread
     seconds += spilled
     bound = "spills" if spilled > takes[bound] else bound
@@ -194,7 +201,7 @@ def predict(
         # A warp group computes weights between its products; products of other groups hide part of
         # it.
         between = takes["exponentials"] + takes["arithmetic"]
-        seconds += min(between, takes["products"]) / max(resident * schedule.num_warps // 4, 1)
+        seconds += min(between, takes["products"]) / max(resident * schedule.computing // 4, 1)
     share = roofline(needed, chip, schedule.tf32) / seconds
     waves = shape.programs / places
     programs = min(shape.programs, schedule.persistent or shape.programs)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ..chip import HALVES
 from ..kernel import Dot, Reduce, Segment, Value
 from ..kernel.index import Axis
 from ..kernel.roles import Roles, roles
@@ -46,7 +47,6 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
         raise NotImplementedError(f"{body.kernel.name}: several contractions in segments")
     place = Block() if schedule.persistent else block
     root, grid = _tiles(body, block, place, role, segment, schedule)
-    loop = Block()
     length, ends = _length(body, role), points(role.k) % schedule.block_k != 0
     start, stop, summed = "0", length, ""
     if role.has_segments_of_rows and schedule.persistent:
@@ -58,35 +58,50 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
     elif segment is not None:
         bounds(body, root, segment)
         start, stop, length, ends = "first", "stop", "stop", True
-    has_tiles = segment is None or role.has_segments_of_rows  # that begin and end with a sum
-    has_descriptors = schedule.persistent and has_tiles
-    descriptors = Descriptors(body, role, schedule) if has_descriptors else None
-    loop.add("k_a = start + tl.arange(0, BLOCK_K)[None, :]")
-    left = Scope(body, loop, [_tile(loop, "k_a", role.k, 1, "BLOCK_K", length, ends)], root)
-    loop.add("k_b = start + tl.arange(0, BLOCK_K)[:, None]")
-    right = Scope(body, loop, [_tile(loop, "k_b", role.k, 0, "BLOCK_K", length, ends)], root)
-    accumulators = []
-    for dot in found:
-        kind, native = tl_type(dot.dtype), is_native(dot, schedule)
-        acc = root.assign("acc", f"tl.full((BLOCK_M, BLOCK_N), 0, {kind})", OUT)
-        a = descriptors and descriptors.load(dot, loop, "m")
-        kinds = dot.input_dtype, native
-        a = a or operand(left, dot.a, frozenset({"m", "k_a"}), "a", left.own, *kinds)
-        b = descriptors and descriptors.load(dot, loop, "n")
-        b = b or operand(right, dot.b, frozenset({"n", "k_b"}), "b", right.own, *kinds)
-        if dot.scales:
-            scales = _scales(dot, loop, root, schedule)
-            loop.add(f"{acc.text} += tl.dot({a}, {b}) * {' * '.join(scales)}")
-        else:
-            loop.add(f"{acc.text} = {_product(dot, acc.text, a, b, body.tf32, native)}")
-        accumulators.append(acc)
-    place.loop(f"for start in range({start}, {stop}, BLOCK_K)", loop)
+    sums = segment is not None and not role.has_segments_of_rows  # that begin and end anywhere
+    has_descriptors = schedule.descriptors if sums else schedule.persistent
+    descriptors = Descriptors(body, block, role, schedule) if has_descriptors else None
+    accumulators = [
+        root.assign("acc", f"tl.full((BLOCK_M, BLOCK_N), 0, {tl_type(dot.dtype)})", OUT)
+        for dot in found
+    ]
+
+    def walk(start: str, stop: str, ends: bool) -> None:
+        loop = Block()
+        # Behind a segment a copy would have terms of the next one.
+        copies = None if sums and ends else descriptors
+        loop.add("k_a = start + tl.arange(0, BLOCK_K)[None, :]")
+        left = Scope(body, loop, [_tile(loop, "k_a", role.k, 1, "BLOCK_K", length, ends)], root)
+        loop.add("k_b = start + tl.arange(0, BLOCK_K)[:, None]")
+        right = Scope(body, loop, [_tile(loop, "k_b", role.k, 0, "BLOCK_K", length, ends)], root)
+        for dot, acc in zip(found, accumulators):
+            native = is_native(dot, schedule)
+            a = copies and copies.load(dot, loop, "m")
+            kinds = dot.input_dtype, native
+            a = a or operand(left, dot.a, frozenset({"m", "k_a"}), "a", left.own, *kinds)
+            b = copies and copies.load(dot, loop, "n")
+            b = b or operand(right, dot.b, frozenset({"n", "k_b"}), "b", right.own, *kinds)
+            if dot.scales:
+                scales = _scales(dot, loop, root, schedule)
+                loop.add(f"{acc.text} += tl.dot({a}, {b}) * {' * '.join(scales)}")
+            else:
+                loop.add(f"{acc.text} = {_product(dot, acc.text, a, b, body.tf32, native)}")
+        steps = f"range({start}, {stop}, BLOCK_K)"
+        if copies is not descriptors:
+            steps = f"tl.range({start}, {stop}, BLOCK_K, num_stages=1)"
+        place.loop(f"for start in {steps}", loop)
+
+    if sums and descriptors:
+        place.add("whole = first + (stop - first) // BLOCK_K * BLOCK_K")
+        walk("first", "whole", False)
+        start = "whole"
+    walk(start, stop, ends)
     if summed:
         for acc in accumulators:
             place.add(f"{acc.text} = tl.where({summed}, {acc.text}, 0)")
     # A tile of a segment may reach into the rows of the next one.
-    copies = schedule.descriptors and segment is None
-    copied = descriptors.store if descriptors and copies else None
+    whole = schedule.descriptors and segment is None
+    copied = descriptors.store if descriptors and whole else None
     constexprs = {
         "BLOCK_M": schedule.block_m,
         "BLOCK_N": schedule.block_n,
@@ -101,10 +116,12 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
     if role.has_segments_of_rows:
         constexprs["SEGMENTS"] = segments(role)
     if schedule.persistent:
-        # One loop for the compiler, which then loads the next tile while it stores one.
+        # One loop for the compiler, which then loads the next tile while it stores one. Warps that
+        # only copy do so anyway, and where tiles are halved Triton takes no such loop.
         count = "tiles_m * tiles_n * batches" if role.batch else "tiles_m * tiles_n"
-        how = "flatten=True, warp_specialize=True" if schedule.specialized else "flatten=True"
-        block.loop(f"for work in tl.range(pid, {count}, PROGRAMS, {how})", place)
+        how = ["flatten=True"] * (schedule.specialized != HALVES)
+        how += ["warp_specialize=True"] * (schedule.specialized > 0)
+        block.loop(f"for work in tl.range(pid, {count}, PROGRAMS, {', '.join(how)})", place)
         grid = constexprs["PROGRAMS"] = min(grid, schedule.persistent)
     return constexprs, grid
 

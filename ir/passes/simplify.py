@@ -1,6 +1,7 @@
 """Algebra: rules that make a graph smaller without changing a bit of its values.
 
-Only identities that hold for NaN, infinities and signed zeros are here.
+Only identities that hold for NaN, infinities and signed zeros are here. A sum may have its terms in
+another order (`product_with_one_number`), as it may on every engine.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..dtype import COMPLEX, FLOAT
+from ..dtype import COMPLEX, FLOAT, FLOAT8, accumulator
 from ..node import Node
 from ..op import Kind
+from ..ops.composite import as_dtype
 from ..ops.unary import cast, widened
 from ..reference import evaluate
 
@@ -165,6 +167,22 @@ def sum_of_broadcast(node: Node) -> Node | None:
     return ops.expand(base, kept) * count
 
 
+def product_with_one_number(node: Node) -> Node | None:
+    """A product with a matrix that has one number everywhere is a sum of the other one's rows or
+    columns. The cotangent of a result whose elements are added up is such a matrix."""
+    if node.op is not ops.matmul and node.op is not ops.matmul_wide:
+        return None
+    a, b = node.operands
+    if a.dtype.category != FLOAT or a.dtype in FLOAT8:
+        return None
+    for copies, other, axis in ((a, b, b.rank - 2), (b, a, a.rank - 1)):
+        number = splat(copies)
+        if number is not None:
+            terms = as_dtype(other, accumulator(other.dtype)) * float(number)
+            return ops.expand(as_dtype(ops.sum(terms, (axis,)), node.dtype), node.shape)
+    return None
+
+
 RULES = (
     fold_constants,
     fold_casts,
@@ -174,4 +192,5 @@ RULES = (
     merge_movement,
     merge_regions,
     sum_of_broadcast,
+    product_with_one_number,
 )

@@ -286,15 +286,17 @@ class _Joining:
         if node is None or fold is None or operands[0] in self.expanded:
             return False
         (source,), x = operands, node.operands[0]
+        widen = None
+        if x.dtype is not fold.dtype:
+            widen = _cast(x.dtype, fold.dtype)
+            if widen is None:
+                return False  # before a chain is begun for it
         chain = self._of(tuple(x.shape))
         if source in chain.made:
             value = chain.made[source][0]
         else:
             value = chain.operand(source, x.shape, x.dtype)
-        if x.dtype is not fold.dtype:
-            widen = _cast(x.dtype, fold.dtype)
-            if widen is None:
-                return False
+        if widen is not None:
             value = chain.call(widen, [value], fold.dtype)
         elif fold.op == "sum" and self._is_inner(source):
             fold, value = _numbers(chain, fold, value, x)

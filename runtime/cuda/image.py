@@ -40,7 +40,7 @@ class Image:
 
     @property
     def usage(self) -> Usage:
-        return Usage(self.registers, self.shared, self.spills)
+        return Usage(self.registers, self.shared, self.spills, self.num_warps)
 
     @staticmethod
     def of(compiled: offline.Compiled) -> Image:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from tilewright.codegen.kernel import Bundle, Kernel
@@ -47,9 +46,8 @@ def compiled_ranks(
         if compiled is None:
             found[schedule] = float("inf"), None
             continue
-        usage = Usage(compiled.registers, compiled.shared, compiled.spills)
-        warps = replace(schedule, num_warps=compiled.num_warps)
-        found[schedule] = predict(kernel, warps, engine.target, usage).seconds, usage
+        usage = Usage(compiled.registers, compiled.shared, compiled.spills, compiled.num_warps)
+        found[schedule] = predict(kernel, schedule, engine.target, usage).seconds, usage
     return dict(sorted(found.items(), key=lambda each: each[1][0]))
 
 

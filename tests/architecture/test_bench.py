@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -65,6 +67,35 @@ def test_rows_are_saved_one_by_one(bench, tmp_path):
         data = json.loads((tmp_path / "rows.json").read_text())
         assert data["rows"] == rows and {"machine", "versions", "date"} <= data.keys()
     assert [p.name for p in tmp_path.iterdir()] == ["rows.json"]
+
+
+def test_a_table_without_rich(bench, monkeypatch, capsys):
+    """A rented machine may lack it."""
+    import timing
+
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    timing.table([{"name": "a", "ours_ms": 1.5, "ratio": None}], ["name", "ours_ms", "ratio"])
+    assert capsys.readouterr().out == "name a ours_ms 1.5\n"
+
+
+@pytest.mark.slow
+@pytest.mark.triton
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="the driver is made by gcc")
+def test_kernels_are_made_ahead(tmp_path):
+    """A run of the GPU benchmark without a card leaves what the next one begins with."""
+    pytest.importorskip("triton")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    given = {**os.environ, "AHEAD": "1", "PATH": path}
+    counts = []
+    for turn in ("first", "second"):
+        given["TW_CACHE_DIR"] = str(tmp_path / f"{turn} kernels")
+        command = ["sh", str(BENCH / "rented.sh"), str(tmp_path / turn), "3", "attention"]
+        subprocess.run(command, env=given, check=True, capture_output=True)
+        rows = json.loads((tmp_path / turn / "attention.json").read_text())["rows"]
+        assert len(rows) == 4 and all(row["ours_ms"] > 0 for row in rows)
+        counts.append(sum(p.is_file() for p in Path(given["TW_CACHE_DIR"]).rglob("*")))
+        given["KERNELS"] = str(tmp_path / turn / "kernels.tar.gz")
+    assert counts[0] == counts[1] > 4
 
 
 @pytest.mark.slow

@@ -64,11 +64,16 @@ int cuDeviceGetAttribute(int *out, int attribute, int device) {
     case 75: return *out = 9, 0;       // compute capability 9.0
     case 76: return *out = 0, 0;
     case 10: return *out = 32, 0;      // warp size
+    case 16: return *out = 132, 0;     // multiprocessors of an H100, and its memory:
+    case 36: return *out = 2619000, 0; // kHz
+    case 37: return *out = 5120, 0;    // bits
+    case 38: return *out = 50 << 20, 0;
     case 81: return *out = 233472, 0;  // shared memory of a multiprocessor
     case 97: return *out = 232448, 0;  // and the most that a block may ask for
   }
   return *out = 1, 0;
 }
+int cuEventElapsedTime(float *out, void *start, void *end) { return *out = 10, 0; }
 int cuDriverGetVersion(int *out) { return *out = 13000, 0; }
 int cuDevicePrimaryCtxRetain(void **out, int device) { return *out = (void *)1, 0; }
 int cuCtxGetCurrent(void **out) { return *out = (void *)1, 0; }
@@ -85,7 +90,7 @@ int cuGetErrorName(int code, const char **out) { return *out = "CUDA_ERROR", 0; 
 int cuMemAllocAsync(void **out, size_t size, void *stream) {
   return *out = aligned_alloc(256, (size + 255) / 256 * 256), 0;
 }
-int cuMemHostAlloc(void **out, size_t size, unsigned flags) { return *out = malloc(size), 0; }
+int cuMemHostAlloc(void **out, size_t size, unsigned flags) { return *out = calloc(1, size), 0; }
 int cuMemcpyHtoDAsync_v2(void *to, const void *from, size_t size, void *stream) {
   return memcpy(to, from, size), 0;
 }

@@ -1,9 +1,13 @@
-"""A libcuda.so.1 made by gcc of `fake_libcuda.c`: its functions succeed and do next to nothing."""
+"""A libcuda.so.1 made by gcc of `fake_libcuda.c`: its functions succeed and do next to nothing.
+
+python tests/support/fake_libcuda.py FOLDER
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -23,3 +27,9 @@ def build(folder: Path, names: Iterable[str]) -> Path:
     )
     os.symlink("libcuda.so.1", folder / "libcuda.so")
     return folder
+
+
+if __name__ == "__main__":
+    from tilewright.runtime.driver import PROTOTYPES
+
+    build(Path(sys.argv[1]), PROTOTYPES)

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from tilewright.ir import ops
 from tilewright.ir.dtype import float32
 
+from ...chip import HALVES
 from ...kernel import Apply, Constant, Dot, Value
 from ...kernel.attention import Roles, Span
 from ...kernel.index import Axis
 from ...kernel.matrix import head
 from ...schedule import Schedule, head_block, points
+from ..descriptors import made_here
 from ..emitted import POINTER, Argument
 from ..operands import half_type, operand, precision
 from ..scope import Body, Guards, Ref, Scope, Tile
@@ -74,6 +76,7 @@ class Writer:
             and self.span is None
             and not body.is_wide
         )
+        self.specialized = schedule.specialized if self.descriptors else 0
         body.fold = _done
         self._operands: dict[tuple[int, Axis], str] = {}
         self._matrices: dict[tuple[int, Axis], str] = {}
@@ -126,10 +129,15 @@ class Writer:
 
     def walk(self, step: Step) -> None:
         """Writes `step` for all blocks of the walked side. It is written twice if some scores may
-        not count: blocks in which all count have a loop of their own."""
+        not count: blocks in which all count have a loop of their own. Where copies have warps of
+        their own, Triton takes a single loop for sm_90."""
         count = self.extents[self.walked]
         causal = self.parts.causal is not None
-        if self.span is not None:
+        if causal and self.specialized:
+            first = "first // BLOCK_N * BLOCK_N" if self.by_key else "0"
+            last = count if self.by_key else f"tl.minimum(first + BLOCK_M, {count})"
+            self._loop(first, last, True, step)
+        elif self.span is not None:
             self._walk_span(self.span, step)
         elif self.by_key:
             if not causal:
@@ -197,7 +205,10 @@ class Writer:
             )
         )
         self.block = saved
-        self.block.loop(f"for start in range({start}, {stop}, BLOCK_N)", loop)
+        walk = "range({}, {}, BLOCK_N)"
+        if self.specialized:
+            walk = "tl.range({}, {}, BLOCK_N, warp_specialize=True)"
+        self.block.loop(f"for start in {walk.format(start, stop)}", loop)
 
     # -- values
 
@@ -227,7 +238,11 @@ class Writer:
         ):
             return None
         key, rows = (id(value), side), self.own_block if side is self.own else self.walked_block
-        if key not in self._matrices:
+        if key not in self._matrices and side is self.own and self.specialized == HALVES:
+            shape = found.buffer, found.rows, found.stride, found.stride
+            tile = "BLOCK_M", self.root.tiles["e" if width is self.parts.inner else "c"].block
+            self._matrices[key] = made_here(self.body, scope.block, *shape, tile)
+        elif key not in self._matrices:
             matrix = self._matrices[key] = self.body.names.fresh("matrix")
             element = POINTER[found.buffer.dtype.name][1:]
             kind = f"tensordesc<{element}[{rows}, {width.extent}]>"

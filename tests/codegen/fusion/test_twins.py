@@ -124,7 +124,7 @@ def test_updates_of_one_form_write_to_their_own_memory() -> None:
 
 def test_plans_share_what_was_compiled() -> None:
     model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 2))
-    x = tw.ones(3, 6)
+    x = tw.arange(18.0).reshape(3, 6)
 
     def forward() -> Any:
         with tw.no_grad():

@@ -13,11 +13,12 @@ import pytest
 from attention_cases import CASES, Built, case, expected, passes
 from launching import assert_close, compute, tiled
 
-from tilewright.codegen.chip import CHIPS
+from tilewright.codegen.chip import CHIPS, HALVES
 from tilewright.codegen.kernel.attention import roles
 from tilewright.codegen.program import Program
 from tilewright.codegen.schedule import Schedule, Usage, occupancy
-from tilewright.codegen.target import INTERPRET
+from tilewright.codegen.schedule.choices import space
+from tilewright.codegen.target import INTERPRET, gpu
 from tilewright.codegen.triton import emit
 from tilewright.ir import dtype as dt
 from tilewright.ir import ops
@@ -186,9 +187,9 @@ DESCRIBED = Schedule(block_m=32, block_n=16, descriptors=True)
 COPIED = InterpretDevice(lambda kernel, target: replace(DESCRIBED, block=256, block_r=64))
 
 
-def copied(program: Program) -> list[int]:
+def copied(program: Program, schedule: Schedule = DESCRIBED) -> list[int]:
     """How many matrices each attention kernel of a program reads through descriptors."""
-    texts = [emit(kernel, DESCRIBED) for kernel in tiled(program)]
+    texts = [emit(kernel, schedule) for kernel in tiled(program)]
     assert all((t.plain is not None) == ("matrix" in t.body) for t in texts)
     return [sum(a.role == "matrix" for a in t.arguments) for t in texts]
 
@@ -204,6 +205,64 @@ def test_operands_through_descriptors(
     found, program = compute(built.roots, built.values, INTERPRET, COPIED)
     assert copied(program) == [3, 4, 4]
     assert_close(found, expected(torch, each), 3e-3 if dtype is dt.float16 else 2e-2)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("groups", [1, HALVES], ids=["whole", "halves"])
+def test_copies_in_warps_of_their_own(torch: Any, groups: int, causal: bool) -> None:
+    """One loop, and if tiles are halved, programs make descriptors of their own rows."""
+    schedule = replace(DESCRIBED, specialized=groups)
+    device = InterpretDevice(lambda kernel, target: replace(schedule, block=256, block_r=64))
+    each = case("apart", (2,), (64, 96, 16, 32), causal=causal)
+    built = Built(each, dt.float16)
+    found, program = compute(built.roots, built.values, INTERPRET, device)
+    assert copied(program, schedule) == ([3, 4, 4] if groups == 1 else [2, 2, 2])
+    for kernel in tiled(program):
+        text = emit(kernel, schedule)
+        assert text.body.count("for start") == text.body.count("warp_specialize=True") == 1
+        assert "warp_specialize" not in text.unaligned().body
+    assert_close(found, expected(torch, each), 3e-3)
+
+
+@pytest.mark.parametrize(
+    ("width", "which", "causal"),
+    [
+        (128, 0, True),
+        pytest.param(128, 0, False, marks=pytest.mark.slow),
+        pytest.param(64, 0, True, marks=pytest.mark.slow),
+        pytest.param(64, 2, True, marks=pytest.mark.slow),
+    ],
+)
+def test_two_groups_of_warps_share_rows_on_hopper(width: int, which: int, causal: bool) -> None:
+    """The compiler adds two groups, which get most registers, and halves the copies of rows."""
+    kernel = passes(width, causal)[which]
+    schedule = Schedule(
+        block_m=128, block_n=64, num_warps=4, num_stages=3, descriptors=True, specialized=HALVES
+    )
+    assert schedule in space(kernel, gpu("sm_90")).schedules
+    found = compile_offline(kernel, "sm_90", schedule)
+    ptx = found.asm["ptx"]
+    assert found.num_warps == schedule.warps == 12 and "setmaxnreg" in ptx
+    assert found.spills == 0 and found.shared <= CHIPS["sm_90"].shared_each
+    assert "wgmma.mma_async" in ptx and "cp.async.cg" not in ptx
+    boxes = re.findall(r"tensormap_create .*?, \[%c64_i32, %c(\d+)_i32\]", found.asm["ttgir"])
+    assert boxes and set(boxes) == {"64"}
+    assert all(box.box == (64, 64) for box in found.maps)
+    assert found.scratch == 128 * len(boxes)
+
+
+def test_passes_whose_copies_may_have_warps_of_their_own() -> None:
+    def asked(target: str, **given: Any) -> list[set[int]]:
+        kernels = passes(64, True, **given)
+        return [{s.specialized for s in space(k, gpu(target)).schedules} for k in kernels]
+
+    assert asked("sm_80") == [{0}, {0}, {0}]
+    assert asked("sm_90") == [{0, HALVES}, {0}, {0, HALVES}]
+    assert asked("sm_100") == [{0, 1}, {0}, {0}]
+    assert asked("sm_90", dropout=0.1) == [{0}, {0}, {0}]
+    assert asked("sm_90", mask=True) == [{0, HALVES}, {0}, {0}], "a number for each key is no tile"
+    masked = space(passes(64, True, mask=True)[0], gpu("sm_90")).schedules
+    assert max(s.block_n for s in masked if s.specialized) == 64, "loads of 128 are refused"
 
 
 def test_heads_beside_one_another_through_descriptors(torch: Any) -> None:

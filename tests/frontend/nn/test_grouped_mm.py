@@ -127,6 +127,29 @@ def test_against_float64(form: str, ends: str, engine: str) -> None:
 
 
 @pytest.mark.triton
+@pytest.mark.parametrize("ends", ENDS)
+def test_sums_of_segments_through_descriptors(ends: str) -> None:
+    """Whole blocks of a segment are copied; what remains is loaded, without the next one's terms,
+    which may be infinite."""
+    pytest.importorskip("triton")
+    from tilewright.codegen.triton import emit
+    from tilewright.runtime.interpret import InterpretDevice
+
+    tile = replace(SMALL_TILE, block_k=4, descriptors=True)
+    device = InterpretDevice(lambda kernel, target: tile)
+    for dtype in (dt.bfloat16, dt.float32):
+        (a, b, last), values = case(((ROWS, 16), (ROWS, 24)), ENDS[ends], dtype)
+        values[b][bounds_of(ENDS[ends], ROWS)[-1] :] = np.inf
+        y = ops.grouped_mm(ops.permute(a, (1, 0)), b, last)
+        (found,), program = compute([y], values, INTERPRET, device)
+        text = emit(kernel_of(program), tile)
+        assert "= tl.trans(matrix_0.load([start, first_m]))" in text.body
+        assert text.body.count("range(") - text.body.count("arange(") == 2
+        assert "matrix" not in text.unaligned().body
+        assert_close([found], [products(values[a].T, values[b], ENDS[ends])], STEP[dtype])
+
+
+@pytest.mark.triton
 @pytest.mark.parametrize("is_turned", [False, True])
 @pytest.mark.parametrize("ends", ENDS)
 def test_programs_that_walk_through_tiles(ends: str, is_turned: bool) -> None:
@@ -464,7 +487,7 @@ def test_tensor_cores(target: str, form: str) -> None:
     assert CHIPS[target].product in text and found.spills == 0
     assert found.shared <= CHIPS[target].shared_each
     if target.startswith("sm_"):
-        tiles = CHIPS[target].tensor_maps and form != "weight"
+        tiles = CHIPS[target].tensor_maps
         assert ("cp.async.bulk.tensor" in text) == tiles
         assert tiles or "cp.async.cg.shared.global" in text  # 16 bytes at a time
         assert "ld.global.b16" not in text

@@ -260,3 +260,12 @@ def test_one_thread_and_all(monkeypatch: pytest.MonkeyPatch) -> None:
         patch.setattr(chains, "_PARALLEL_FROM", 1 << 60)
         alone = Program(roots).run(arrays, ())[0]
     np.testing.assert_array_equal(_bits(found), _bits(alone))
+
+
+def test_a_sum_whose_conversion_has_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a pack that is older than the code, where a chain without a step was begun."""
+    monkeypatch.setattr(chains, "_cast", lambda source, target: None)
+    x = ops.leaf(0, Size((64, 1024)), dtypes.bfloat16)
+    values = np.ones((64, 1024), dtypes.bfloat16.np)
+    (found,) = Program([ops.sum(x, (1,))]).run([values], ())
+    assert (found == 1024).all()
