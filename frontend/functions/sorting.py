@@ -64,16 +64,17 @@ def cumprod(
     return into(out, record(_cumprod, input, operator.index(dim), dtype), cast=False)
 
 
-def _running(index_of: Any) -> Any:
+def _running(extremum: Any, index_of: Any) -> Any:
     def build(x: Node, dim: int) -> tuple[Node, Node]:
         axis = normalize_axis(dim, x.rank)
-        index = index_of(to(x, dtypes.uint8) if x.dtype is dtypes.bool_ else x, axis)
-        return ops.take_along(x, index, axis), index
+        order = to(x, dtypes.uint8) if x.dtype is dtypes.bool_ else x
+        return to(extremum(order, axis), x.dtype), index_of(order, axis)
 
     return build
 
 
-_cummax, _cummin = _running(ops.cummax_index), _running(ops.cummin_index)
+_cummax = _running(ops.cummax, ops.cummax_index)
+_cummin = _running(ops.cummin, ops.cummin_index)
 
 
 @public("cummax", _cummax)
