@@ -25,9 +25,9 @@ def all_kernels(machine: Machine) -> Iterator[tuple[str, Layout, str]]:
             yield name, *found
 
 
-def all_code() -> Iterator[tuple[str, str]]:
+def all_code(machine: Machine) -> Iterator[tuple[str, str]]:
     """(name, LLVM IR) of every other piece of code, for the pack."""
-    from . import chains, convolutions, copies, depthwise, indexed, losses, rows, scans
+    from . import chains, convolutions, copies, depthwise, indexed, losses, products, rows, scans
 
     yield from chains.all_code()
     yield from convolutions.all_code()
@@ -35,5 +35,6 @@ def all_code() -> Iterator[tuple[str, str]]:
     yield from depthwise.all_code()
     yield from indexed.all_code()
     yield from losses.all_code()
+    yield from products.all_code(machine)
     yield from rows.all_code()
     yield from scans.all_code()

@@ -431,7 +431,12 @@ def _numbers(chain: _Open, fold: Fold, value: _Value, node: Node) -> tuple[Fold,
     choice = maps.choice_by(ops.isnan, fold.dtype)
     for call in chain.calls:
         kernel, read, made = call
-        if made is value and kernel is choice and read[0] is read[2] and views.is_zero(node.operands[1]):
+        if (
+            made is value
+            and kernel is choice
+            and read[0] is read[2]
+            and views.is_zero(node.operands[1])
+        ):
             chain.calls.remove(call)
             return fold._replace(op="numbers"), read[0]
     return fold, value
