@@ -103,7 +103,9 @@ def _by_rows(node: Node, dtypes: Sequence[DType], form: Form) -> Form:
     shape, np_dtype = tuple(node.shape), node.dtype.np
 
     def by_rows(*arrays: Any) -> Any:
-        if all([a.flags.c_contiguous for a in arrays]) or any([a.shape != shape for a in arrays]):
+        if any([a.shape != shape for a in arrays]):
+            return form(*_with_longer_rows(arrays, shape))
+        if all([a.flags.c_contiguous for a in arrays]):
             return form(*arrays)
         size = np_dtype.itemsize
         strides = [[s // size for s in a.strides] for a in arrays]
@@ -121,6 +123,24 @@ def _by_rows(node: Node, dtypes: Sequence[DType], form: Form) -> Form:
     return by_rows
 
 
+def _with_longer_rows(arrays: Sequence[Any], shape: tuple[int, ...]) -> Sequence[Any]:
+    """Operands of an op whose result has short rows, repeated along the last dimensions if they are
+    small then: NumPy walks row by row, and takes as long for a short one as for some dozen
+    elements."""
+    count = inner = 0
+    while inner < _SHORT_ROW and count < len(shape):
+        count += 1
+        inner = math.prod(shape[-count:])
+    most = math.prod(shape) // 4
+    if count < 2 or any([a.ndim != len(shape) for a in arrays]):
+        return arrays
+    wholes = [(*a.shape[:-count], *shape[-count:]) for a in arrays]
+    if any([math.prod(whole) > most for whole in wholes]):
+        return arrays
+    return [np.ascontiguousarray(np.broadcast_to(a, whole)) for a, whole in zip(arrays, wholes)]
+
+
+_SHORT_ROW = 64
 _BY_ROWS = {ops.add, ops.sub, ops.mul}
 _UFUNCS: dict[Op, Any] = {
     ops.add: np.add,
