@@ -18,7 +18,7 @@ from ..recording.builders import WIDEST, builder, joins
 from .arguments import into, listed, sizes
 from .call import public
 from .parts import tensor_split
-from .promotion import result_dtype, to
+from .promotion import can_cast, result_dtype, to
 from .shapes import expand, flatten, reshape, transpose, unsqueeze
 from .spellings import also_named
 
@@ -74,7 +74,18 @@ def cat(
     made = at_once.joined(tensors, dim, new_axis=False) if out is None else None
     if made is not None:
         return made
-    return into(out, record(_cat, *tensors, dim), apart=tensors)
+    made = record(_cat, *tensors, dim)
+    _check_written(out, made)
+    return into(out, made, apart=tensors)
+
+
+def _check_written(out: Any, joined: Tensor) -> None:
+    """Refuse a tensor to write to whose dtype the joined one can't be cast to."""
+    if out is not None and not can_cast(joined.dtype, out.dtype):
+        raise TypeError(
+            "torch.cat(): input types can't be cast to the desired output type "
+            f"{out.dtype}{at_user_line()}"
+        )
 
 
 def _stack(*args: Any) -> Node:
