@@ -142,7 +142,7 @@ cummin_index_op = _index("cummin_index", **_running_index(np.minimum, cummin_op)
 
 
 def cummax_index(x: Node, axis: int) -> Node:
-    """int64: where the largest of elements 0 … i lies, the last one of equals; NaN is the largest."""
+    """int64: where the largest of elements 0 … i lies, the last one of equals; NaN is largest."""
     return cummax_index_op(x, axis) if x.rank else zero_index(x)
 
 

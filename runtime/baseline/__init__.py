@@ -27,6 +27,7 @@ def all_kernels(machine: Machine) -> Iterator[tuple[str, Layout, str]]:
 
 def all_code(machine: Machine) -> Iterator[tuple[str, str]]:
     """(name, LLVM IR) of every other piece of code, for the pack."""
+    from ..native import elimination
     from . import chains, convolutions, copies, depthwise, indexed, losses, products, rows, scans
 
     yield from chains.all_code()
@@ -36,5 +37,6 @@ def all_code(machine: Machine) -> Iterator[tuple[str, str]]:
     yield from indexed.all_code()
     yield from losses.all_code()
     yield from products.all_code(machine)
+    yield from elimination.all_code(machine)
     yield from rows.all_code()
     yield from scans.all_code()
