@@ -218,14 +218,14 @@ def grad(
     wanted = list(_tensors(inputs))
     if any(map(compounds.is_compound, wanted)):
         elements = [t._elements if compounds.is_compound(t) else t for t in wanted]
-        found = grad(
+        of_elements = grad(
             outputs, elements, grad_outputs, retain_graph, create_graph, only_inputs, allow_unused,
             False, materialize_grads,
         )  # fmt: skip
         return tuple(
             [
                 t._like(g) if g is not None and compounds.is_compound(t) else g
-                for t, g in zip(wanted, found)
+                for t, g in zip(wanted, of_elements)
             ]
         )
     if not wanted:

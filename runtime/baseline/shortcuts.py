@@ -15,7 +15,7 @@ from tilewright.ir.dtype import BOOL, SIGNED, float32, float64
 from tilewright.ir.node import Node
 from tilewright.ir.numeric.positions import are_inside
 
-from . import folds, samples, views
+from . import folds, joins, samples, views
 
 Form = Callable[..., Any]
 Found = tuple[list[Node], Form]
@@ -30,9 +30,9 @@ def of(node: Node) -> Found | None:
     return OPS[node.op](node) if node.op in OPS else None
 
 
-def _view(node: Node) -> Found | None:
+def _gather(node: Node) -> Found | None:
     found = views.strided(node)
-    return None if found is None else ([found[0]], found[1])
+    return joins.rows(node) if found is None else ([found[0]], found[1])
 
 
 def _membership(node: Node) -> Found | None:
@@ -106,7 +106,7 @@ def _sum_of_numbers(node: Node) -> Found | None:
 
 
 OPS: dict[Any, Callable[[Node], Found | None]] = {
-    ops.gather: _view,
+    ops.gather: _gather,
     ops.any_op: _membership,
     ops.cast: _one_hot,
     ops.sum_op: _sum,
