@@ -2,8 +2,8 @@
 
     out[p, r] = (x0[p, index[r]], x1[p, index[r]], ...)
 
-Strides count elements. A part whose elements lie side by side is copied in vectors. Others, as those
-of a reflected border, are copied one by one.
+Strides count elements. A part whose elements lie side by side is copied in vectors. Others, as
+those of a reflected border, are copied one by one.
 """
 
 from __future__ import annotations

@@ -98,6 +98,6 @@ class _Writer:
                     parts = [code.extract(total, i) for i in (0, 1)]
                 else:
                     parts = [code.moved(total, range(i, i + half)) for i in (0, half)]
-                total = code.binary("fadd", *parts)
+                total = code.binary("fadd", parts[0], parts[1])
             found.append(total)
         return found
