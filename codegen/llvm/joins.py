@@ -1,4 +1,4 @@
-"""Rows of several tensors, joined and taken in any order, as in a padded image: LLVM IR for any sizes.
+"""Rows of several tensors, joined and in any order, as in a padded image: LLVM IR for any sizes.
 
     out[p, r] = (x0[p, index[r]], x1[p, index[r]], ...)
 

@@ -619,13 +619,19 @@ def _spaced(start: Any, end: Any, steps: int, dtype: DType) -> np.ndarray:
     return line.astype(kind)
 
 
-def _spaced_dtype(dtype: DType | None, *ends: Any) -> DType:
-    """The dtype of numbers between two ends: the default one, complex if an end is."""
+def _spaced_dtype(name: str, dtype: DType | None, *ends: Any) -> DType:
+    """The dtype of numbers between two ends: if none was asked for, the default one, or its complex
+    one if an end is complex."""
+    kinds = [e.dtype.is_complex if isinstance(e, Handle) else isinstance(e, complex) for e in ends]
     kind = recording.named_dtype(dtype)
-    is_complex = [
-        e.dtype.is_complex if isinstance(e, Handle) else isinstance(e, complex) for e in ends
-    ]
-    return dtypes.complex_of(kind) if dtype is None and True in is_complex else kind
+    if True in kinds and not kind.is_complex:
+        kind = dtypes.complex_of(kind) if dtype is None else kind
+        if not kind.is_complex:
+            raise RuntimeError(
+                f"torch.{name}(): inferred dtype {dtypes.complex_of(recording.named_dtype(None))} "
+                f"can't be safely cast to passed dtype {kind}{at_user_line()}"
+            )
+    return _computed(name, kind)
 
 
 def _computed(name: str, dtype: DType) -> DType:
@@ -648,7 +654,7 @@ def linspace(
     pin_memory: bool = False,
 ) -> Tensor:
     """`steps` numbers evenly spaced from `start` to `end`, both included."""
-    dtype = _computed("linspace", _spaced_dtype(_written(out, dtype), start, end))
+    dtype = _spaced_dtype("linspace", _written(out, dtype), start, end)
     steps = _count("linspace", "steps", steps)
     first, last = (
         _number("linspace", what, given, dtype) for what, given in (("start", start), ("end", end))
@@ -688,7 +694,7 @@ def logspace(
     pin_memory: bool = False,
 ) -> Tensor:
     """`steps` numbers from base^start to base^end, whose logarithms are evenly spaced."""
-    dtype = _computed("logspace", _spaced_dtype(_written(out, dtype), start, end))
+    dtype = _spaced_dtype("logspace", _written(out, dtype), start, end)
     steps = _count("logspace", "steps", steps)
     first, last = (
         _number("logspace", what, given, dtype) for what, given in (("start", start), ("end", end))

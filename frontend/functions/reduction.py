@@ -311,7 +311,7 @@ def min(
 
 
 def _aminmax(x: Node, dim: Dim, keepdim: bool) -> tuple[Node, Node]:
-    if 0 in [x.shape[axis] for axis in axes_of(x, dim)]:
+    if not x.shape.numel() and dim == ():
         raise RuntimeError(
             "aminmax(): cannot compute aminmax over an empty dimension as the operation has no "
             f"identity.{at_user_line()}"
