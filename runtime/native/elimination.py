@@ -50,18 +50,17 @@ def _kernel(char: str) -> tuple[Callable[..., None], Any]:
     return made(linked.addresses["kernel"]), linked
 
 
-_MOST_SIDES = 8
-"""The right sides up to which `solve_triangular` is faster than LAPACK."""
-_MOST_ROWS = 512
-"""The rows up to which it is so for a single one."""
+_SIDES, _ROWS = (2, 4), 128
+"""The right sides, and the least rows, for which `solve_triangular` is faster than LAPACK: it reads a
+matrix once for four of them."""
 
 
 def substitutes(a: Any, b: Any) -> bool:
-    """Whether `solve_triangular` solves a[..., n, n] x = b[..., n, k]: real, of few right sides.
-    A single one of a large matrix has a routine of BLAS, which is as fast."""
-    n, k = b.shape[-2:]
+    """Whether `solve_triangular` solves a[..., n, n] x = b[..., n, k]: large and real, of few right
+    sides."""
+    (n, k), (least, most) = b.shape[-2:], _SIDES
     same = a.dtype == b.dtype and a.shape[:-2] == b.shape[:-2] and np.dtype(a.dtype).char in _KINDS
-    return same and a.size > 0 and (1 < k <= _MOST_SIDES or (k == 1 and n <= _MOST_ROWS))
+    return same and a.size > 0 and n >= _ROWS and least <= k <= most
 
 
 def solve_triangular(a: Any, b: Any, upper: bool, unit: bool) -> Any:

@@ -75,7 +75,6 @@ def test_few_right_sides(unit: bool, upper: bool, dtype: str) -> None:
             a = np.where(np.eye(n, dtype=bool), np.nan, a)
         hidden = np.tri(n, k=-1, dtype=bool) if upper else np.tri(n, k=-1, dtype=bool).T
         a = np.where(hidden, np.nan, a).astype(dtype)
-        assert elimination.substitutes(a, b)
         found = elimination.solve_triangular(np.asfortranarray(a), b, upper, unit)
         expected = np.linalg.solve(whole.astype("d"), b.astype("d"))
         np.testing.assert_allclose(found, expected, *[3e-5 if dtype == "f" else 1e-12] * 2)
@@ -84,3 +83,15 @@ def test_few_right_sides(unit: bool, upper: bool, dtype: str) -> None:
         found = elimination.solve_triangular(zero, np.ones((2, 2), dtype), upper, False)
     row = found[-1 if upper else 0]
     assert np.isinf(row).all()
+
+
+def test_which_triangles_are_served() -> None:
+    for n, k, dtype in ((128, 2, "f"), (200, 4, "d")):
+        a, b = np.eye(n, dtype=dtype), np.ones((n, k), dtype)
+        assert elimination.substitutes(a, b)
+        assert not elimination.substitutes(a, b[:, :1])
+        assert not elimination.substitutes(a[:9, :9], b[:9])
+        assert not elimination.substitutes(a[None], b)
+        assert not elimination.substitutes(a * 1j, b * 1j)
+        (found,) = matrices.solve_triangular(a * 2, b, True, False)
+        np.testing.assert_array_equal(found, b / 2)
