@@ -51,8 +51,8 @@ def _kernel(char: str) -> tuple[Callable[..., None], Any]:
 
 
 _SIDES, _ROWS = (2, 4), 128
-"""The right sides, and the least rows, for which `solve_triangular` is faster than LAPACK: it reads a
-matrix once for four of them."""
+"""The right sides, and the least rows, for which `solve_triangular` is faster than LAPACK: it reads
+a matrix once for four of them."""
 
 
 def substitutes(a: Any, b: Any) -> bool:
