@@ -21,6 +21,7 @@ from tilewright.ir.dtype import (
     DType,
     accumulator,
     complex32,
+    float16,
     float32,
     float64,
 )
@@ -202,6 +203,9 @@ def converted(op: Op, source: DType, target: DType) -> Form:
     if source is target:
         return lambda x: x
     odd = (*FLOAT8, complex32)
+    if (source, target) == (float64, float16):
+        narrow = maps.half_cast(float32, float16)
+        return lambda x: narrow(x.astype(np.float32))
     if target in odd or source in odd or (source.is_complex and not target.is_complex):
         return lambda x: special.cast(x, np_dtype)
     return lambda x: x.astype(np_dtype)
