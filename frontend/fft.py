@@ -156,6 +156,8 @@ def _transform(
         *,
         out: Any = None,
     ) -> Any:
+        if dim is None:
+            raise TypeError(f"fft_{name}2(): argument 'dim' must be tuple of ints{at_user_line()}")
         return run(f"{name}2", input, s, dim, norm, out)
 
     def any_number(

@@ -24,7 +24,9 @@ def main() -> None:
     for name, machine in pack.MACHINES.items():
         kernels = list(baseline.all_kernels(machine))
         codes = {called: code for called, _, code in kernels}
-        codes.update((called, code + machine.attributes) for called, code in baseline.all_code())
+        codes.update(
+            (called, code + machine.attributes) for called, code in baseline.all_code(machine)
+        )
         entry = source.text("x86_64")
         codes[cache.digest(entry)] = entry  # found by its text
         assemble = functools.partial(jit.assemble, machine=machine)

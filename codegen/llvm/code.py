@@ -174,6 +174,12 @@ class Code:
         lanes = max(a.lanes for a in args)
         return [self.spread(a, lanes, at) for a in args]
 
+    def moved(self, a: Ref, places: Sequence[int]) -> Ref:
+        """The lanes of a vector at `places`."""
+        taken = ", ".join(f"i32 {i}" for i in places)
+        text = f"shufflevector {a.typed}, {a.full_type} poison, <{len(places)} x i32> <{taken}>"
+        return self.let(text, a.type, len(places))
+
     def extract(self, a: Ref, lane: int) -> Ref:
         return self.let(f"extractelement {a.typed}, i64 {lane}", a.type)
 

@@ -73,9 +73,7 @@ class _Writer:
         columns = code.open_loop(integer(0), whole, lanes)
         first = self._place(loop.variable, self._sum(columns.variable, integer(lanes - 1)))
         value = self._load(first, lanes)
-        order = ", ".join(f"i32 {lanes - 1 - i}" for i in range(lanes))
-        text = f"shufflevector {value.typed}, {value.full_type} poison, <{lanes} x i32> <{order}>"
-        self._store(loop.variable, columns.variable, code.let(text, self.kind, lanes))
+        self._store(loop.variable, columns.variable, code.moved(value, range(lanes - 1, -1, -1)))
         code.close_loop(columns)
         self._row(loop.variable, whole, self.columns)
         code.close_loop(loop)

@@ -117,9 +117,7 @@ def halves(body: Body, ref: Ref) -> tuple[Ref, Ref]:
     code, lanes = body.code, ref.lanes // 2
     out = []
     for first in (0, lanes):
-        indices = ", ".join(f"i32 {i}" for i in range(first, first + lanes))
-        text = f"shufflevector {ref.typed}, {ref.full_type} poison, <{lanes} x i32> <{indices}>"
-        out.append(code.let(text, ref.type, lanes))
+        out.append(code.moved(ref, range(first, first + lanes)))
     return out[0], out[1]
 
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..kernel import ALONG, Apply, Dot, Kernel, Load, RandomBits, Reduce
+from tilewright.ir.op import Fold
+
+from ..kernel import ALONG, Apply, Dot, Kernel, Load, RandomBits, Reduce, Scan, Value
 from ..kernel.analysis import Analysis
 from ..kernel.index import Axis, Data, Index, walk
 from .cuts import lanes_for
@@ -165,7 +167,8 @@ def lanes_along(kernel: Kernel, machine: Machine, axis: Axis, schedule: Schedule
 def _vector_axis(
     kernel: Kernel, analysis: Analysis, machine: Machine, chosen: int | None
 ) -> Axis | None:
-    scanned = {v.along for v in kernel.values if isinstance(v, ALONG)}
+    along = [v for v in kernel.values if isinstance(v, ALONG)]
+    scanned = {v.along for v in along if not _folds_in_lanes(v)}
     candidates = [a for a in kernel.parallel if a.extent != 1]
     if not kernel.is_update:
         candidates += [a for a in kernel.reduction if a.extent != 1 and a not in scanned]
@@ -175,11 +178,17 @@ def _vector_axis(
     if chosen is not None:
         axes = (*kernel.parallel, *kernel.reduction)
         best = axes[chosen] if chosen < len(axes) and axes[chosen] in candidates else best
-    if best is None or ((scanned or kernel.is_update) and scores[best] < 0.6):
+    if best is None or ((along or kernel.is_update) and scores[best] < 0.6):
         return None
     if kernel.is_update and not _apart(kernel, best):
         return None
     return best
+
+
+def _folds_in_lanes(value: Value) -> bool:
+    """Whether a value along an axis may have neighbours of it in its lanes: a running extremum,
+    whose lanes are folded with each other in any order."""
+    return isinstance(value, Scan) and value.op in (Fold.MAX, Fold.MIN)
 
 
 def _apart(kernel: Kernel, axis: Axis) -> bool:

@@ -1,4 +1,4 @@
-"""Running sums, products and places of extrema along an axis: LLVM IR for any sizes.
+"""Running sums, products, extrema and places of extrema along an axis: LLVM IR for any sizes.
 
     out[i, k, j] = fold of x[i, ..k, j]        x: [outer, length, inner]
 
@@ -19,14 +19,14 @@ from .types import Ref, computed, constant, integer, vector
 WORDS = ("out", "x", "outer", "length", "inner")
 """The argument words."""
 
-FOLDS = ("sum", "product", "max", "min")
+FOLDS = ("sum", "product", "max", "min", "place of max", "place of min")
 _LANES = (16, 1)
 _BLOCK = 16
 """Elements of a row that are looked at together for a new extremum, which most rows have seldom."""
 
 
 def text(dtype: DType, fold: str) -> str:
-    """The module with a function `kernel`. fold: one of FOLDS; `max` and `min` give places."""
+    """The module with a function `kernel`. fold: one of FOLDS."""
     if dtype.category == COMPLEX:
         assert fold == "product"
         return module_text([_ComplexProduct(dtype).code])
@@ -37,10 +37,11 @@ class _Writer:
     def __init__(self, dtype: DType, fold: str):
         self.kind, self.itemsize, self.fold = computed(dtype), dtype.itemsize, fold
         self.is_float = dtype.category == FLOAT
-        self.wide = "double" if dtype is float32 and fold in ("sum", "product") else self.kind
+        self.picks, self.places = fold.endswith(("max", "min")), fold.startswith("place")
+        self.wide = "double" if dtype is float32 and not self.picks else self.kind
         self.code = code = Code("kernel", "ptr %words, i64 %chunk")
         out, x, outer, length, inner = code.words(WORDS, 2).values()
-        if fold in ("max", "min"):
+        if self.picks:
             inner = self._of_rows(out, x, outer, length, inner)
         rows = code.open_loop(integer(0), outer)
         begin = code.binary("mul", code.binary("mul", rows.variable, length), inner)
@@ -53,33 +54,57 @@ class _Writer:
         code.close_loop(rows)
 
     def _of_rows(self, out: Ref, x: Ref, outer: Ref, length: Ref, inner: Ref) -> Ref:
-        """Find the places in rows, where `inner` is 1. The `inner` that is left: 0 instead of 1."""
+        """Fold rows, where `inner` is 1. The `inner` that is left: 0 instead of 1."""
         code = self.code
         is_row = code.compare("icmp eq", inner, integer(1))
         rows = code.open_loop(integer(0), code.select(is_row, outer, integer(0)))
         begin = code.binary("mul", rows.variable, length)
         whole = code.binary("and", length, integer(-_BLOCK))
-        initial = [self._load(x, begin, 1), integer(0)]
+        first = self._load(x, begin, 1)
+        initial = [first, integer(0)] if self.places else [first]
         blocks = code.open_loop(integer(0), whole, _BLOCK, initial)
         held = [phi for phi, _ in blocks.carried]
         start = code.binary("add", begin, blocks.variable)
-        better = self._is_better(self._load(x, start, _BLOCK), code.splat(held[0], _BLOCK))
-        bits = code.let(f"bitcast {better.typed} to i{_BLOCK}", f"i{_BLOCK}")
-        some = code.compare("icmp ne", bits, constant(0, bits.type))
-        self._put(out, start, code.splat(held[1], _BLOCK))
-        # One by one where some element is better: no round otherwise.
-        count = code.select(some, integer(_BLOCK), integer(0))
-        found = self._one_by_one(out, x, begin, blocks.variable, count, held)
+        block = self._load(x, start, _BLOCK)
+        if self.places:
+            found = self._places_of_block(out, x, begin, blocks.variable, block, held)
+        else:
+            found = self._extrema_of_block(out, start, block, held[0])
         held = code.close_loop(blocks, found)
         rest = code.binary("sub", length, whole)
         self._one_by_one(out, x, begin, whole, rest, held)
         code.close_loop(rows)
         return code.select(is_row, integer(0), inner)
 
+    def _places_of_block(
+        self, out: Ref, x: Ref, begin: Ref, first: Ref, block: Ref, held: Sequence[Ref]
+    ) -> list[Ref]:
+        code = self.code
+        better = self._is_better(block, code.splat(held[0], _BLOCK))
+        bits = code.let(f"bitcast {better.typed} to i{_BLOCK}", f"i{_BLOCK}")
+        some = code.compare("icmp ne", bits, constant(0, bits.type))
+        self._put(out, code.binary("add", begin, first), code.splat(held[1], _BLOCK))
+        # One by one where some element is better: no round otherwise.
+        count = code.select(some, integer(_BLOCK), integer(0))
+        return self._one_by_one(out, x, begin, first, count, held)
+
+    def _extrema_of_block(self, out: Ref, start: Ref, block: Ref, held: Ref) -> list[Ref]:
+        """Each lane takes in the lanes before it: the nearest one, then two more, four, eight."""
+        code, by = self.code, 1
+        while by < _BLOCK:
+            before = code.moved(block, [i - by if i >= by else i for i in range(_BLOCK)])
+            block = self._best(before, block)
+            by *= 2
+        self._put(out, start, self._best(code.splat(held, _BLOCK), block))
+        return [self._best(held, code.extract(block, _BLOCK - 1))]
+
+    def _best(self, old: Ref, new: Ref) -> Ref:
+        return self.code.select(self._is_better(new, old), new, old)
+
     def _one_by_one(
         self, out: Ref, x: Ref, begin: Ref, first: Ref, count: Ref, held: Sequence[Ref]
     ) -> list[Ref]:
-        """The extremum and its place after `count` elements of a row from `first` on."""
+        """The extremum, and its place, after `count` elements of a row from `first` on."""
         code = self.code
         steps = code.open_loop(first, code.binary("add", first, count), 1, held)
         before = [phi for phi, _ in steps.carried]
@@ -87,26 +112,27 @@ class _Writer:
         loaded = self._load(x, place, 1)
         better = self._is_better(loaded, before[0])
         found = [code.select(better, a, b) for a, b in zip((loaded, steps.variable), before)]
-        self._put(out, place, found[1])
+        self._put(out, place, found[-1])
         return code.close_loop(steps, found)
 
     def _put(self, out: Ref, place: Ref, value: Ref) -> None:
         at = self.code.let(f"getelementptr {value.type}, {out.typed}, {place.typed}", "ptr")
-        self.code.add(f"store {value.typed}, {at.typed}, align 8")
+        size = 8 if self.places else self.itemsize
+        self.code.add(f"store {value.typed}, {at.typed}, align {size}")
 
     def _line(self, out: Ref, x: Ref, start: Ref, length: Ref, inner: Ref, lanes: int) -> None:
         code = self.code
-        if self.fold in ("sum", "product"):
-            neutral = int(self.fold == "product")
-            initial = [constant(neutral, self.wide, lanes)]
+        if not self.picks:
+            initial = [constant(int(self.fold == "product"), self.wide, lanes)]
         else:
-            first = self._load(x, start, lanes)
-            initial = [first, constant(0, "i64", lanes)]
+            initial = [self._load(x, start, lanes)]
+            if self.places:
+                initial.append(constant(0, "i64", lanes))
         steps = code.open_loop(integer(0), length, 1, initial)
         place = code.binary("add", start, code.binary("mul", steps.variable, inner))
         loaded = self._load(x, place, lanes)
         held = [phi for phi, _ in steps.carried]
-        if self.fold in ("sum", "product"):
+        if not self.picks:
             op = ("f" if self.is_float else "") + ("add" if self.fold == "sum" else "mul")
             wide = code.convert("fpext", loaded, self.wide) if self.is_float else loaded
             found = [code.binary(op, held[0], wide)]
@@ -115,15 +141,13 @@ class _Writer:
             here = code.spread(steps.variable, lanes)
             better = self._is_better(loaded, held[0])
             found = [code.select(better, new, old) for new, old in zip((loaded, here), held)]
-            made = found[1]
-        size = self.itemsize if self.fold in ("sum", "product") else 8
-        at = code.let(f"getelementptr {made.type}, {out.typed}, {place.typed}", "ptr")
-        code.add(f"store {made.typed}, {at.typed}, align {size}")
+            made = found[-1]
+        self._put(out, place, made)
         code.close_loop(steps, found)
 
     def _is_better(self, new: Ref, old: Ref) -> Ref:
         """Whether an element takes the place of the extremum so far."""
-        code, is_max = self.code, self.fold == "max"
+        code, is_max = self.code, self.fold.endswith("max")
         if not self.is_float:
             return code.compare("icmp sge" if is_max else "icmp sle", new, old)
         better = code.compare("fcmp oge" if is_max else "fcmp ole", new, old)

@@ -164,8 +164,15 @@ class Accumulator:
         self.place = "i32" if math.prod(a.extent for a in axes) < FAR["i32"] else "i64"
         # Lanes along an axis other than the last come back to lower positions.
         self.tie = body.form.vector in axes[:-1]
+        # A scan whose lanes lie along its own axis carries one value.
+        self.runs = isinstance(value, Scan) and body.form.vector is value.along
+        self.running: Ref | None = None
+        if self.runs:
+            self.lanes = 1
         # The processor's own maximum drops NaNs, so they are gathered beside it.
-        self.marks_nan = self.op in (Fold.MAX, Fold.MIN) and self.dtype.is_floating_point
+        self.marks_nan = (
+            self.op in (Fold.MAX, Fold.MIN) and self.dtype.is_floating_point and not self.runs
+        )
 
     def start(self) -> list[Ref]:
         first = folds.start(self.op, self.dtype, self.lanes)
@@ -188,6 +195,8 @@ class Accumulator:
         if in_lanes:
             first = folds.start(self.op, self.dtype, new.lanes)
             (new,) = memory.existing(body, [(new, first)])
+        if self.runs:
+            return [self._run(held[0], new)]
         while new.lanes > self.lanes:
             new = folds.combine(body, self.op, self.dtype, *folds.halves(body, new))
         if self.marks_nan:
@@ -198,6 +207,20 @@ class Accumulator:
         place = code.spread(_flat(body, self.place), self.lanes)
         old = held[0], held[1]
         return list(folds.pick(body, self.op, self.dtype, old, (new, place), self.tie))
+
+    def _run(self, held: Ref, new: Ref) -> Ref:
+        """Fold lanes with those before them: the nearest one, then two more, four, …"""
+        body, code, by = self.body, self.body.code, 1
+
+        def before(lanes: Ref) -> Ref:
+            return folds.combine(body, self.op, self.dtype, lanes, new)
+
+        while by < new.lanes:
+            new = before(code.moved(new, [i - by if i >= by else i for i in range(new.lanes)]))
+            by *= 2
+        self.running = before(code.splat(held, new.lanes))
+        # Not of the running values: the next step waits for one combination.
+        return folds.combine(body, self.op, self.dtype, held, code.extract(new, new.lanes - 1))
 
     def _element(self) -> Ref:
         assert isinstance(self.value, (Reduce, Scan))
@@ -228,6 +251,8 @@ class Accumulator:
 
     def finish(self, held: list[Ref], join: bool) -> Ref:
         """The result of the fold; of all lanes if they are to be joined."""
+        if self.running is not None:
+            return self.running
         if self.marks_nan:
             return folds.with_nan(self.body, self.op, self.dtype, held[0], held[1], join)
         if not join:

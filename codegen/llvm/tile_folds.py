@@ -115,6 +115,4 @@ class _Writer:
 def _lanes(code: Code, x: Ref, first: int, lanes: int) -> Ref:
     if lanes == 1:
         return code.extract(x, first)
-    mask = ", ".join(f"i32 {first + i}" for i in range(lanes))
-    text = f"shufflevector {x.typed}, {vector(x.type, x.lanes)} poison, <{lanes} x i32> <{mask}>"
-    return code.let(text, x.type, lanes)
+    return code.moved(x, range(first, first + lanes))

@@ -216,6 +216,18 @@ def grad(
         )
     recording.claim()
     wanted = list(_tensors(inputs))
+    if any(map(compounds.is_compound, wanted)):
+        elements = [t._elements if compounds.is_compound(t) else t for t in wanted]
+        of_elements = grad(
+            outputs, elements, grad_outputs, retain_graph, create_graph, only_inputs, allow_unused,
+            False, materialize_grads,
+        )  # fmt: skip
+        return tuple(
+            [
+                t._like(g) if g is not None and compounds.is_compound(t) else g
+                for t, g in zip(wanted, of_elements)
+            ]
+        )
     if not wanted:
         raise RuntimeError(f"`inputs` argument to `grad()` cannot be empty.{at_user_line()}")
     keep = create_graph if retain_graph is None else retain_graph

@@ -619,6 +619,21 @@ def _spaced(start: Any, end: Any, steps: int, dtype: DType) -> np.ndarray:
     return line.astype(kind)
 
 
+def _spaced_dtype(name: str, dtype: DType | None, *ends: Any) -> DType:
+    """The dtype of numbers between two ends: if none was asked for, the default one, or its complex
+    one if an end is complex."""
+    kinds = [e.dtype.is_complex if isinstance(e, Handle) else isinstance(e, complex) for e in ends]
+    kind = recording.named_dtype(dtype)
+    if True in kinds and not kind.is_complex:
+        kind = dtypes.complex_of(kind) if dtype is None else kind
+        if not kind.is_complex:
+            raise RuntimeError(
+                f"torch.{name}(): inferred dtype {dtypes.complex_of(recording.named_dtype(None))} "
+                f"can't be safely cast to passed dtype {kind}{at_user_line()}"
+            )
+    return _computed(name, kind)
+
+
 def _computed(name: str, dtype: DType) -> DType:
     """`dtype`, unless it is complex32, which PyTorch computes no values in."""
     if dtype is dtypes.complex32:
@@ -639,7 +654,7 @@ def linspace(
     pin_memory: bool = False,
 ) -> Tensor:
     """`steps` numbers evenly spaced from `start` to `end`, both included."""
-    dtype = _computed("linspace", recording.named_dtype(_written(out, dtype)))
+    dtype = _spaced_dtype("linspace", _written(out, dtype), start, end)
     steps = _count("linspace", "steps", steps)
     first, last = (
         _number("linspace", what, given, dtype) for what, given in (("start", start), ("end", end))
@@ -679,9 +694,11 @@ def logspace(
     pin_memory: bool = False,
 ) -> Tensor:
     """`steps` numbers from base^start to base^end, whose logarithms are evenly spaced."""
-    dtype = _computed("logspace", recording.named_dtype(_written(out, dtype)))
+    dtype = _spaced_dtype("logspace", _written(out, dtype), start, end)
     steps = _count("logspace", "steps", steps)
-    first, last = _number("logspace", "start", start), _number("logspace", "end", end)
+    first, last = (
+        _number("logspace", what, given, dtype) for what, given in (("start", start), ("end", end))
+    )
     exponents = _spaced(first, last, steps, dtype)
     with np.errstate(invalid="ignore", over="ignore"):
         line = np.power(float(base), exponents).astype(dtype.np)

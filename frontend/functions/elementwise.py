@@ -515,7 +515,7 @@ def clamp(
         result = record(_clamp_low, result, as_handle(min, input))
     if max is not None:
         result = record(_clamp_high, result, as_handle(max, input))
-    return into(out, result)
+    return into(out, result, cast=False)
 
 
 def _of_clamp(args: Any) -> str:

@@ -18,7 +18,7 @@ from ..recording.builders import WIDEST, builder, joins
 from .arguments import into, listed, sizes
 from .call import public
 from .parts import tensor_split
-from .promotion import result_dtype, to
+from .promotion import can_cast, result_dtype, to
 from .shapes import expand, flatten, reshape, transpose, unsqueeze
 from .spellings import also_named
 
@@ -74,7 +74,18 @@ def cat(
     made = at_once.joined(tensors, dim, new_axis=False) if out is None else None
     if made is not None:
         return made
-    return into(out, record(_cat, *tensors, dim), apart=tensors)
+    return _into(out, record(_cat, *tensors, dim), tensors)
+
+
+def _into(out: Any, joined: Tensor, apart: Sequence[Tensor] = ()) -> Tensor:
+    """`joined`, written to `out` if one was given."""
+    if out is not None and not can_cast(joined.dtype, out.dtype):
+        raise TypeError(
+            "torch.cat(): input types can't be cast to the desired output type "
+            f"{out.dtype}{at_user_line()}"
+        )
+    made: Tensor = into(out, joined, apart=apart)
+    return made
 
 
 def _stack(*args: Any) -> Node:
@@ -100,7 +111,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None)
     made = at_once.joined(tensors, dim, new_axis=True) if out is None else None
     if made is not None:
         return made
-    return into(out, record(_stack, *tensors, dim))
+    return _into(out, record(_stack, *tensors, dim))
 
 
 joins.update({_cat: False, _stack: True})
@@ -109,12 +120,12 @@ joins.update({_cat: False, _stack: True})
 @public("hstack", method=False)
 def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     parts = [_line(x) for x in _several("hstack", tensors)]
-    return into(out, cat(parts, 0 if not parts or parts[0].dim() == 1 else 1))
+    return _into(out, cat(parts, 0 if not parts or parts[0].dim() == 1 else 1))
 
 
 @public("vstack", method=False, aliases=("row_stack",))
 def vstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    return into(out, cat([_plane(x) for x in _several("vstack", tensors)], 0))
+    return _into(out, cat([_plane(x) for x in _several("vstack", tensors)], 0))
 
 
 def _each(function: Callable[[Any], Any], tensors: tuple[Any, ...]) -> Any:
@@ -367,12 +378,12 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
 
 @public("dstack", method=False)
 def dstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    return into(out, cat([_volume(x) for x in _several("dstack", tensors)], 2))
+    return _into(out, cat([_volume(x) for x in _several("dstack", tensors)], 2))
 
 
 @public("column_stack", method=False)
 def column_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    return into(out, hstack([reshape(x, -1, 1) if x.dim() <= 1 else x for x in tensors]))
+    return _into(out, hstack([reshape(x, -1, 1) if x.dim() <= 1 else x for x in tensors]))
 
 
 @public("hsplit")

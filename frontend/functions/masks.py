@@ -96,4 +96,5 @@ def where(
     if input is None and other is None:
         return nonzero(condition, as_tuple=True)
     like = input if isinstance(input, Handle) else other if isinstance(other, Handle) else None
-    return into(out, record(_where, condition, as_handle(input, like), as_handle(other, like)))
+    made = record(_where, condition, as_handle(input, like), as_handle(other, like))
+    return into(out, made, cast=False)

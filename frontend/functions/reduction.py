@@ -64,6 +64,11 @@ def _sum(x: Node, dim: Dim, keepdim: bool, dtype: DType | None) -> Node:
     return finish(ops.sum(to(x, dtype), axes), axes, keepdim)
 
 
+def _written_to(out: Tensor | None, dtype: DType | None) -> DType | None:
+    """The dtype in which a fold is made that is written to `out`."""
+    return out.dtype if dtype is None and out is not None else dtype
+
+
 @public("sum", _sum, casts=ON_A_GPU, gradient=_by_dim("Sum"))
 def sum(
     input: Tensor,
@@ -74,6 +79,7 @@ def sum(
     out: Tensor | None = None,
 ) -> Tensor:
     """Sum over `dim` (all by default). Integers and bools are summed as int64."""
+    dtype = _written_to(out, dtype)
     return into(out, record(_sum, input, hashable(dim), bool(keepdim), dtype))
 
 
@@ -94,6 +100,7 @@ def prod(
     out: Tensor | None = None,
 ) -> Tensor:
     """Product over `dim` (all by default). Integers and bools are multiplied as int64."""
+    dtype = _written_to(out, dtype)
     return into(out, record(_prod, input, hashable(dim), bool(keepdim), dtype))
 
 
@@ -177,7 +184,9 @@ def argmax(
 ) -> Tensor:
     """Position of the first largest element, along `dim` or in the flattened input."""
     return into(
-        out, record(_argmax, input, None if dim is None else operator.index(dim), bool(keepdim))
+        out,
+        record(_argmax, input, None if dim is None else operator.index(dim), bool(keepdim)),
+        cast=False,
     )
 
 
@@ -191,7 +200,9 @@ def argmin(
 ) -> Tensor:
     """Position of the first smallest element, along `dim` or in the flattened input."""
     return into(
-        out, record(_argmin, input, None if dim is None else operator.index(dim), bool(keepdim))
+        out,
+        record(_argmin, input, None if dim is None else operator.index(dim), bool(keepdim)),
+        cast=False,
     )
 
 
@@ -300,6 +311,11 @@ def min(
 
 
 def _aminmax(x: Node, dim: Dim, keepdim: bool) -> tuple[Node, Node]:
+    if not x.shape.numel() and dim == ():
+        raise RuntimeError(
+            "aminmax(): cannot compute aminmax over an empty dimension as the operation has no "
+            f"identity.{at_user_line()}"
+        )
     return _amin(x, dim, keepdim), _amax(x, dim, keepdim)
 
 
@@ -443,7 +459,7 @@ def norm(
     """The p-norm of the elements over `dim`; 'fro' is 2. `torch.norm` has 'nuc', too
     (`frontend/linalg/root.py`)."""
     power = 2.0 if p in ("fro", None) else float(p)
-    return into(out, record(_norm, input, power, hashable(dim), bool(keepdim)))
+    return into(out, record(_norm, input, power, hashable(dim), bool(keepdim)), cast=False)
 
 
 @public("count_nonzero")

@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType
@@ -504,6 +506,11 @@ def random_(
         low, high = (0, high + self.dtype.is_floating_point) if from_ == 0 else (0, int(from_))
     else:
         low, high = int(from_), int(to_)
+        if not self.dtype.is_floating_point and self.dtype is not dtypes.bool_:
+            limits = np.iinfo(self.dtype.np)
+            for what, value in (("from", low), ("to - 1", high - 1)):
+                if not limits.min <= value <= limits.max:
+                    raise RuntimeError(f"{what} is out of bounds for {self.dtype}{at_user_line()}")
     return _fill(self, _integers, generator, low, high)
 
 

@@ -77,9 +77,8 @@ def histc(
     # One more bin, for elements outside all others.
     place = place.masked_fill(~((x >= low) & (x <= high)), bins)
     counts = zeros(bins + 1, dtype=dtypes.int64, device=input.device)
-    return into(
-        out, counts.scatter_add(0, place, counts.new_ones(place.shape))[:bins].to(input.dtype)
-    )
+    counts = counts.scatter_add(0, place, counts.new_ones(place.shape))[:bins]
+    return into(out, counts.to(input.dtype), cast=False)
 
 
 def _insertion(lines: Node, values: Node, right: bool, kind: dtypes.DType) -> Node:
@@ -150,6 +149,5 @@ def isin(
 ) -> Tensor:
     """Whether each element is among `test_elements`."""
     like = elements if isinstance(elements, Handle) else test_elements
-    return into(
-        out, record(_isin, as_handle(elements, like), as_handle(test_elements, like), bool(invert))
-    )
+    operands = (as_handle(each, like) for each in (elements, test_elements))
+    return into(out, record(_isin, *operands, bool(invert)), cast=False)

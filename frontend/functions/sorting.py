@@ -64,16 +64,17 @@ def cumprod(
     return into(out, record(_cumprod, input, operator.index(dim), dtype), cast=False)
 
 
-def _running(index_of: Any) -> Any:
+def _running(extremum: Any, index_of: Any) -> Any:
     def build(x: Node, dim: int) -> tuple[Node, Node]:
         axis = normalize_axis(dim, x.rank)
-        index = index_of(to(x, dtypes.uint8) if x.dtype is dtypes.bool_ else x, axis)
-        return ops.take_along(x, index, axis), index
+        order = to(x, dtypes.uint8) if x.dtype is dtypes.bool_ else x
+        return to(extremum(order, axis), x.dtype), index_of(order, axis)
 
     return build
 
 
-_cummax, _cummin = _running(ops.cummax_index), _running(ops.cummin_index)
+_cummax = _running(ops.cummax, ops.cummax_index)
+_cummin = _running(ops.cummin, ops.cummin_index)
 
 
 @public("cummax", _cummax)
@@ -89,7 +90,30 @@ def cummin(input: Tensor, dim: int, *, out: Sequence[Tensor] | None = None) -> I
 
 
 def _logcumsumexp(x: Node, dim: int) -> Node:
-    return ops.logcumsumexp(x, normalize_axis(dim, x.rank)) if x.rank else x
+    axis = normalize_axis(dim, x.rank)
+    if not x.rank:
+        return x
+    return _of_complex_sums(x, axis) if x.dtype.is_complex else ops.logcumsumexp(x, axis)
+
+
+def _of_complex_sums(x: Node, axis: int) -> Node:
+    """logcumsumexp of complex numbers: each takes in the one before it, then two more, four, …"""
+    size, by = x.shape[axis], 1
+    while by < size:
+        rest = _complex_logaddexp(
+            ops.slice_axis(x, axis, by, size), ops.slice_axis(x, axis, 0, size - by)
+        )
+        x = ops.cat([ops.slice_axis(x, axis, 0, by), rest], axis)
+        by *= 2
+    return x
+
+
+def _complex_logaddexp(a: Node, b: Node) -> Node:
+    """log(exp(a) + exp(b)), without overflow. Terms of both -inf are -inf."""
+    most = ops.maximum(ops.real(a), ops.real(b))
+    finite = ops.eq(most - most, ops.full_like(most, 0))
+    most = to(ops.where(finite, most, ops.full_like(most, 0)), a.dtype)
+    return most + ops.log(ops.exp(a - most) + ops.exp(b - most))
 
 
 @public("logcumsumexp", _logcumsumexp)

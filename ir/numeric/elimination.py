@@ -23,6 +23,10 @@ class Native(Protocol):
 
     def lu(self, a: Any) -> tuple[Any, Any, Any]: ...
 
+    def substitutes(self, a: Any, b: Any) -> bool: ...
+
+    def solve_triangular(self, a: Any, b: Any, upper: bool, unit: bool) -> Any: ...
+
 
 native: Native | None = None
 """The native code, which the runtime tells."""

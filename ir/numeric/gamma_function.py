@@ -214,6 +214,6 @@ def zeta(s: Any, x: Any) -> Any:
     for j, b in enumerate(_BERNOULLI, 1):
         total = total + b * factor
         factor = factor * (s + 2 * j - 1) * (s + 2 * j) / (a * a * (2 * j + 1) * (2 * j + 2))
-    undefined = (s < 1) | ((x < 0) & (np.floor(s) != s)) | np.isnan(s) | np.isnan(x)
+    undefined = (s < 1) | ((x < 0) & (np.floor(s) != s) & ~pole) | np.isnan(s) | np.isnan(x)
     out = np.where((s == 1) | pole, np.inf, np.where(x == np.inf, 0, total))
     return np.where(undefined, np.nan, out)

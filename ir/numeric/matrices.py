@@ -52,6 +52,9 @@ def inv(a: Any) -> Any:
 
 def solve_triangular(a: Any, b: Any, upper: bool, unit: bool) -> tuple[Any]:
     """The x of a @ x = b, for a[..., n, n] of which one triangle is read."""
+    native = elimination.native
+    if native is not None and native.substitutes(a, b):
+        return (by_parts(lambda a, b: native.solve_triangular(a, b, upper, unit), a, b),)
     if lapack.serves(a):
         return (by_parts(lambda a, b: lapack.solve_triangular(a, b, upper, unit), a, b),)
     return (elimination.solve_triangular(a, b, upper, unit),)

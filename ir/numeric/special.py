@@ -101,6 +101,8 @@ def cast(x: Any, dtype: Any) -> Any:
             return _float8(x.astype(np.float32), dtype)
         if x.dtype.kind == "c" and dtype.kind not in "cb":
             x = x.real  # as PyTorch, which drops the imaginary part
+        if x.dtype == np.float64 and dtype == np.float16:
+            x = x.astype(np.float32)  # as PyTorch, which rounds twice
         return x.astype(dtype)
 
 

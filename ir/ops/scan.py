@@ -12,6 +12,7 @@ from ..node import Node
 from ..op import Aval, Fold, Kind, Op
 from .binary import bitwise_and, bitwise_or, eq, maximum, ne
 from .composite import require_float
+from .gather import put_along
 from .generate import constant
 from .movement import expand, flip, positions_along
 from .ternary import where
@@ -83,17 +84,32 @@ def _integer(name: str, numpy: Any, params: tuple[str, ...], **more: Any) -> Op:
     return Op(name, Kind.SCAN, lambda x, *_: (x.shape, int64), params=params, numpy=numpy, **more)
 
 
-cummax_op = _accumulation("cummax", np.maximum.accumulate, Fold.MAX, None)
-cummin_op = _accumulation("cummin", np.minimum.accumulate, Fold.MIN, None)
+def _to_places(g: Node, index: Node, axis: int) -> tuple[Node]:
+    """The cotangent of running extrema goes to their places."""
+    return (put_along(zeros_like(g), g, index, axis, "add"),)
+
+
+cummax_op = _accumulation(
+    "cummax",
+    np.maximum.accumulate,
+    Fold.MAX,
+    lambda g, out, x, axis: _to_places(g, cummax_index(x, axis), axis),
+)
+cummin_op = _accumulation(
+    "cummin",
+    np.minimum.accumulate,
+    Fold.MIN,
+    lambda g, out, x, axis: _to_places(g, cummin_index(x, axis), axis),
+)
 
 
 def cummax(x: Node, axis: int) -> Node:
-    """Element i is the largest of elements 0 … i of `x` along `axis`, without a gradient."""
+    """Element i is the largest of elements 0 … i of `x` along `axis`; NaN is the largest."""
     return cummax_op(x, axis) if x.rank else x
 
 
 def cummin(x: Node, axis: int) -> Node:
-    """Element i is the smallest of elements 0 … i of `x` along `axis`, without a gradient."""
+    """Element i is the smallest of elements 0 … i of `x` along `axis`; NaN is the smallest."""
     return cummin_op(x, axis) if x.rank else x
 
 
@@ -126,10 +142,7 @@ cummin_index_op = _index("cummin_index", **_running_index(np.minimum, cummin_op)
 
 
 def cummax_index(x: Node, axis: int) -> Node:
-    """int64: where the largest of elements 0 … i lies, the last one of equals; NaN is the largest.
-
-    The values are `take_along(x, cummax_index(x, axis), axis)`, which has the gradient.
-    """
+    """int64: where the largest of elements 0 … i lies, the last one of equals; NaN is largest."""
     return cummax_index_op(x, axis) if x.rank else zero_index(x)
 
 

@@ -25,15 +25,30 @@ def all_kernels(machine: Machine) -> Iterator[tuple[str, Layout, str]]:
             yield name, *found
 
 
-def all_code() -> Iterator[tuple[str, str]]:
+def all_code(machine: Machine) -> Iterator[tuple[str, str]]:
     """(name, LLVM IR) of every other piece of code, for the pack."""
-    from . import chains, convolutions, copies, depthwise, indexed, losses, rows, scans
+    from ..native import elimination
+    from . import (
+        chains,
+        convolutions,
+        copies,
+        depthwise,
+        indexed,
+        joins,
+        losses,
+        products,
+        rows,
+        scans,
+    )
 
     yield from chains.all_code()
     yield from convolutions.all_code()
     yield from copies.all_code()
     yield from depthwise.all_code()
     yield from indexed.all_code()
+    yield from joins.all_code()
     yield from losses.all_code()
+    yield from products.all_code(machine)
+    yield from elimination.all_code(machine)
     yield from rows.all_code()
     yield from scans.all_code()

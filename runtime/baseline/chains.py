@@ -23,9 +23,8 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import HALVES, DType, complex128, float32, float64
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind, Op
-from tilewright.ir.ops.generate import constant_value
 
-from . import copies, maps
+from . import copies, maps, views
 
 if TYPE_CHECKING:
     from ..native.calls import Flat
@@ -434,16 +433,15 @@ def _numbers(chain: _Open, fold: Fold, value: _Value, node: Node) -> tuple[Fold,
     choice = maps.choice_by(ops.isnan, fold.dtype)
     for call in chain.calls:
         kernel, read, made = call
-        if made is value and kernel is choice and read[0] is read[2] and _is_zero(node.operands[1]):
+        if (
+            made is value
+            and kernel is choice
+            and read[0] is read[2]
+            and views.is_zero(node.operands[1])
+        ):
             chain.calls.remove(call)
             return fold._replace(op="numbers"), read[0]
     return fold, value
-
-
-def _is_zero(node: Node) -> bool:
-    while node.op is ops.expand_op:
-        (node,) = node.operands
-    return node.op.kind is Kind.CONSTANT and bool(constant_value(node) == 0)
 
 
 def _cast(source: DType, target: DType) -> Flat | None:

@@ -21,7 +21,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.op import Op
 from tilewright.ir.shape import Ints, Pairs
 
-from . import maps
+from . import maps, products
 
 Form = Callable[..., Any]
 
@@ -176,6 +176,7 @@ def _conv(node: Node) -> Form:
     shape, np_dtype = tuple(node.shape), node.dtype.np
     windows = _Windows(x.shape, w.shape[2:], shape[2:], node.dtype, *node.attrs)
     copy, blocks = windows.mover(False), list(windows.blocks())
+    product = products.of(node.dtype)
 
     def conv(x: Any, w: Any) -> Any:
         x, weights = np.ascontiguousarray(x), w.reshape(windows.groups, -1, windows.rows)
@@ -187,10 +188,10 @@ def _conv(node: Node) -> Form:
             copy(seen, x, *block)
             place = whole[where]
             if place.ndim == 3:
-                np.matmul(weights, seen, place)
+                product(weights, seen, place)
             else:
                 n, groups, rows, places = place.shape
-                found = np.matmul(weights, seen).reshape(groups, rows, n, places)
+                found = product(weights, seen).reshape(groups, rows, n, places)
                 place[...] = found.transpose(2, 0, 1, 3)
         return out
 
@@ -204,10 +205,11 @@ def _input_grad(node: Node) -> Form:
     windows = _Windows(shape, w.shape[2:], g.shape[2:], node.dtype, *attrs)
     add, blocks = windows.mover(True), list(windows.blocks())
     # BLAS is slow at products of a column by a row.
-    product = np.multiply if g.shape[1] == windows.groups else np.matmul
+    product = np.multiply if g.shape[1] == windows.groups else products.of(node.dtype)
 
     def input_grad(g: Any, w: Any) -> Any:
         weights = w.reshape(windows.groups, -1, windows.rows).swapaxes(1, 2)
+        weights = np.ascontiguousarray(weights)
         whole, out = windows.by_groups(g), np.zeros(shape, np_dtype)
         for where, block in blocks:
             found = product(weights, _columns(whole[where]))

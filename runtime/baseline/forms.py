@@ -21,6 +21,7 @@ from tilewright.ir.dtype import (
     DType,
     accumulator,
     complex32,
+    float16,
     float32,
     float64,
 )
@@ -105,7 +106,9 @@ def _by_rows(node: Node, dtypes: Sequence[DType], form: Form) -> Form:
     shape, np_dtype = tuple(node.shape), node.dtype.np
 
     def by_rows(*arrays: Any) -> Any:
-        if all([a.flags.c_contiguous for a in arrays]) or any([a.shape != shape for a in arrays]):
+        if any([a.shape != shape for a in arrays]):
+            return form(*_with_longer_rows(arrays, shape))
+        if all([a.flags.c_contiguous for a in arrays]):
             return form(*arrays)
         size = np_dtype.itemsize
         strides = [[s // size for s in a.strides] for a in arrays]
@@ -123,6 +126,24 @@ def _by_rows(node: Node, dtypes: Sequence[DType], form: Form) -> Form:
     return by_rows
 
 
+def _with_longer_rows(arrays: Sequence[Any], shape: tuple[int, ...]) -> Sequence[Any]:
+    """Operands of an op whose result has short rows, repeated along the last dimensions if they are
+    small then: NumPy walks row by row, and takes as long for a short one as for some dozen
+    elements."""
+    count = inner = 0
+    while inner < _SHORT_ROW and count < len(shape):
+        count += 1
+        inner = math.prod(shape[-count:])
+    most = math.prod(shape) // 4
+    if count < 2 or any([a.ndim != len(shape) for a in arrays]):
+        return arrays
+    wholes = [(*a.shape[:-count], *shape[-count:]) for a in arrays]
+    if any([math.prod(whole) > most for whole in wholes]):
+        return arrays
+    return [np.ascontiguousarray(np.broadcast_to(a, whole)) for a, whole in zip(arrays, wholes)]
+
+
+_SHORT_ROW = 64
 _BY_ROWS = {ops.add, ops.sub, ops.mul}
 _UFUNCS: dict[Op, Any] = {
     ops.add: np.add,
@@ -184,6 +205,9 @@ def converted(op: Op, source: DType, target: DType) -> Form:
     if source is target:
         return lambda x: x
     odd = (*FLOAT8, complex32)
+    if (source, target) == (float64, float16):
+        narrow = maps.half_cast(float32, float16)
+        return lambda x: narrow(x.astype(np.float32))
     if target in odd or source in odd or (source.is_complex and not target.is_complex):
         return lambda x: special.cast(x, np_dtype)
     return lambda x: x.astype(np_dtype)
@@ -193,8 +217,17 @@ def converted(op: Op, source: DType, target: DType) -> Form:
 
 
 def _reshape(node: Node) -> Form:
-    shape = tuple(node.shape)
-    return lambda x: x.reshape(shape)
+    shape, (x,) = tuple(node.shape), node.operands
+    if x.op is not ops.expand_op or x.rank < 2 or x.shape[-1] < 2 or x.shape.numel() < _ROWS:
+        return lambda x: x.reshape(shape)
+
+    def reshape(x: Any) -> Any:
+        if x.strides[-1] or not any(x.strides):
+            return x.reshape(shape)
+        # A copy in which each element follows itself takes NumPy's copies twice as long.
+        return np.repeat(x[..., 0], x.shape[-1], -1).reshape(shape)
+
+    return reshape
 
 
 def _permute(node: Node) -> Form:

@@ -392,14 +392,24 @@ def linked(name: str, text: Callable[[], str]) -> Linked | None:
     return jit.link(text() + host.machine().attributes, "kernel")
 
 
-def packed(name: str) -> tuple[Layout, Linked] | None:
-    """A kernel of the pack; None if it isn't there, or the CPU's engine runs no native code."""
+def ready(name: str) -> Linked | None:
+    """A module of the pack; None if it isn't there, or the CPU's engine runs no native code."""
     if not _has_code():
         return None
-    from ..native import jit, pack
+    from ..native import jit
 
-    layout, ready = pack.layout(name), jit.packed(name)
-    return None if layout is None or ready is None else (layout, ready)
+    return jit.packed(name)
+
+
+def packed(name: str) -> tuple[Layout, Linked] | None:
+    """A kernel of the pack; None if it isn't there, or the CPU's engine runs no native code."""
+    code = ready(name)
+    if code is None:
+        return None
+    from ..native import pack
+
+    layout = pack.layout(name)
+    return None if layout is None else (layout, code)
 
 
 def function(

@@ -537,6 +537,8 @@ def _form(node: Node) -> Form:
 
 def _is_looked_at(node: Node) -> bool:
     """Whether another node of this type may be no step of its own."""
+    if node.op is ops.sum_op:  # over the taps of a sampled image
+        return node.operands[0].rank - 1 not in node.attrs[0]
     return node.dtype.category in (UNSIGNED, SIGNED, BOOL) and node.op is not ops.gather
 
 

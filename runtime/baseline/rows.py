@@ -171,6 +171,12 @@ def _name(dtype: DType, is_scaled: bool) -> str:
     return f"rows {'scaled and ' if is_scaled else ''}added {dtype.name}"
 
 
+def adding(dtype: DType) -> Callable[..., Any] | None:
+    """The native function that adds rows of a table by factors to rows: of (sums, table, positions,
+    sources, factors), all contiguous, and (rows, width). None if there is none."""
+    return _native(dtype, True)
+
+
 @functools.cache
 def _native(dtype: DType, is_scaled: bool = False) -> Callable[..., Any] | None:
     code = maps.linked(_name(dtype, is_scaled), lambda: rows.text(dtype, is_scaled))

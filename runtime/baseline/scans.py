@@ -1,4 +1,4 @@
-"""Forms of running sums, products and places of extrema, by native code for any sizes."""
+"""Forms of running sums, products, extrema and their places, by native code for any sizes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ from tilewright.codegen.llvm import scans
 from tilewright.ir.dtype import DType, complex64, complex128, float32, float64, int64
 from tilewright.ir.node import Node
 from tilewright.ir.op import Op
-from tilewright.ir.ops.scan import cummax_index_op, cummin_index_op, cumprod_op, cumsum_op
+from tilewright.ir.ops.scan import (
+    cummax_index_op,
+    cummax_op,
+    cummin_index_op,
+    cummin_op,
+    cumprod_op,
+    cumsum_op,
+)
 
 from . import copies, maps
 
@@ -23,8 +30,10 @@ Form = Callable[..., Any]
 FOLDS: dict[Op, str] = {
     cumsum_op: "sum",
     cumprod_op: "product",
-    cummax_index_op: "max",
-    cummin_index_op: "min",
+    cummax_op: "max",
+    cummin_op: "min",
+    cummax_index_op: "place of max",
+    cummin_index_op: "place of min",
 }
 _PARTS = {complex64: float32, complex128: float64}
 _KINDS = (

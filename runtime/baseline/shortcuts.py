@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import BOOL, SIGNED
+from tilewright.ir.dtype import BOOL, SIGNED, float32, float64
 from tilewright.ir.node import Node
 from tilewright.ir.numeric.positions import are_inside
 
-from . import views
+from . import folds, joins, samples, views
 
 Form = Callable[..., Any]
 Found = tuple[list[Node], Form]
@@ -30,9 +30,9 @@ def of(node: Node) -> Found | None:
     return OPS[node.op](node) if node.op in OPS else None
 
 
-def _view(node: Node) -> Found | None:
+def _gather(node: Node) -> Found | None:
     found = views.strided(node)
-    return None if found is None else ([found[0]], found[1])
+    return joins.rows(node) if found is None else ([found[0]], found[1])
 
 
 def _membership(node: Node) -> Found | None:
@@ -82,9 +82,33 @@ def _ones(node: Node, rows: tuple[int, int], index: Any) -> Any:
     return out.reshape(tuple(node.shape))
 
 
+def _sum(node: Node) -> Found | None:
+    return samples.weighted(node) or _sum_of_numbers(node)
+
+
+def _sum_of_numbers(node: Node) -> Found | None:
+    """The sum of rows with zeros in the place of NaN: most have none, which their sum tells."""
+    (chosen,), (axes,) = node.operands, node.attrs
+    if chosen.op is not ops.where or chosen.shape.numel() < _FROM:
+        return None
+    mask, zero, x = chosen.operands
+    is_nan = mask.op is ops.ne and mask.operands == (x, x) and x.dtype in (float32, float64)
+    rows_come_first = sorted(axes) == list(range(len(axes))) and len(axes) < x.rank
+    if not is_nan or not rows_come_first or not views.is_zero(zero):
+        return None
+    total = folds.total(x, axes)
+
+    def form(x: Any) -> Any:
+        found = total(x)
+        return total(np.where(np.isnan(x), 0, x)) if np.isnan(found).any() else found
+
+    return [x], form
+
+
 OPS: dict[Any, Callable[[Node], Found | None]] = {
-    ops.gather: _view,
+    ops.gather: _gather,
     ops.any_op: _membership,
     ops.cast: _one_hot,
+    ops.sum_op: _sum,
 }
 """Ops whose nodes may have a shortcut."""

@@ -29,6 +29,13 @@ def same(node: Node) -> Node | None:
     return None
 
 
+def is_zero(node: Node) -> bool:
+    """Whether all elements of a node are a zero that is written in the program."""
+    while node.op is ops.expand_op:
+        (node,) = node.operands
+    return node.op.kind is Kind.CONSTANT and bool(constant_value(node) == 0)
+
+
 def _taken(node: Node) -> Node | None:
     (whole,), bounds = node.operands, list(zip(*node.attrs))
     if whole.op is not ops.cat_op:

@@ -9,7 +9,7 @@ from ..types import Ref, suffix, vector
 
 LIBM = frozenset(
     "exp2 expm1 log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
-    "erf erfc lgamma pow atan2 fmod".split()
+    "erf erfc lgamma atan2 fmod".split()
 )
 """Functions that the C library computes in float64, lane by lane."""
 

@@ -199,13 +199,93 @@ def atanh(x: Expr) -> Expr:
 @wide("pow", 2)
 def pow(x: Expr, y: Expr) -> Expr:
     """0.52 ulp."""
-    size = x.abs()
-    out = (size.call("log_near") * y).call("exp_near")
+    return _of_signs(x, y, (x.abs().call("log_near") * y).call("exp_near"))
+
+
+def _of_signs(x: Expr, y: Expr, out: Expr) -> Expr:
+    """x ** y, where `out` is |x| ** y."""
     odd = ~((y * 0.5).round() * 2.0).equals(y)
     whole = y.round().equals(y)
+    size = x.abs()
     out = where((x < 0.0) & ~whole & ~size.equals(INF) & ~y.abs().equals(INF), NAN, out)
     # The sign bit, so that -0 counts as negative.
     negative = (1.0 * x).copysign(x).bits() < 0
     out = where(negative & whole & odd, -out, out)
     out = where(size.equals(1.0) & y.abs().equals(INF), 1.0, out)
     return where(y.equals(0.0) | x.equals(1.0), 1.0, out)
+
+
+# A number in two parts, of which the second one is what the first one's rounding lost.
+Pair = tuple[Expr, Expr]
+
+_TWO_THIRDS = (0.6666666666666666, 3.700743415417188e-17)
+_LN2_PARTS = (0.6931471805598903, 5.497923018708371e-14)
+"""log(2): a number of 42 bits, whose products with exponents are exact, and the rest."""
+
+
+def _sum(a: Expr | float, b: Expr) -> Pair:
+    """a + b in two parts, for |a| >= |b| (T. J. Dekker, Numerische Mathematik 18, 1971)."""
+    high = b + a
+    return high, b - (high - a)
+
+
+def _product(a: Expr, b: Expr) -> Pair:
+    """a * b in two parts."""
+    high = a * b
+    return high, fma(a, b, -high)
+
+
+def _log_pair(x: Expr) -> Pair:
+    """log(x) to 2^-65 (relative) for x above 0. The series of 2 atanh(s), s = f / (2 + f), with
+    s, s^2, s^3 and the first coefficient in two parts."""
+    tiny = x < 2.0**-1022
+    n, m = _split64(where(tiny, x * 2.0**54, x))
+    n = where(tiny, n - 54.0, n)
+    f, below = m - 1.0, m + 1.0
+    s = f / below
+    lost = fma(-s, below, f) - s * (m - (below - 1.0))
+    s_low = lost / below
+    y, y_low = _product(s, s)
+    y_low = fma(s * 2.0, s_low, y_low)
+    cube, cube_low = _product(s, y)
+    cube_low = fma(s, y_low, fma(s_low, y, cube_low))
+    rest = polynomial(y, [2 / (2 * k + 1) for k in range(13, 1, -1)])
+    factor, factor_low = _sum(_TWO_THIRDS[0], y * rest)
+    factor_low = fma(y_low, rest, factor_low + _TWO_THIRDS[1])
+    third, third_low = _product(cube, factor)
+    third_low = fma(cube, factor_low, fma(cube_low, factor, third_low))
+    high, low = _sum(n * _LN2_PARTS[0], s * 2.0)
+    high, more = _sum(high, third)
+    low = low + more + fma(n, _LN2_PARTS[1], fma(s_low, 2.0, third_low))
+    return _sum(high, low)
+
+
+def _exp_pair(x: Expr, low: Expr) -> Expr:
+    """exp(x + low) for a `low` that x lost in rounding, to 0.8 ulp; 0 or infinity far from 0."""
+    far = x.abs() > 800.0
+    low = where(far, 0.0, low)
+    x = x.most(800.0).least(-800.0)
+    shifted = fma(x, 1 / math.log(2), 1.5 * 2.0**52)
+    n = shifted - 1.5 * 2.0**52
+    above = fma(n, -_LN2_PARTS[0], x)
+    r = fma(n, -_LN2_PARTS[1], above)
+    r, low = _sum(r, low + fma(n, -_LN2_PARTS[1], above - r))
+    p = polynomial(r, [1 / math.factorial(k) for k in range(13, 1, -1)])
+    p = fma(p, r * r, fma(low, r, low)) + r + 1.0
+    # In two steps, of which the first one is exact: a denormal result is rounded once.
+    n_bits = shifted.bits() - (0x4338000000000000 - 4096)
+    half = n_bits.shift_right(1)
+    first = (half - 2048 + 1023).shift_left(52).bits()
+    second = (n_bits - half - 2048 + 1023).shift_left(52).bits()
+    return p * first * second
+
+
+@function("pow", "double", 2)
+def pow64(x: Expr, y: Expr) -> Expr:
+    """0.8 ulp of float64. The logarithm has two parts: exp multiplies its error by up to 700."""
+    size = x.abs()
+    log, log_low = _log_pair(size)
+    log = _edges(size, log)
+    high, low = _product(log, y)
+    out = _exp_pair(high, fma(log_low, y, low))
+    return _of_signs(x, y, out)

@@ -184,6 +184,39 @@ def test_two_arguments(name: str, reference: Callable[..., Any], bound: float) -
     np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(exact[zero]))
 
 
+def test_pow_of_float64() -> None:
+    rng = np.random.default_rng(0)
+    count = 20_000
+    base = np.exp(rng.uniform(-700, 700, count))
+    near = 1 + rng.uniform(-1e-3, 1e-3, count)
+    edges = np.concatenate([SPECIAL, [5e-324, 1e-310, 1e300, 2.0**53, 2.0**53 - 1, 2.0**53 + 2]])
+    edges = np.concatenate([edges, -edges]).astype(np.float64)
+    pairs = [
+        (np.repeat(edges, len(edges)), np.tile(edges, len(edges))),
+        (rng.uniform(0.1, 1, count), rng.uniform(-1, 1, count)),
+        (base, rng.uniform(-746, 710, count) / np.log(base)),
+        (near, rng.uniform(-746, 710, count) / np.log(near)),
+        (rng.uniform(-5, 5, count), rng.integers(-300, 300, count)),
+    ]
+    a, b = (np.concatenate([p[i].astype(np.float64) for p in pairs]) for i in range(2))
+    with np.errstate(all="ignore"):
+        exact = np.power(a.astype(np.longdouble), b.astype(np.longdouble))
+        got, wanted = native("pow", "double", 2)(a, b), exact.astype(np.float64)
+        size = np.clip(np.abs(wanted), np.finfo(np.float64).tiny, np.finfo(np.float64).max)
+        error = (np.abs(got - exact) / np.spacing(size)).astype(np.float64)
+    same = (got == wanted) | (np.isnan(got) & np.isnan(wanted))
+    error = np.where(same, 0, np.where(np.isnan(error), np.inf, error))
+    # A subnormal result is rounded twice.
+    error[(np.abs(wanted) < np.finfo(np.float64).tiny) & (error <= 1)] = 0
+    worst = int(np.argmax(error))
+    assert error[worst] <= 0.8, (a[worst], b[worst], got[worst], wanted[worst])
+    number = ~np.isnan(wanted)
+    np.testing.assert_array_equal(np.signbit(got[number]), np.signbit(wanted[number]))
+    # What is a float64 is found exactly.
+    a, b = np.repeat(np.arange(1.0, 60), 9), np.tile(np.arange(9.0), 59)
+    np.testing.assert_array_equal(native("pow", "double", 2)(a, b), a**b)
+
+
 @pytest.mark.parametrize("name", ["igamma", "igammac"])
 def test_incomplete_gamma(name: str) -> None:
     """Beside the functions of float64, which are held to SciPy's."""

@@ -126,6 +126,30 @@ torch.cat([torch.ones(2)], axis=0).shape
 torch.sum(torch.ones(2,3), axis=0)
 torch.ones(2,3).sum(axis=0, keepdims=True)
 torch.ones(2,3).mean(axis=(0,1))
+torch.linspace(0,1j,3)
+torch.linspace(torch.tensor(1j),2,3)
+torch.logspace(0,1j,2)
+torch.linspace(0,1j,3,dtype=torch.float32)
+torch.sum(torch.tensor([1.5,2.5]),0,out=torch.empty(0,dtype=torch.int64))
+torch.prod(torch.tensor([1.5,2.5]),0,out=torch.empty(0,dtype=torch.int64))
+torch.sum(torch.tensor([1.5,2.5]),0,out=torch.empty(0,dtype=torch.float64)).dtype
+torch.cat([torch.ones(2)],out=torch.empty(0,dtype=torch.int64))
+torch.stack([torch.ones(2)],out=torch.empty(0,dtype=torch.int64))
+torch.where(torch.tensor([True]),torch.ones(1),torch.ones(1),out=torch.empty(0,dtype=torch.float64))
+torch.clamp(torch.ones(2),0,1,out=torch.empty(0,dtype=torch.float64))
+torch.norm(torch.ones(2),out=torch.empty(0,dtype=torch.float64))
+torch.argmax(torch.ones(2,2),0,out=torch.empty(0))
+torch.argmin(torch.ones(2,2),0,out=torch.empty(0,dtype=torch.int64))
+torch.isin(torch.ones(2),torch.ones(1),out=torch.empty(0))
+torch.histc(torch.ones(2),4,out=torch.empty(0,dtype=torch.float64))
+torch.aminmax(torch.zeros(0,4))
+torch.aminmax(torch.zeros(0,4),dim=0)
+torch.aminmax(torch.zeros(0,4),dim=1).max.shape
+torch.fft.fft2(torch.ones(2,2),dim=None)
+torch.empty(3,dtype=torch.uint8).random_(0,300)
+torch.empty(3,dtype=torch.int8).random_(-200,3)
+torch.empty(3,dtype=torch.uint8).random_(0,256).shape
+torch.special.zeta(torch.tensor([3.5,2.,.5]),torch.tensor([-2.,-1.,-1.]))
 """.strip().splitlines()
 
 

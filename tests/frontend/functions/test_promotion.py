@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import numpy as np
 import pytest
 from oracle import DTYPES
 
 import tilewright as tw
+from tilewright.runtime import tiers
 
 PAIRS = list(itertools.product(DTYPES, DTYPES))
 SCALARS = (True, 2, 2.5)
@@ -121,3 +123,20 @@ def test_core_rules_without_an_oracle() -> None:
     assert (f + tw.tensor(1.0, dtype=tw.float64)).dtype is tw.float32
     assert (tw.ones(2, dtype=tw.float16) + tw.ones(2, dtype=tw.bfloat16)).dtype is tw.float32
     assert b.sum().dtype is tw.int64
+
+
+@pytest.mark.parametrize("tier", ["fused", "baseline"])
+@pytest.mark.parametrize("source", ["float64", "float32", "int64"])
+@pytest.mark.parametrize("target", ["float16", "bfloat16"])
+def test_halves_of_wider_numbers(
+    torch: Any, target: str, source: str, tier: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A float64 is rounded to float32 first: by halves of units that makes a difference."""
+    monkeypatch.setattr(tiers, "mode", tier)
+    x = np.random.default_rng(0).standard_normal(50_000) * 9
+    x[:2000] = np.linspace(1, 2, 2001)[:-1] + 2.0**-11 + 1e-12
+    given = (x * 1000 if source == "int64" else x).astype(source)
+    ours, theirs = (
+        m.from_numpy(given).to(getattr(m, target)).double().numpy() for m in (tw, torch)
+    )
+    np.testing.assert_array_equal(ours, theirs)

@@ -123,6 +123,34 @@ def test_few_elements(shape: tuple[int, ...], dim: int) -> None:
         same(ours.indices, theirs.indices)
 
 
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("dtype", [*DTYPES, "bool"])
+@pytest.mark.parametrize("name", ["cummax", "cummin"])
+@pytest.mark.parametrize("shape", [(3, 200), (4, 5, 16), (2, 0), ()], ids=str)
+def test_running_extrema(shape: tuple[int, ...], name: str, dtype: str) -> None:
+    """Values alone, and with their places, along rows and along columns."""
+    ours, theirs = pair(shape, dtype)
+    for dim in range(-1, max(len(shape) - 1, 0)):
+        wanted = getattr(theirs, name)(dim)
+        same(getattr(ours, name)(dim).values, wanted.values)
+        for a, b in zip(getattr(ours, name)(dim), wanted, strict=True):
+            same(a, b)
+
+
+@pytest.mark.parametrize("name", ["cummax", "cummin"])
+def test_gradients_of_running_extrema(name: str) -> None:
+    x = np.random.default_rng(0).integers(-9, 9, (3, 40)) / 4
+    found = []
+    for m in (tw, torch):
+        leaf = m.tensor(x, requires_grad=True)
+        (g,) = m.autograd.grad(
+            (getattr(leaf, name)(1)[0] * leaf).sin().sum(), leaf, create_graph=True
+        )
+        found.append([g, *m.autograd.grad(g.square().sum(), leaf)])
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(array(ours.detach()), array(theirs.detach()), 1e-12)
+
+
 def test_gradients() -> None:
     x, y = pair((5, 200), "int32")
     x, y = x.float().requires_grad_(), y.float().requires_grad_()

@@ -275,3 +275,22 @@ def test_in_modules_and_compiled_calls() -> None:
     other.load_state_dict(tw.load(file))
     np.testing.assert_array_equal(other(x).detach().numpy(), model(x).detach().numpy())
     assert model.double().a.dtype is tw.float64
+
+
+@pytest.mark.parametrize("layout", ["sparse_coo", "sparse_csr"])
+def test_grad_with_respect_to_a_sparse_tensor(torch: Any, layout: str) -> None:
+    """As of a dense tensor: unused ones are refused, or None."""
+    found = []
+    for m in (tw, torch):
+        s, d = leaves(m)
+        s = s.detach().to_dense().to_sparse(layout=getattr(m, layout)).requires_grad_()
+        d = d.t().contiguous().detach().requires_grad_()
+        of_sparse, of_dense = m.autograd.grad((s @ d).square().sum(), [s, d])
+        assert m.autograd.grad(d.sum(), [s, d], allow_unused=True)[0] is None
+        with pytest.raises(RuntimeError, match="not have been used"):
+            m.autograd.grad(d.sum(), s)
+        # PyTorch's is dense, and has elements elsewhere.
+        assert m is torch or of_sparse.layout is getattr(m, layout)
+        found.append([dense(of_sparse).numpy()[tuple(AT)], of_dense.numpy()])
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, 1e-6)

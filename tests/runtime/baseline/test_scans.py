@@ -48,7 +48,7 @@ def test_beside_numpy(op: Op, shape: tuple[int, ...], kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64])
 @pytest.mark.parametrize("length", [1, 15, 16, 17, 100])
-def test_places_in_long_rows(length: int, kind: Any) -> None:
+def test_extrema_in_long_rows(length: int, kind: Any) -> None:
     """Rows that rise, fall or stay, so that all elements or none of a block are better."""
     steps = np.arange(length)
     rows = np.stack([steps, -steps, steps * 0, steps % 5, steps % 16, -(steps % 16)]).astype(kind)
@@ -58,7 +58,7 @@ def test_places_in_long_rows(length: int, kind: Any) -> None:
         zeros = np.where(steps % 3, -0.0, 0.0).astype(kind)
         rows = np.concatenate([rows, odd, zeros[None]])
     x = ops.leaf(0, Size(rows.shape), dtypes.from_numpy(rows.dtype))
-    for op in (cummax_index_op, cummin_index_op):
+    for op in (ops.cummax_op, ops.cummin_op, cummax_index_op, cummin_index_op):
         for given in (rows, np.asfortranarray(rows)):
             (found,) = Program([op(x, 1)]).run([given], ())
             np.testing.assert_array_equal(found, op.numpy(rows, 1))  # type: ignore[operator]

@@ -133,3 +133,15 @@ def test_a_line_of_sums_that_doubles_takes_no_double_time() -> None:
     given = np.arange(4.0)
     (found,) = Program([ops.gather(_leaf(0, given), index, 0)]).run([given], ())
     np.testing.assert_array_equal(found, [0, 0, 0])
+
+
+@pytest.mark.parametrize("kind", ["f4", "f8", "i8"])
+def test_each_element_repeated(kind: str) -> None:
+    """As of `repeat_interleave`, of tensors in any order, and of a single element."""
+    x = np.arange(20_000).reshape(100, 200).astype(kind)
+    for given in (x, x.T, np.asfortranarray(x), np.broadcast_to(x[:1, :1], x.shape)):
+        leaf = ops.leaf(0, Size(given.shape), dtypes.from_numpy(given.dtype))
+        wide = ops.expand(ops.unsqueeze(leaf, 2), (*given.shape, 4))
+        node = ops.reshape(wide, (given.shape[0], -1))
+        (found,) = Program([node]).run([given], ())
+        np.testing.assert_array_equal(found, np.repeat(given, 4, 1))

@@ -51,3 +51,47 @@ def test_what_it_leaves_to_others() -> None:
     for shape in ((40, 3, 5), (40, 25, 25), (1, 4, 4), (0, 4, 4)):
         assert not elimination.serves(np.ones(shape))
     assert not elimination.serves(np.ones((40, 4, 4), complex))
+
+
+@pytest.mark.parametrize("dtype", ["f", "d"])
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("unit", [False, True])
+def test_few_right_sides(unit: bool, upper: bool, dtype: str) -> None:
+    """The other triangle isn't read, and neither is a diagonal of ones. A zero pivot divides."""
+    rng = np.random.default_rng(0)
+    for shape, k in (
+        ((1, 1), 1),
+        ((5, 5), 3),
+        ((2, 3, 16, 16), 4),
+        ((70, 70), 8),
+        ((3, 33, 33), 5),
+    ):
+        n = shape[-1]
+        a = (rng.standard_normal(shape) / n + 2 * np.eye(n)).astype(dtype)
+        b = rng.standard_normal((*shape[:-1], k)).astype(dtype)
+        whole = np.triu(a) if upper else np.tril(a)
+        if unit:
+            whole = whole * (1 - np.eye(n, dtype=dtype)) + np.eye(n, dtype=dtype)
+            a = np.where(np.eye(n, dtype=bool), np.nan, a)
+        hidden = np.tri(n, k=-1, dtype=bool) if upper else np.tri(n, k=-1, dtype=bool).T
+        a = np.where(hidden, np.nan, a).astype(dtype)
+        found = elimination.solve_triangular(np.asfortranarray(a), b, upper, unit)
+        expected = np.linalg.solve(whole.astype("d"), b.astype("d"))
+        np.testing.assert_allclose(found, expected, *[3e-5 if dtype == "f" else 1e-12] * 2)
+    with np.errstate(all="ignore"):
+        zero = np.zeros((2, 2), dtype)
+        found = elimination.solve_triangular(zero, np.ones((2, 2), dtype), upper, False)
+    row = found[-1 if upper else 0]
+    assert np.isinf(row).all()
+
+
+def test_which_triangles_are_served() -> None:
+    for n, k, dtype in ((128, 2, "f"), (200, 4, "d")):
+        a, b = np.eye(n, dtype=dtype), np.ones((n, k), dtype)
+        assert elimination.substitutes(a, b)
+        assert not elimination.substitutes(a, b[:, :1])
+        assert not elimination.substitutes(a[:9, :9], b[:9])
+        assert not elimination.substitutes(a[None], b)
+        assert not elimination.substitutes(a * 1j, b * 1j)
+        (found,) = matrices.solve_triangular(a * 2, b, True, False)
+        np.testing.assert_array_equal(found, b / 2)

@@ -29,7 +29,7 @@ def _written(folder: Path, name: str) -> Path:
     machine, file = pack.MACHINES[name], folder / name
     kernels = list(baseline.all_kernels(machine))
     codes = {name: code for name, _, code in kernels}
-    codes.update((name, code + machine.attributes) for name, code in baseline.all_code())
+    codes.update((name, code + machine.attributes) for name, code in baseline.all_code(machine))
     entries = source.text("x86_64")
     codes[cache.digest(entries)] = entries
     objects = {name: jit.assemble(code, machine) for name, code in codes.items()}

@@ -1,0 +1,65 @@
+"""Products of few rows by native code, beside float64; products with rows of repeated operands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.codegen.llvm import products as code
+from tilewright.ir import dtype as dtypes
+from tilewright.ir import ops
+from tilewright.ir.shape import Size
+from tilewright.runtime.baseline import maps, products
+from tilewright.runtime.baseline.program import Program
+
+SIZES = [(1, 1, 1), (3, 5, 7), (8, 16, 48), (9, 300, 100), (65, 257, 49), (4, 8, 2000)]
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64], ids=lambda d: d.name)
+@pytest.mark.parametrize("vector_bytes", [32, 64])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_any_sizes_and_rows_apart(size: tuple[int, ...], vector_bytes: int, dtype: Any) -> None:
+    m, k, n = size
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(s).astype(dtype.np) for s in ((m, k + 3), (k, n + 5)))
+    out = np.full((m, n + 2), np.nan, dtype.np)
+    linked = maps.linked("", lambda: code.text(dtype, vector_bytes))
+    if linked is None:
+        pytest.skip("no native code here")
+    for chunks in (1, 3):
+        width = code.columns(dtype, vector_bytes)
+        each = -(-n // (chunks * width)) * width
+        run = maps.function(linked, code.WORDS, len(code.BUFFERS), chunks)
+        run((out, a, b), (m, n, k, n + 2, k + 3, n + 5, each))
+        expected = a[:, :k].astype("f8") @ b[:, :n].astype("f8")
+        tolerance = 1e-5 if dtype is dtypes.float32 else 1e-13
+        np.testing.assert_allclose(out[:, :n], expected, tolerance, tolerance * k)
+        assert np.isnan(out[:, n:]).all()
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64], ids=lambda d: d.name)
+def test_as_matmul(dtype: Any) -> None:
+    """Of matrices in any order of memory, with and without memory for the result."""
+    rng = np.random.default_rng(0)
+    product = products.of(dtype)
+    for m, k, n in ((2, 3, 4), (16, 40, 300)):
+        a, b = (rng.standard_normal(s).astype(dtype.np) for s in ((2, m, k), (2, k, n)))
+        out = np.empty((2, n, m), dtype.np)
+        for x, y in ((a, b), (np.asfortranarray(a), b), (a, np.asfortranarray(b))):
+            np.testing.assert_allclose(product(x, y), np.matmul(a, b), 1e-4, 1e-4)
+            np.testing.assert_allclose(
+                product(x, y, out.swapaxes(1, 2)), np.matmul(a, b), 1e-4, 1e-4
+            )
+
+
+@pytest.mark.parametrize("op", [ops.add, ops.sub, ops.mul], ids=lambda op: op.name)
+def test_short_rows_of_operands_that_broadcast(op: Any) -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(s).astype("f4") for s in ((10, 1, 10, 1), (1, 90, 1, 9)))
+    shape = Size(np.broadcast_shapes(a.shape, b.shape))
+    leaves = [ops.leaf(i, Size(x.shape), dtypes.float32) for i, x in enumerate((a, b))]
+    node = op(*[ops.expand(leaf, shape) for leaf in leaves])
+    expected = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[op.name](a, b)
+    np.testing.assert_array_equal(Program([node]).run([a, b], ())[0], expected)
