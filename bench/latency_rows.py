@@ -226,6 +226,16 @@ LENGTHS = [
         lengths=True,
     ),
     Row(
+        "another length, 4 layers of BERT's width",
+        trained(
+            _encoder(4, 768),
+            lambda torch, steps: [_sequence(2, n, 768)(torch) for n in _lengths(steps, 50)],
+            squares,
+        ),
+        12,
+        lengths=True,
+    ),
+    Row(
         "another length, LSTM",
         trained(
             lambda torch: models.lstm(torch, layers=1, width=32, vocab=50),

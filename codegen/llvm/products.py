@@ -1,6 +1,9 @@
-"""A product of matrices whose first one has few rows: LLVM IR for any sizes.
+"""A product of matrices: LLVM IR for any sizes.
 
-    out[m, n] = a[m, k] @ b[k, n]        rows are so many elements apart
+    out[m, n] = a[m, k] @ b[k, n]
+
+Elements of a row of `out` and `b` are neighbours, and their rows are so many elements apart. Rows
+and columns of `a` are. There is code of its own for a `b` whose columns' elements are neighbours.
 
 BLAS puts all of `b` in another order first, which takes as long as the product with some dozen
 rows. Here a tile of its columns is copied, and stays in the nearer caches for all rows of `a`. Each
@@ -12,12 +15,14 @@ from __future__ import annotations
 from tilewright.ir.dtype import DType
 
 from .code import Code, module_text
+from .dot import packing
 from .types import Ref, computed, constant, integer, suffix, vector
 
 BUFFERS = ("out", "a", "b")
-NUMBERS = ("m", "n", "k", "out.row", "a.row", "b.row", "each")
+NUMBERS = ("m", "n", "k", "out.row", "a.row", "a.column", "b.line", "each")
 WORDS = (*BUFFERS, *NUMBERS)
-"""The argument words. each: the columns of a chunk."""
+"""The argument words. b.line: the distance of the rows of `b`, or of its columns. each: the columns
+of a chunk."""
 
 _VECTORS = 3
 """The registers of a row of a tile."""
@@ -30,15 +35,23 @@ def columns(dtype: DType, vector_bytes: int) -> int:
     return _VECTORS * vector_bytes // dtype.itemsize
 
 
-def text(dtype: DType, vector_bytes: int) -> str:
-    """The module with a function `kernel`, for registers of so many bytes."""
-    return module_text([_Writer(dtype, vector_bytes).code])
+def text(dtype: DType, vector_bytes: int, by_columns: bool = False) -> str:
+    """The module with a function `kernel`, for registers of so many bytes. by_columns: whether the
+    elements of a column of `b` are neighbours, rather than those of a row."""
+    writer = _Writer(dtype, vector_bytes, by_columns)
+    codes = [writer.code]
+    if by_columns:
+        codes.append(packing.function(_PACK, dtype, writer.width, writer.lanes, along=True))
+    return module_text(codes)
+
+
+_PACK = "pack"
 
 
 class _Writer:
     """height: the rows of a tile, whose sums fill three quarters of the registers."""
 
-    def __init__(self, dtype: DType, vector_bytes: int):
+    def __init__(self, dtype: DType, vector_bytes: int, by_columns: bool):
         self.kind, self.itemsize = computed(dtype), dtype.itemsize
         self.lanes = vector_bytes // dtype.itemsize
         self.width = _VECTORS * self.lanes
@@ -57,7 +70,10 @@ class _Writer:
         depths = code.open_loop(integer(0), words["k"], _DEPTH)
         begin = depths.variable
         depth = code.intrinsic("smin", [code.binary("sub", words["k"], begin), integer(_DEPTH)])
-        self._copy(begin, depth)
+        if by_columns:
+            self._turn(begin, depth, left)
+        else:
+            self._copy(begin, depth)
         rows = code.open_loop(integer(0), words["m"], self.height)
         self._rows(rows.variable, begin, depth)
         for loop in (rows, depths, strips):
@@ -87,7 +103,7 @@ class _Writer:
         """Copy a part of some columns of `b`, with zeros where there are no more columns."""
         code, words = self.code, self.words
         loop = code.open_loop(integer(0), depth)
-        row = code.binary("mul", code.binary("add", begin, loop.variable), words["b.row"])
+        row = code.binary("mul", code.binary("add", begin, loop.variable), words["b.line"])
         target = code.binary("mul", loop.variable, integer(self.width))
         for i, mask in enumerate(self.masks):
             column = code.binary("add", self.first, integer(i * self.lanes))
@@ -96,14 +112,23 @@ class _Writer:
             code.add(f"store {value.typed}, {at.typed}, align 64")
         code.close_loop(loop)
 
+    def _turn(self, begin: Ref, depth: Ref, left: Ref) -> None:
+        """Copy a part of some columns of `b`, the last one again where there are no more."""
+        code, words = self.code, self.words
+        start = self._place(words["b"], code.binary("mul", self.first, words["b.line"]), begin)
+        count = code.intrinsic("smin", [left, integer(self.width)])
+        given = (start, words["b.line"], count, depth, self.tile, integer(0))
+        code.add(f"call void @{_PACK}({', '.join(r.typed for r in given)})")
+
     def _rows(self, first: Ref, begin: Ref, depth: Ref) -> None:
         """Add what some rows of `a` make of the copy. A row beyond the last one repeats it."""
         code, words = self.code, self.words
         last = code.binary("sub", words["m"], integer(1))
         numbers = [code.binary("add", first, integer(i)) for i in range(self.height)]
         rows = [code.intrinsic("smin", [number, last]) for number in numbers]
+        column = code.binary("mul", begin, words["a.column"])
         sources = [
-            self._place(words["a"], code.binary("mul", row, words["a.row"]), begin) for row in rows
+            self._place(words["a"], code.binary("mul", row, words["a.row"]), column) for row in rows
         ]
         zeros = [constant(0, self.kind, self.lanes)] * (self.height * _VECTORS)
         steps = code.open_loop(integer(0), depth, 1, zeros)
@@ -115,8 +140,9 @@ class _Writer:
             text = f"load {vector(self.kind, self.lanes)}, {place.typed}, align 64"
             read.append(code.let(text, self.kind, self.lanes))
         found = []
+        column = code.binary("mul", steps.variable, words["a.column"])
         for i, source in enumerate(sources):
-            place = self._place(source, steps.variable)
+            place = self._place(source, column)
             factor = code.let(f"load {self.kind}, {place.typed}, align {self.itemsize}", self.kind)
             factor = code.splat(factor, self.lanes)
             for each, total in zip(read, held[i * _VECTORS :]):

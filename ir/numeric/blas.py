@@ -30,12 +30,13 @@ def set_threads(count: int) -> bool:
     return setter is not None
 
 
-def matmul(a: Any, b: Any) -> Any:
+def matmul(a: Any, b: Any, out: Any = None) -> Any:
     """a @ b. Two or three rows are multiplied with a large matrix one by one: BLAS takes more than
     twice as long for them together."""
     if a.ndim != 2 or not 1 < len(a) < 4 or b.ndim != 2 or b.size < _LARGE:
-        return np.matmul(a, b)
-    out = np.empty((len(a), b.shape[1]), np.result_type(a, b))
+        return np.matmul(a, b, out)
+    if out is None:
+        out = np.empty((len(a), b.shape[1]), np.result_type(a, b))
     for row, place in zip(a, out):
         np.matmul(row, b, place)
     return out

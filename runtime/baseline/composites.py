@@ -15,7 +15,6 @@ import numpy as np
 from tilewright.ir import ops
 from tilewright.ir.dtype import float32, float64, int64
 from tilewright.ir.node import Node
-from tilewright.ir.numeric.blas import matmul
 from tilewright.ir.numeric.positions import are_inside
 from tilewright.ir.op import Op
 from tilewright.ir.ops.attention import (
@@ -34,6 +33,7 @@ from tilewright.ir.ops.normalization import (
 
 from . import chains, folds, kernels, losses, maps, updates
 from .forms import Form, elementwise
+from .products import matmul
 
 
 def form_of(node: Node) -> Form | None:
@@ -108,10 +108,10 @@ def _linear_input_grad(node: Node) -> Form:
 
 def _linear_weight_grad(node: Node) -> Form:
     if node.operands[0].rank == 2:
-        return lambda g, x: g.T @ x
+        return lambda g, x: matmul(g.T, x)
     (outputs, inputs), count = node.shape, math.prod(node.operands[0].shape[:-1])
     of_g, of_x = (count, outputs), (count, inputs)
-    return lambda g, x: g.reshape(of_g).T @ x.reshape(of_x)
+    return lambda g, x: matmul(g.reshape(of_g).T, x.reshape(of_x))
 
 
 def _linear_bias_grad(node: Node) -> Form:
@@ -393,7 +393,7 @@ def _attention_grad(then: Callable[..., Any]) -> Callable[[Node], Parts | None]:
 
         def back(*arrays: Any) -> Any:
             _, delta, g, (made, _) = arrays[-4:]
-            out = np.matmul(g, arrays[2].swapaxes(-1, -2))
+            out = matmul(g, arrays[2].swapaxes(-1, -2))
             out -= delta
             out *= made
             out *= scale
@@ -459,7 +459,7 @@ class _Scores:
             yield i, functools.partial(self._fill, q[i], k[i], hidden, own)
 
     def _fill(self, q: Any, k: Any, hidden: Any, mask: Any, out: Any) -> tuple[Any, Any]:
-        scores = np.matmul(q * self.np_dtype.type(self.scale), k.swapaxes(-1, -2), out)
+        scores = matmul(q * self.np_dtype.type(self.scale), k.swapaxes(-1, -2), out)
         if hidden is not None:
             scores[..., hidden] = -np.inf
         if mask is not None and mask.dtype == bool:
@@ -522,7 +522,7 @@ def alone(node: Node) -> Form | None:
                 sizes = scores.size if i is not ... else scores.shape(q, k, mask)
                 made = np.empty(sizes, scores.np_dtype)
             fill(made)
-            np.matmul(made, v[i], out[i])
+            matmul(made, v[i], out[i])
         return out
 
     return attend
@@ -549,13 +549,13 @@ _PARTS: dict[Op, Callable[[Node], Parts | None]] = {
     batch_norm_op: _normal(_scaled),
     cross_entropy_op: _cross_entropy,
     cross_entropy_grad: _cross_entropy_grad,
-    attention: _attention(lambda v, weights, _: np.matmul(weights, v)),
+    attention: _attention(lambda v, weights, _: matmul(weights, v)),
     attention_logsumexp: _attention(lambda v, weights, rows: rows()),
-    attention_query_grad: _attention_grad(lambda q, k, g, weights, back: np.matmul(back, k)),
+    attention_query_grad: _attention_grad(lambda q, k, g, weights, back: matmul(back, k)),
     attention_key_grad: _attention_grad(
-        lambda q, k, g, weights, back: np.matmul(back.swapaxes(-1, -2), q)
+        lambda q, k, g, weights, back: matmul(back.swapaxes(-1, -2), q)
     ),
     attention_value_grad: _attention_grad(
-        lambda q, k, g, weights, back: np.matmul(weights.swapaxes(-1, -2), g)
+        lambda q, k, g, weights, back: matmul(weights.swapaxes(-1, -2), g)
     ),
 }

@@ -176,7 +176,6 @@ def _conv(node: Node) -> Form:
     shape, np_dtype = tuple(node.shape), node.dtype.np
     windows = _Windows(x.shape, w.shape[2:], shape[2:], node.dtype, *node.attrs)
     copy, blocks = windows.mover(False), list(windows.blocks())
-    product = products.of(node.dtype)
 
     def conv(x: Any, w: Any) -> Any:
         x, weights = np.ascontiguousarray(x), w.reshape(windows.groups, -1, windows.rows)
@@ -188,10 +187,10 @@ def _conv(node: Node) -> Form:
             copy(seen, x, *block)
             place = whole[where]
             if place.ndim == 3:
-                product(weights, seen, place)
+                products.matmul(weights, seen, place)
             else:
                 n, groups, rows, places = place.shape
-                found = product(weights, seen).reshape(groups, rows, n, places)
+                found = products.matmul(weights, seen).reshape(groups, rows, n, places)
                 place[...] = found.transpose(2, 0, 1, 3)
         return out
 
@@ -205,7 +204,7 @@ def _input_grad(node: Node) -> Form:
     windows = _Windows(shape, w.shape[2:], g.shape[2:], node.dtype, *attrs)
     add, blocks = windows.mover(True), list(windows.blocks())
     # BLAS is slow at products of a column by a row.
-    product = np.multiply if g.shape[1] == windows.groups else products.of(node.dtype)
+    product = np.multiply if g.shape[1] == windows.groups else products.matmul
 
     def input_grad(g: Any, w: Any) -> Any:
         weights = w.reshape(windows.groups, -1, windows.rows).swapaxes(1, 2)

@@ -27,7 +27,6 @@ from tilewright.ir.dtype import (
 )
 from tilewright.ir.node import Node
 from tilewright.ir.numeric import special
-from tilewright.ir.numeric.blas import matmul
 from tilewright.ir.numeric.positions import are_inside
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.ops.generate import leaf
@@ -35,6 +34,7 @@ from tilewright.ir.ops.strided import diagonal, set_diagonal
 from tilewright.ir.reference import elementwise_function, evaluate
 
 from . import convolutions, depthwise, folds, indexed, maps, scans, sorting
+from .products import matmul
 from .rows import add as add_rows
 
 Form = Callable[..., Any]

@@ -19,7 +19,6 @@ import numpy as np
 from tilewright.ir import ops
 from tilewright.ir.dtype import FLOAT8, HALVES, DType, float32, float64
 from tilewright.ir.node import Node
-from tilewright.ir.numeric.blas import matmul
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.ops.generate import value_of
 from tilewright.ir.ops.marker import MARKERS
@@ -29,6 +28,7 @@ from tilewright.ir.shape import Size
 
 from . import composites, folds, forms, maps, scans
 from .forms import Form
+from .products import matmul
 from .program import CELLS, MOST_SCORES, cell_of, loop_of, quietly, scores_of
 
 Shape = tuple[int, ...]
@@ -532,8 +532,8 @@ def _weight_grad(g: Any, x: Any) -> Any:
     if not g.size or not x.size:
         raise Untold
     if g.ndim == 2:
-        return g.T @ x
-    return g.reshape(-1, g.shape[-1]).T @ x.reshape(-1, x.shape[-1])
+        return matmul(g.T, x)
+    return matmul(g.reshape(-1, g.shape[-1]).T, x.reshape(-1, x.shape[-1]))
 
 
 def _bias_grad(g: Any) -> Any:

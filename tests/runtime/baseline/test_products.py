@@ -19,20 +19,25 @@ SIZES = [(1, 1, 1), (3, 5, 7), (8, 16, 48), (9, 300, 100), (65, 257, 49), (4, 8,
 
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64], ids=lambda d: d.name)
 @pytest.mark.parametrize("vector_bytes", [32, 64])
+@pytest.mark.parametrize("by_columns", [False, True])
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_any_sizes_and_rows_apart(size: tuple[int, ...], vector_bytes: int, dtype: Any) -> None:
+def test_any_sizes_and_rows_apart(
+    size: tuple[int, ...], by_columns: bool, vector_bytes: int, dtype: Any
+) -> None:
     m, k, n = size
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(s).astype(dtype.np) for s in ((m, k + 3), (k, n + 5)))
+    held = np.ascontiguousarray(b.T) if by_columns else b
     out = np.full((m, n + 2), np.nan, dtype.np)
-    linked = maps.linked("", lambda: code.text(dtype, vector_bytes))
+    linked = maps.linked("", lambda: code.text(dtype, vector_bytes, by_columns))
     if linked is None:
         pytest.skip("no native code here")
     for chunks in (1, 3):
         width = code.columns(dtype, vector_bytes)
         each = -(-n // (chunks * width)) * width
         run = maps.function(linked, code.WORDS, len(code.BUFFERS), chunks)
-        run((out, a, b), (m, n, k, n + 2, k + 3, n + 5, each))
+        line = k if by_columns else n + 5
+        run((out, a, held), (m, n, k, n + 2, k + 3, 1, line, each))
         expected = a[:, :k].astype("f8") @ b[:, :n].astype("f8")
         tolerance = 1e-5 if dtype is dtypes.float32 else 1e-13
         np.testing.assert_allclose(out[:, :n], expected, tolerance, tolerance * k)
@@ -43,8 +48,8 @@ def test_any_sizes_and_rows_apart(size: tuple[int, ...], vector_bytes: int, dtyp
 def test_as_matmul(dtype: Any) -> None:
     """Of matrices in any order of memory, with and without memory for the result."""
     rng = np.random.default_rng(0)
-    product = products.of(dtype)
-    for m, k, n in ((2, 3, 4), (16, 40, 300)):
+    product = products.matmul
+    for m, k, n in ((2, 3, 4), (16, 40, 300), (300, 600, 70)):
         a, b = (rng.standard_normal(s).astype(dtype.np) for s in ((2, m, k), (2, k, n)))
         out = np.empty((2, n, m), dtype.np)
         for x, y in ((a, b), (np.asfortranarray(a), b), (a, np.asfortranarray(b))):
