@@ -15,7 +15,6 @@ from __future__ import annotations
 from tilewright.ir.dtype import DType
 
 from .code import Code, module_text
-from .dot import packing
 from .types import Ref, computed, constant, integer, suffix, vector
 
 BUFFERS = ("out", "a", "b")
@@ -41,6 +40,8 @@ def text(dtype: DType, vector_bytes: int, by_columns: bool = False) -> str:
     writer = _Writer(dtype, vector_bytes, by_columns)
     codes = [writer.code]
     if by_columns:
+        from .dot import packing  # with the compiler, which only the writer of a pack loads
+
         codes.append(packing.function(_PACK, dtype, writer.width, writer.lanes, along=True))
     return module_text(codes)
 
