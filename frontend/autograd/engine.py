@@ -133,15 +133,18 @@ own, and see only the gradients that are added to the leaf's."""
 def call_hooks(
     hooks: dict[int, Callable[[Any], Any]] | None, g: Node, accumulates: bool = True
 ) -> Node:
-    """The gradient `g` of a tensor after its hooks have seen it. accumulates: whether it is added
-    to the leaf's."""
+    """The gradient `g` of a tensor after its hooks have seen it. All get the same object, on which
+    one may leave something for the next. accumulates: whether it is added to the leaf's."""
     given = [(k == RETAINED, hook in ACCUMULATING, hook) for k, hook in (hooks or {}).items()]
+    seen = None
     for _, waits, hook in sorted(given, key=lambda each: each[:2]):
         if waits and not accumulates:
             continue
-        replaced = hook(rows.as_tensor(g))
+        if seen is None:
+            seen = rows.as_tensor(g)
+        replaced = hook(seen)
         if replaced is not None:
-            g = rows.as_node(replaced)
+            seen, g = replaced, rows.as_node(replaced)
     return g
 
 

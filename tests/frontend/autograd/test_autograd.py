@@ -788,3 +788,29 @@ def test_jacobians_of_results_and_of_constants(torch: Any) -> None:
     assert ours[1] is theirs[1] is False and ours[4] is theirs[4] is True
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+def test_hooks_of_a_tensor_get_the_same_object(torch: Any) -> None:
+    """One may leave something on it for the next, or keep it, as captum's propagation rules do."""
+
+    def run(m: Any, moves: bool) -> list[Any]:
+        x, out, kept = m.arange(3.0, requires_grad=True), [], []
+        inner = x * 3
+        inner.register_hook(lambda g: out.append(hasattr(kept[0], "mark")))
+        h = inner.relu()
+        h.register_hook(kept.append)
+        if moves:
+            h.data = m.ones(3)
+
+        def mark(g: Any) -> Any:
+            assert g is kept[0]
+            g.mark = True
+            return g * 2
+
+        h.register_hook(mark)
+        h.register_hook(lambda g: out.append((hasattr(g, "mark"), g.tolist())))
+        (h * 2).sum().backward()
+        return [*out, x.grad.tolist()]
+
+    for moves in (False, True):
+        assert run(tw, moves) == run(torch, moves)
