@@ -71,14 +71,14 @@ def _by_samples(node: Node) -> Form | None:
         (n, groups, outputs, places),
     )
     if node.op is ops.conv:
-        return lambda x, w: np.matmul(w.reshape(matrices), x.reshape(ins)).reshape(shape)
+        return lambda x, w: products.matmul(w.reshape(matrices), x.reshape(ins)).reshape(shape)
     if node.op is ops.conv_input_grad:
-        return lambda g, w: np.matmul(w.reshape(matrices).swapaxes(1, 2), g.reshape(outs)).reshape(
-            shape
-        )
+        return lambda g, w: products.matmul(
+            w.reshape(matrices).swapaxes(1, 2), g.reshape(outs)
+        ).reshape(shape)
 
     def weight_grad(g: Any, x: Any) -> Any:
-        parts = np.matmul(g.reshape(outs), x.reshape(ins).swapaxes(2, 3))
+        parts = products.matmul(g.reshape(outs), x.reshape(ins).swapaxes(2, 3))
         return np.add.reduce(parts, 0).reshape(shape)
 
     return weight_grad
@@ -231,7 +231,7 @@ def _weight_grad(node: Node) -> Form:
         for where, block in blocks:
             seen = memory(block)
             copy(seen, x, *block)
-            found = np.matmul(_columns(whole[where]), seen.swapaxes(1, 2))
+            found = products.matmul(_columns(whole[where]), seen.swapaxes(1, 2))
             total = found if total is None else np.add(total, found, total)
         if total is None:
             return np.zeros(shape, np_dtype)

@@ -60,7 +60,8 @@ def matmul(a: Any, b: Any, out: Any = None) -> Any:
     if b.ndim == 2 and lead and out is None and a.flags.c_contiguous:
         return matmul(a.reshape(-1, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[1])
     if lead != b.shape[:-2]:
-        return np.matmul(a, b, out)
+        lead = np.broadcast_shapes(lead, b.shape[:-2])
+        a, b = (np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (a, b))
     if out is None:
         out = np.empty((*lead, a.shape[-2], b.shape[-1]), a.dtype)
     for i in np.ndindex(*lead):
