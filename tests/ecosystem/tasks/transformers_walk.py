@@ -147,7 +147,7 @@ def heads():
     two, long = choose(2, 2), choose(2, 2, 9)
     pairs = {"input_ids": choose(99, 2, 2, 9, low=3), "labels": two}
     answers = {"start_positions": torch.tensor([1, 2]), "end_positions": torch.tensor([3, 4])}
-    still = {"mask_time_prob": 0.0, "mask_feature_prob": 0.0}
+    still = {"mask_time_prob": 0.0, "mask_feature_prob": 0.0, "layerdrop": 0.0}
     for head, kind, inputs, fields in (
         (
             AutoModelForSequenceClassification,
