@@ -26,6 +26,8 @@ LAYERS: tuple[Op, ...] = (
     ops.linear_by_rows,
 )
 _plans: dict[Any, Plan] = {}
+_MOST = 1024
+"""The plans from which all are forgotten."""
 
 
 def clear() -> None:
@@ -72,6 +74,8 @@ def _run(
     key = op, attrs, operands, turned
     plan = _plans.get(key)
     if plan is None:
+        if len(_plans) >= _MOST:
+            clear()
         nodes = []
         with grad_mode(False):
             for i, ((shape, dtype), is_turned) in enumerate(zip(operands, turned)):
