@@ -16,6 +16,9 @@ from typing import Any
 # Repeated work is measured as it is after many repeats: compiled. (Set before the import.)
 os.environ.setdefault("TW_TIER", "fused")
 
+SETTLED = 0.02
+"""Seconds after which the threads of OpenMP sleep. They spin for some milliseconds."""
+
 
 def interleaved(
     candidates: Mapping[str, Callable[[], Any]],
@@ -26,13 +29,19 @@ def interleaved(
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:
     """Seconds a call of each candidate, by `clock`: the median over rounds of each round's
-    median."""
+    median.
+
+    Each turn begins with a pause and a call that doesn't count. The threads of the other candidate
+    look for work for a while after its last call, and hold the cores that this one's threads need.
+    """
     for function in candidates.values():
         for _ in range(warm):
             function()
     seen: dict[str, list[float]] = {name: [] for name in candidates}
     for _ in range(rounds):
         for name, function in candidates.items():
+            time.sleep(SETTLED)
+            function()
             times = []
             for _ in range(inner):
                 start = clock()

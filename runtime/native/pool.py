@@ -88,6 +88,10 @@ class Pool:
                 if worker is None:  # the system gives no more threads
                     break
                 self._workers.append(worker)
+            if hasattr(os, "sched_getaffinity"):
+                allowed = sum(1 << core for core in os.sched_getaffinity(0)) % (1 << 1024)
+                mask = allowed.to_bytes(source.CORE_BYTES, "little")
+                ctypes.memmove(self.address + source.CORES, mask, len(mask))
             self._set(source.WORKERS, len(self._workers))
 
     def resize(self, threads: int) -> None:

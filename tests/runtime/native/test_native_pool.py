@@ -73,6 +73,50 @@ print(pool.num_threads())
     assert run_python(CONCURRENT + code) == "3\n"
 
 
+def test_every_chunk_runs_once(run_python: RunPython) -> None:
+    """Whatever their number, where they begin, and how many threads share them."""
+    code = """
+import ctypes
+from tilewright.runtime.native import pool
+
+RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
+for threads in (1, 2, 3, 5, 70):
+    pool.set_num_threads(threads)
+    workers = pool.pool()
+    workers.start()
+    parallel = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 2)(
+        workers.native["tw_parallel"])
+    for first, count in ((0, 0), (0, 1), (5, 2), (0, 3), (1, 64), (0, 65), (9, 71), (3, 500)):
+        seen = []
+        run = RUN(lambda _, chunk: seen.append(chunk))
+        parallel(workers.address, ctypes.cast(run, ctypes.c_void_p), None, first, first + count)
+        assert sorted(seen) == list(range(first, first + count)), (threads, first, count, seen)
+print("done")
+"""
+    assert run_python(code) == "done\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no affinity on this system")
+def test_workers_may_use_every_core_but_that_of_the_launch(run_python: RunPython) -> None:
+    code = """
+import time
+work(0, 3)
+here = threading.get_native_id()
+allowed = os.sched_getaffinity(0)
+for _ in range(5):
+    time.sleep(0.05)  # workers sleep, and a launch wakes them
+    work(1, 1)
+workers = [w for w in map(int, os.listdir("/proc/self/task")) if w != here]
+own = [w for w in workers if len(os.sched_getaffinity(w)) == max(len(allowed) - 1, 1)]
+assert len(own) >= 3, [os.sched_getaffinity(w) for w in workers]
+assert os.sched_getaffinity(0) == allowed
+print("done")
+"""
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("there is one core")
+    assert run_python("import os\n" + CONCURRENT + code) == "done\n"
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_fork(run_python: RunPython) -> None:
     code = """
