@@ -384,7 +384,7 @@ def text(architecture: str | None) -> str:
     """The module's text. architecture: of a Linux; None for machines without a known way to wait,
     where the launching thread runs every chunk."""
     if architecture is None:
-        return _NO_POOL + workspace.text() + entries.TEXT + _ATTRIBUTES
+        return _NO_POOL + workspace.text(linux=False) + entries.TEXT + _ATTRIBUTES
     pause, declaration = PAUSE[architecture]
     pool = _POOL.format(
         pause=pause,
@@ -396,4 +396,4 @@ def text(architecture: str | None) -> str:
         MOST_CORES=8 * CORE_BYTES,
         **{name: value for name, value in globals().items() if name.isupper()},
     )
-    return pool + workspace.text() + entries.TEXT + _ATTRIBUTES
+    return pool + workspace.text(linux=True) + entries.TEXT + _ATTRIBUTES

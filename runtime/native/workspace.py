@@ -14,6 +14,9 @@ BLOCK = 32
 """Bytes of a block's record: its size, its memory, the first address in it that is a multiple of
 64, and whether a launch uses it."""
 KEEP = 64 << 20
+LARGE, HUGE = 4 << 20, 2 << 20
+"""Bytes from which a workspace asks Linux for huge pages, as NumPy's arrays do, and bytes of such a
+page. The tables of small pages are read again and again where packed operands are streamed."""
 
 _TEXT = """
 declare ptr @PyMem_RawMalloc(i64)
@@ -48,18 +51,27 @@ grow:
   %memory.at = getelementptr i64, ptr %block, i64 1
   %old = load ptr, ptr %memory.at, align 8
   call void @PyMem_RawFree(ptr %old)
-  %whole = add i64 %bytes, 63
+  %large = icmp uge i64 %bytes, {LARGE}
+  %aligns = select i1 %large, i64 {HUGE}, i64 64
+  %most = sub i64 %aligns, 1
+  %whole = add i64 %bytes, %most
   %memory = call ptr @PyMem_RawMalloc(i64 %whole)
   %none = icmp eq ptr %memory, null
   %known = select i1 %none, i64 0, i64 %bytes
   store i64 %known, ptr %block, align 8
   store ptr %memory, ptr %memory.at, align 8
   %start = ptrtoint ptr %memory to i64
-  %past = add i64 %start, 63
-  %aligned = and i64 %past, -64
+  %past = add i64 %start, %most
+  %mask = xor i64 %most, -1
+  %aligned = and i64 %past, %mask
   %aligned.at = getelementptr i64, ptr %block, i64 2
   store i64 %aligned, ptr %aligned.at, align 8
-  br i1 %none, label %fail, label %out
+  br i1 %none, label %fail, label %grown
+grown:
+  br i1 %large, label %pages, label %out
+pages:
+  call void @huge_pages(i64 %aligned, i64 %bytes)
+  br label %out
 out:
   %used.at = getelementptr i64, ptr %block, i64 3
   store i64 1, ptr %used.at, align 8
@@ -90,12 +102,30 @@ out:
 """
 
 
-def text() -> str:
+_HUGE_PAGES = """
+declare i32 @madvise(ptr, i64, i32)
+define internal void @huge_pages(i64 %address, i64 %bytes) #0 {
+  %memory = inttoptr i64 %address to ptr
+  %whole = and i64 %bytes, -4096
+  %advised = call i32 @madvise(ptr %memory, i64 %whole, i32 14)
+  ret void
+}
+"""
+
+_NO_HUGE_PAGES = """
+define internal void @huge_pages(i64 %address, i64 %bytes) #0 {
+  ret void
+}
+"""
+
+
+def text(linux: bool) -> str:
     """The functions `take` and `give` as LLVM IR; `tw_spaces` are the records."""
     found = _TEXT
-    for name, value in (("BLOCKS", BLOCKS), ("BLOCK", BLOCK), ("KEEP", KEEP)):
+    words = {"BLOCKS": BLOCKS, "BLOCK": BLOCK, "KEEP": KEEP, "LARGE": LARGE, "HUGE": HUGE}
+    for name, value in words.items():
         found = found.replace(f"{{{name}}}", str(value))
-    return found
+    return (_HUGE_PAGES if linux else _NO_HUGE_PAGES) + found
 
 
 class Workspaces:
