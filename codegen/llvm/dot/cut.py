@@ -31,6 +31,8 @@ PRODUCTS = 1 << 19
 """The products that make a chunk worth its start: some 20 µs."""
 CHUNKS = 16
 """The wanted number of chunks, if they are large enough."""
+LEAST = 2
+"""The least panels of columns of a chunk. `a` is read once for each chunk."""
 PACKED = 1 << 23
 """The most elements of `b` that are packed at a time."""
 PACKING = 1 << 15
@@ -276,7 +278,7 @@ def _block(m: int, n: int, k: int, items: int, tile: Tile, schedule: Schedule) -
             break
         if rows > 4 * tile.rows:
             rows = _up(rows // 2, tile.rows)
-        elif columns > 8 * tile.columns:
+        elif columns > LEAST * tile.columns:
             columns = _up(columns // 2, tile.columns)
         else:
             break
