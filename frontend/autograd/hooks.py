@@ -15,7 +15,8 @@ from tilewright.ir.node import Node
 from .. import recording
 from ..recording import epoch
 from ..recording.histories import with_views
-from .engine import RETAINED, NodeHooks, has_twin, twins
+from .hook_calls import RETAINED, NodeHooks
+from .twins import has_twin, twins
 
 if TYPE_CHECKING:
     from .._tensor import Tensor

@@ -350,7 +350,7 @@ def watch(
     watched: dict[Node, list[Any]], node: Node, hooks: dict[int, Callable[[Any], Any]] | Any
 ) -> None:
     """Have backward passes call `hooks` with the gradient of `node`. They are a tensor's by number,
-    or `autograd.engine.NodeHooks`."""
+    or `autograd.hook_calls.NodeHooks`."""
     known = watched.setdefault(node, [])
     if not any(hooks is each for each in known):
         known.append(hooks)
