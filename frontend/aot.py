@@ -19,8 +19,8 @@ from tilewright.runtime import devices as runtime_devices
 from . import devices, recording
 from .exchange import arrays
 from .functions import creation
-from .recording.epoch import Handle
 from .recording.reading import value_of
+from .recording.states import Handle
 
 if TYPE_CHECKING:
     from tilewright.codegen.schedule import Schedule

@@ -19,7 +19,7 @@ from tilewright.ir.passes import autodiff
 from tilewright.ir.rewrite import substitute
 
 from .. import recording
-from ..recording import epoch
+from ..recording import epoch, resolving
 from ..recording.derivations import (
     Derivation,
     derive,
@@ -181,7 +181,7 @@ class _Pass:
     ) -> Derivation:
         for _, cotangents in recording.contexts:
             cotangents.clear()  # a failed pass may have left some
-        inner = {epoch.history_node(t): t for t in self.goal.tensors}
+        inner = {resolving.history_node(t): t for t in self.goal.tensors}
         self._tell(
             recording.clock.number, seeds, inner, lambda n: recording.variable_target(n.attrs[0])
         )
@@ -434,7 +434,7 @@ class _Pass:
         ends: dict[Node, Node] = {}
         if self.create_graph:  # later passes are asked for gradients by the same tensors
             for n, t in inner.items():
-                own, end = history_of(t), epoch.history_node(t)
+                own, end = history_of(t), resolving.history_node(t)
                 is_whole = t._chain is not None or end is recording.resolve(t)
                 if own is not None and own.node is n and is_whole and n not in mapping:
                     mapping[n], ends[n] = recording.resolve(t), end

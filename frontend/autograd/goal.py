@@ -9,7 +9,7 @@ from tilewright.ir import ops
 from tilewright.ir.node import Node
 
 from .. import recording
-from ..recording import epoch
+from ..recording import resolving
 from ..recording.histories import History, earliest_first
 from .twins import twins
 
@@ -102,7 +102,7 @@ def history_of(t: Any) -> History | None:
     history: History | None = t._history if t._chain is not None else (t._storage or t)._history
     if history is None:
         return None
-    node = epoch.history_node(t)
+    node = resolving.history_node(t)
     is_still = node.op is ops.variable and recording.variable_target(node.attrs[0]) is history
     return history if is_still else None
 

@@ -11,7 +11,7 @@ from tilewright.ir.ops.marker import value_node
 from tilewright.ir.rewrite import substitute
 
 from .. import recording
-from ..recording import epoch, views
+from ..recording import resolving, views
 from ..recording.derivations import Derivation, is_copied, is_read_transposed, is_spared
 from ..recording.histories import Held, History
 
@@ -69,7 +69,7 @@ def saved_value(batch: Iterable[History], node: Node, history: History) -> Node:
         roots = [h.node for h in batch]
         is_old = held.is_moved and is_read_transposed(node, roots)
         if not (is_old or is_spared(node, roots)):
-            return value_node(views.apply(epoch.resolve_state(held.owner), held.chain))
+            return value_node(views.apply(resolving.resolve_state(held.owner), held.chain))
     return value_node(recording.resolve(held.tensor))
 
 

@@ -19,9 +19,10 @@ from .. import recording
 from ..functions import shapes
 from ..functions.memory import Window
 from ..recording import views
-from ..recording.epoch import Failed, SharedMemory, clock
+from ..recording.epoch import clock
 from ..recording.flushing import end_step
 from ..recording.reading import value_of
+from ..recording.states import Failed, SharedMemory
 from . import dlpack
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from tilewright.runtime import devices, meta
 
 from .. import recording
 from ..recording import epoch, views
-from ..recording.epoch import Storage
+from ..recording.states import Storage
 from .arrays import array_of
 
 

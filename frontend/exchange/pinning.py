@@ -13,7 +13,7 @@ from tilewright.runtime import devices as runtime
 
 from .. import devices
 from ..functions import creation
-from ..recording.epoch import Handle
+from ..recording.states import Handle
 from . import arrays
 
 

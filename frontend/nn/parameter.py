@@ -17,7 +17,7 @@ from ..exchange import copies
 from ..functions import creation
 from ..overriding import disabled, has_override
 from ..recording import epoch
-from ..recording.epoch import Failed
+from ..recording.states import Failed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
