@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.ir.dtype import DType, is_added
+from tilewright.ir.dtype import DType, complex32, is_added
 from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import contiguous_strides
 from tilewright.runtime import devices
@@ -105,6 +105,25 @@ def _through_chain(array: np.ndarray, chain: views.Chain) -> np.ndarray:
         window = Window(array, start, shape, tuple(s * array.itemsize for s in strides))
         array = np.asarray(window).view(array.dtype)
     return array
+
+
+def numpy(t: Tensor, force: bool) -> np.ndarray:
+    """An array that shares the memory of `t`; with `force`, of what `t` is on the host."""
+    if force:
+        return export(t.detach().cpu())
+    if t.requires_grad and recording.is_grad_enabled():
+        raise RuntimeError(
+            "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() "
+            f"instead.{at_user_line()}"
+        )
+    if t.device.type != "cpu":
+        raise TypeError(
+            f"can't convert {t.device} device type tensor to numpy. Use Tensor.cpu() to copy the "
+            f"tensor to host memory first.{at_user_line()}"
+        )
+    if t.dtype is complex32:
+        raise TypeError(f"Got unsupported ScalarType ComplexHalf{at_user_line()}")
+    return export(t)
 
 
 def export(t: Any) -> np.ndarray:
