@@ -24,7 +24,17 @@ from .devices import device as Device
 from .exchange import arrays, copies, numbers, resizing, storages
 from .exchange.attributes import Attributes, TensorMeta, fields
 from .exchange.pinning import is_pinned, pinned
-from .functions import arguments, complexes, conversions, creation, indexing, parts, queries, shapes
+from .functions import (
+    arguments,
+    complexes,
+    conversions,
+    creation,
+    from_data,
+    indexing,
+    parts,
+    queries,
+    shapes,
+)
 from .recording import Handle, calls, epoch, record, resolve, views
 from .recording.builders import builder
 from .recording.roots import source_of
@@ -383,7 +393,7 @@ class Tensor(Methods, metaclass=TensorMeta):
     ) -> Tensor:
         """What a function of NumPy returns for a tensor: a tensor. Truth values become uint8, as in
         PyTorch."""
-        return creation.from_numpy(array.astype(np.uint8) if array.dtype == bool else array)
+        return from_data.from_numpy(array.astype(np.uint8) if array.dtype == bool else array)
 
     def __dlpack__(self, **options: Any) -> Any:
         return arrays.to_dlpack(self, **options)
@@ -608,9 +618,9 @@ class Tensor(Methods, metaclass=TensorMeta):
 
     def new_tensor(self, data: Any, **options: Any) -> Tensor:
         if isinstance(data, Tensor):
-            creation.warn_of_copy("tensor.new_tensor")
+            from_data.warn_of_copy("tensor.new_tensor")
             data = data.detach()._array()
-        return creation.tensor(data, **{"dtype": self.dtype, "device": self.device, **options})
+        return from_data.tensor(data, **{"dtype": self.dtype, "device": self.device, **options})
 
     def new_zeros(self, *size: Any, **options: Any) -> Tensor:
         return creation.zeros(*size, **{"dtype": self.dtype, "device": self.device, **options})
@@ -719,4 +729,4 @@ def _copied_value(x: Node, dtype: DType, shape: tuple[int, ...]) -> Node:
 
 
 epoch.tensor_type = Tensor
-calls.tensor_of_array = creation.tensor
+calls.tensor_of_array = from_data.tensor

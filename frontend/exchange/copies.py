@@ -108,11 +108,11 @@ def rebuild_view(
 
 def tensor_of(array: Any, dtype: DType, device: str) -> Any:
     """A tensor of what `elements` returned."""
-    from ..functions import creation
+    from ..functions import creation, from_data
 
     if device == meta.NAME:
         return creation.empty(array.shape, dtype=dtype, device=device)
-    return creation.tensor(array, dtype=dtype, device=device)
+    return from_data.tensor(array, dtype=dtype, device=device)
 
 
 def rebuild(array: Any, dtype: DType, device: str, requires_grad: bool, cls: type) -> Any:

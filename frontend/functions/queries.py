@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tilewright.ir.dtype import int64
 from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import Size, broadcast
 
 from .. import layouts, recording
 from ..recording import Handle
-from . import elementwise, shapes
+from . import elementwise, from_data, shapes
 from .arguments import as_handle
 from .call import public
 from .promotion import can_cast, promote_types, result_dtype
@@ -124,3 +125,8 @@ def dim_order(t: Tensor, ambiguity_check: Any) -> tuple[int, ...]:
             f"given memory formats.{at_user_line()}"
         )
     return tuple(sorted(range(t.dim()), key=lambda d: -strides[d]))
+
+
+def _shape_as_tensor(input: Any) -> Any:
+    """The sizes of a tensor, as a tensor."""
+    return from_data.tensor(list(input.shape), dtype=int64)

@@ -17,7 +17,7 @@ from tilewright.ir.shape import broadcast, contiguous_strides, infer_reshape, no
 from .. import recording
 from ..recording import Handle, cached_view, named_dtype, record, view, views
 from ..recording.builders import builder, takes_sizes
-from . import creation, parts
+from . import creation, from_data, parts
 from .arguments import listed, sizes
 from .call import public
 from .spellings import by_numpys_names
@@ -155,7 +155,7 @@ def _as_elements(input: Tensor, dtype: DType) -> Tensor:
     if input.is_meta:
         return creation.empty(shape, dtype=dtype, device="meta")
     values = np.array(input.detach()._array(), order="C")
-    return creation.beside(values.reshape(-1).view(dtype.np).reshape(shape), input)
+    return from_data.beside(values.reshape(-1).view(dtype.np).reshape(shape), input)
 
 
 @by_numpys_names
