@@ -17,11 +17,11 @@ def recorded(problem: Problem, tw: Any) -> tuple[Any, int]:
     """A report on a call of the problem at full size, and the bytes of its inputs, parameters and
     result. Nothing is drawn or computed: the memory is untouched zeros."""
     from tilewright import recording
-    from tilewright.functions import creation
+    from tilewright.functions import from_data
     from tilewright.inspection import explanation
 
     def place_of(tensor: Any) -> Any:
-        return creation.from_buffer(np.zeros(tuple(tensor.shape), tensor.dtype.np), tensor.dtype)
+        return from_data.from_buffer(np.zeros(tuple(tensor.shape), tensor.dtype.np), tensor.dtype)
 
     with tw.no_grad():
         with recording.unevaluated(lambda: RuntimeError("a value is looked at")):

@@ -6,29 +6,37 @@ import copy
 import importlib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from sys import getrefcount
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import DType, complex32, is_added
+from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line, warn
 from tilewright.ir.node import Node
-from tilewright.ir.numeric.special import cast
 from tilewright.ir.shape import Size
 
 from . import devices as device_module
 from . import layouts, overriding, recording
+from .autograd import leaves
 from .autograd.grad_fn import GradFn
 from .devices import device as Device
-from .exchange import arrays, copies, resizing, storages
-from .exchange.mirror import Mirror
+from .exchange import arrays, copies, numbers, resizing, storages
+from .exchange.attributes import Attributes, TensorMeta, fields
 from .exchange.pinning import is_pinned, pinned
-from .functions import arguments, complexes, conversions, creation, indexing, parts, shapes
+from .functions import (
+    arguments,
+    complexes,
+    conversions,
+    creation,
+    from_data,
+    indexing,
+    parts,
+    queries,
+    shapes,
+)
 from .recording import Handle, calls, epoch, record, resolve, views
 from .recording.builders import builder
-from .recording.compounds import gradients, is_compound
 from .recording.roots import source_of
 
 if TYPE_CHECKING:
@@ -37,41 +45,13 @@ if TYPE_CHECKING:
     from .autograd.hooks import RemovableHandle
     from .types import DeviceLike, Number
 
-_fields = Handle.__mro__[-2].__dict__["__dict__"].__get__  # Python's own `__dict__` of an instance
-_OWN = {name for kind in Handle.__mro__[:-1] for name in vars(kind)}
-
-
-class Attributes(Mirror):
-    """The attributes that a program gave to a tensor, without the tensor's own."""
-
-    __slots__ = ("_written",)
-
-    def __init__(self, fields: dict[str, Any]):
-        super().__init__({name: value for name, value in fields.items() if name not in _OWN})
-        self._written = fields
-
-    def _other(self) -> dict[str, Any]:
-        return self._written
-
-
 if TYPE_CHECKING:
     from ._methods import Methods  # the methods of declared ops; tools/stubs.py writes them
 else:
     Methods = Handle
 
 
-class _TensorMeta(type(Handle)):  # type: ignore[misc]
-    """The class of Tensor and its subclasses. Each has Tensor's `__dict__` as its own, or a second
-    base class would show a tensor's state among its attributes."""
-
-    def __new__(mcs, name: str, bases: Any, body: dict[str, Any], **options: Any) -> Any:
-        tensors = [base for base in bases if isinstance(base, _TensorMeta)]
-        if tensors:
-            body.setdefault("__dict__", vars(tensors[0])["__dict__"])
-        return super().__new__(mcs, name, bases, body, **options)
-
-
-class Tensor(Methods, metaclass=_TensorMeta):
+class Tensor(Methods, metaclass=TensorMeta):
     """A multi-dimensional array on a device, recorded when called, computed when read.
 
     torch.tensor and the other creation functions make tensors. Tensor(data) makes a float32 copy of
@@ -117,11 +97,11 @@ class Tensor(Methods, metaclass=_TensorMeta):
 
     @property
     def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
-        return Attributes(_fields(self))
+        return Attributes(fields(self))
 
     @__dict__.setter
     def __dict__(self, attributes: dict[str, Any]) -> None:
-        own = Attributes(_fields(self))
+        own = Attributes(fields(self))
         own.clear()
         own.update(attributes)
 
@@ -179,57 +159,16 @@ class Tensor(Methods, metaclass=_TensorMeta):
             raise RuntimeError(f"requires_grad must be a bool{at_user_line()}")
         self.requires_grad_(value)
 
-    def _get_grad(self) -> Tensor | None:
-        found: Any = self._grad
-        if found is None and self.requires_grad and not self.is_leaf and not self.retains_grad:
-            warn(
-                "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its "
-                ".grad attribute won't be populated during autograd.backward(). If you indeed want "
-                "the .grad field to be populated for a non-leaf Tensor, use .retain_grad() on the "
-                "non-leaf Tensor."
-            )
-        return found
-
-    def _set_grad(self, value: Tensor | None) -> None:
-        if value is not None:
-            _check_grad(self, value)
-        self._grad = value
-
-    def _del_grad(self) -> None:
-        self._grad = None
-
     if TYPE_CHECKING:
         grad: Tensor | None
+        grad_dtype: DType | None
     else:
-        grad = property(_get_grad, _set_grad, _del_grad, doc="The gradient of a leaf, or None.")
+        grad = property(leaves.grad, leaves.set_grad, leaves.delete_grad)
+        grad_dtype = property(leaves.grad_dtype, leaves.set_grad_dtype)
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Begin (or stop) to collect gradients in `.grad`."""
-        recording.claim()
-        if requires_grad.__class__ is not bool:
-            raise TypeError(
-                "requires_grad_(): argument 'requires_grad' must be bool, not "
-                f"{type(requires_grad).__name__}{at_user_line()}"
-            )
-        if requires_grad == self.requires_grad:
-            return self
-        if epoch.inferred and not epoch.inferring and recording.is_inference(self):
-            raise RuntimeError(
-                "Setting requires_grad=True on inference tensor outside InferenceMode is not "
-                f"allowed{at_user_line()}"
-            )
-        if not requires_grad and not self.is_leaf:
-            raise RuntimeError(
-                "you can only change requires_grad flags of leaf variables. If you want to use "
-                "a computed variable in a subgraph that doesn't require differentiation use "
-                f"var_no_grad = var.detach().{at_user_line()}"
-            )
-        if requires_grad and not self.dtype.is_differentiable:
-            raise RuntimeError(
-                "only Tensors of floating point and complex dtype can require gradients, got "
-                f"{self.dtype}{at_user_line()}"
-            )
-        recording.set_requires_grad(self, requires_grad)
+        leaves.set_requires_grad(self, requires_grad)
         return self
 
     @property
@@ -297,54 +236,13 @@ class Tensor(Methods, metaclass=_TensorMeta):
         warnings.warn("volatile was removed (Variable.volatile is always False)", stacklevel=2)
         return False
 
-    @property
-    def grad_dtype(self) -> DType | None:
-        """The dtype of a leaf's `.grad`: its own, unless another one is assigned. None lets
-        gradients of any dtype be assigned to it."""
-        self._need_leaf("accessed")
-        return self.dtype if self._grad_dtype is NotImplemented else self._grad_dtype
-
-    @grad_dtype.setter
-    def grad_dtype(self, dtype: DType | None) -> None:
-        if dtype is not None and not isinstance(dtype, DType):
-            raise RuntimeError(
-                f"grad_dtype must be a torch.dtype or None, but got {type(dtype).__name__}"
-                f"{at_user_line()}"
-            )
-        self._need_leaf("set")
-        held = self._grad
-        if held is not None and dtype is not None and held.dtype is not dtype:
-            raise RuntimeError(
-                f"Cannot set grad_dtype to {dtype} because there is already a gradient with dtype "
-                f"{held.dtype}. Please clear the gradient (.grad = None) before changing "
-                f"grad_dtype{at_user_line()}"
-            )
-        self._grad_dtype = NotImplemented if dtype is self.dtype else dtype
-
-    def _need_leaf(self, done: str) -> None:
-        if not self.is_leaf:
-            raise RuntimeError(f"grad_dtype can only be {done} on leaf tensors.{at_user_line()}")
-
     def detach(self) -> Tensor:
         """The same memory without the history."""
         return recording.view(self, views.DETACH)
 
     def detach_(self) -> Self:
         """Forget how this tensor was computed."""
-        if not self.requires_grad:
-            return self
-        if self._chain is not None and not self._chain.view.detaches:
-            raise RuntimeError(
-                f"Can't detach views in-place. Use detach() instead.{at_user_line()}"
-            )
-        storage = self._storage
-        is_shared = storage is not None and getrefcount(storage) > 3  # the field, the name, this
-        if is_shared and self._chain is None and not self.is_leaf:
-            shapes.become(self, self.detach())  # views of it keep their history
-            return self
-        if self._root is not None:
-            self._root.own = None
-        recording.set_requires_grad(self, False)
+        leaves.detach(self)
         return self
 
     def dim(self) -> int:
@@ -476,22 +374,7 @@ class Tensor(Methods, metaclass=_TensorMeta):
 
     def numpy(self, *, force: bool = False) -> np.ndarray:
         """An array that shares the tensor's memory: each sees what the other writes."""
-        if force:
-            return arrays.export(self.detach().cpu())
-        if self.requires_grad and recording.is_grad_enabled():
-            raise RuntimeError(
-                "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() "
-                f"instead.{at_user_line()}"
-            )
-        if self.device.type != "cpu":
-            raise TypeError(
-                f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to "
-                "copy "
-                f"the tensor to host memory first.{at_user_line()}"
-            )
-        if self.dtype is complex32:
-            raise TypeError(f"Got unsupported ScalarType ComplexHalf{at_user_line()}")
-        return arrays.export(self)
+        return arrays.numpy(self, force)
 
     __array_priority__ = 1000  # array + tensor is a tensor
 
@@ -510,7 +393,7 @@ class Tensor(Methods, metaclass=_TensorMeta):
     ) -> Tensor:
         """What a function of NumPy returns for a tensor: a tensor. Truth values become uint8, as in
         PyTorch."""
-        return creation.from_numpy(array.astype(np.uint8) if array.dtype == bool else array)
+        return from_data.from_numpy(array.astype(np.uint8) if array.dtype == bool else array)
 
     def __dlpack__(self, **options: Any) -> Any:
         return arrays.to_dlpack(self, **options)
@@ -521,28 +404,11 @@ class Tensor(Methods, metaclass=_TensorMeta):
     def item(self) -> Any:
         """The one element as a Python number."""
         number = arrays.element_of(self)
-        if number is not None:
-            return number
-        _, dtype, device = self._typed()
-        if device == "meta":
-            raise RuntimeError(f"Tensor.item() cannot be called on meta tensors{at_user_line()}")
-        array = arrays.array_of(self)
-        if array.size != 1:
-            raise RuntimeError(
-                f"a Tensor with {array.size} elements cannot be converted to Scalar{at_user_line()}"
-            )
-        if dtype is complex32:
-            array = cast(array, np.complex64)
-        return float(array.reshape(())) if is_added(array.dtype) else array.item()
+        return numbers.of(self) if number is None else number
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers."""
-        array = self._array()
-        if self.dtype is complex32:
-            array = cast(array, np.complex64)
-        if is_added(array.dtype):
-            array = array.astype(np.float32)
-        return array.tolist()
+        return numbers.nested(self)
 
     def __bool__(self) -> bool:
         if self.numel() != 1:
@@ -554,35 +420,10 @@ class Tensor(Methods, metaclass=_TensorMeta):
         return bool(self.item())
 
     def __int__(self) -> int:
-        return int(self._real_number("int64_t"))
+        return int(numbers.real(self, "int64_t"))
 
     def __float__(self) -> float:
-        return float(self._real_number("double"))
-
-    def _real_number(self, name: str) -> Any:
-        """The one element; RuntimeError if it has an imaginary part."""
-        if self.requires_grad and recording.is_grad_enabled():
-            warn(
-                "Converting a tensor with requires_grad=True to a scalar may lead to unexpected "
-                "behavior.\nConsider using tensor.detach() first.",
-                once=True,
-            )
-        value = (self if self.shape.numel() == 1 else self._one()).item()
-        if value.__class__ is complex:
-            if value.imag:
-                raise RuntimeError(
-                    f"value cannot be converted to type {name} without overflow{at_user_line()}"
-                )
-            return value.real
-        return value
-
-    def _one(self) -> Any:
-        if self.numel() != 1:
-            raise ValueError(
-                "only one element tensors can be converted to Python scalars, got one of shape "
-                f"{tuple(self.shape)}{at_user_line()}"
-            )
-        return self
+        return float(numbers.real(self, "double"))
 
     def __index__(self) -> int:
         if self.dtype.is_differentiable or self.numel() != 1:
@@ -590,7 +431,7 @@ class Tensor(Methods, metaclass=_TensorMeta):
         return int(self.item())
 
     def __complex__(self) -> complex:
-        return complex(self._one().item())
+        return complex(numbers.only(self).item())
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if self.dim() == 0 else super().__format__(spec)
@@ -672,50 +513,7 @@ class Tensor(Methods, metaclass=_TensorMeta):
         """
         if len(args) == 1 and not kwargs and args[0].__class__ is DType:  # the usual call
             return self if args[0] is self.dtype else record(conversions.cast, self, args[0])
-        dtype, where, copy, non_blocking = (
-            kwargs.pop("dtype", None),
-            kwargs.pop("device", None),
-            kwargs.pop("copy", False),
-            kwargs.pop("non_blocking", False),
-        )
-        kwargs.pop("memory_format", None)
-        flags: list[bool] = []
-        if kwargs:
-            raise TypeError(
-                f"to() got an unexpected keyword argument {next(iter(kwargs))!r}{at_user_line()}"
-            )
-        for arg in args:
-            if isinstance(arg, (DType, type)):
-                dtype = arg
-            elif isinstance(arg, Tensor):
-                dtype, where = arg.dtype, arg.device
-            elif isinstance(arg, (str, Device)) or type(arg) is int:
-                where = arg
-            elif isinstance(arg, bool):
-                flags.append(arg)
-            elif arg is not None:
-                raise TypeError(
-                    "to() received an invalid argument of type "
-                    f"{type(arg).__name__}{at_user_line()}"
-                )
-        non_blocking, copy = non_blocking or any(flags[:1]), copy or any(flags[1:])
-        result = self
-        if where is not None:
-            name = device_module.resolve(where)
-            if name != result._typed()[2]:
-                if self.is_meta:
-                    raise NotImplementedError(
-                        "Cannot copy out of meta tensor; no data! Please use "
-                        "torch.nn.Module.to_empty() instead of torch.nn.Module.to() when moving "
-                        f"module from meta to a different device.{at_user_line()}"
-                    )
-                fetched = non_blocking and name == "cpu"
-                result = record(conversions.copy_to, result, name, *(False,) * fetched)
-        if dtype is not None:
-            dtype = recording.named_dtype(dtype)
-            if dtype is not result.dtype:
-                result = record(conversions.cast, result, dtype)
-        return shapes.clone(self) if copy and result is self else result
+        return conversions.to(self, args, kwargs)
 
     def cpu(self) -> Tensor:
         return self.to(device="cpu")
@@ -751,23 +549,7 @@ class Tensor(Methods, metaclass=_TensorMeta):
         ambiguity_check: True refuses a tensor of which another order would say the same; a list of
         memory formats, one that is in none of them.
         """
-        formats = ambiguity_check if isinstance(ambiguity_check, list) else []
-        named = all(isinstance(each, layouts.memory_format) for each in formats)
-        if not (named if formats else isinstance(ambiguity_check, bool)):
-            raise TypeError(
-                "The ambiguity_check argument must be a bool or a list of memory formats."
-                f"{at_user_line()}"
-            )
-        strides = self.stride()
-        unique = len({*strides}) == self.dim() and 1 not in self.shape
-        fits = any(self.is_contiguous(memory_format=each) for each in formats)
-        fits = fits or unique or not ambiguity_check
-        if not fits:
-            raise RuntimeError(
-                "The tensor does not have unique dim order, or cannot map to exact one of the "
-                f"given memory formats.{at_user_line()}"
-            )
-        return tuple(sorted(range(self.dim()), key=lambda d: -strides[d]))
+        return queries.dim_order(self, ambiguity_check)
 
     def storage_type(self) -> type:
         """The class of the tensor's typed storage."""
@@ -836,9 +618,9 @@ class Tensor(Methods, metaclass=_TensorMeta):
 
     def new_tensor(self, data: Any, **options: Any) -> Tensor:
         if isinstance(data, Tensor):
-            creation.warn_of_copy("tensor.new_tensor")
+            from_data.warn_of_copy("tensor.new_tensor")
             data = data.detach()._array()
-        return creation.tensor(data, **{"dtype": self.dtype, "device": self.device, **options})
+        return from_data.tensor(data, **{"dtype": self.dtype, "device": self.device, **options})
 
     def new_zeros(self, *size: Any, **options: Any) -> Tensor:
         return creation.zeros(*size, **{"dtype": self.dtype, "device": self.device, **options})
@@ -929,18 +711,7 @@ class Tensor(Methods, metaclass=_TensorMeta):
     def fill_diagonal_(self, fill_value: Number, wrap: bool = False) -> Self:
         """Write `fill_value` to the main diagonal. With `wrap` the diagonal begins again below each
         square of a tall matrix."""
-        rank, shape = self.dim(), self.shape
-        if rank < 2:
-            raise RuntimeError(f"dimensions must larger than 1{at_user_line()}")
-        if rank > 2 and len(set(shape)) > 1:
-            raise RuntimeError(f"all dimensions of input must be of equal length{at_user_line()}")
-        # Below each square of a tall matrix, one row is left out and the diagonal begins anew.
-        starts = range(0, shape[0], shape[1] + 1) if wrap and rank == 2 else (0,)
-        for start in starts:
-            line = parts.slice_dim(self, 0, start, shape[0])
-            while line.dim() > 1:
-                line = shapes.diagonal(line, 0, 0, line.dim() - 1)
-            line.fill_(fill_value)
+        shapes.fill_diagonal(self, fill_value, wrap)
         return self
 
     def resize_(self, *sizes: Any) -> Self:
@@ -952,43 +723,10 @@ class Tensor(Methods, metaclass=_TensorMeta):
         raise TypeError("Tensor does not support deleting items")
 
 
-def _check_grad(t: Any, value: Any) -> None:
-    """Raise unless `value` may be the gradient of `t`."""
-    if not isinstance(value, Handle):
-        raise TypeError(
-            "assigned grad expected to be a Tensor or None but got grad of type "
-            f"{type(value).__name__}{at_user_line()}"
-        )
-    if is_compound(value):
-        gradients.are_sparse = True
-    if value is t:
-        raise RuntimeError(f"can't assign Variable as its own grad{at_user_line()}")
-    (shape, dtype, device), (own, kind, where) = value._typed(), t._typed()
-    if tuple(shape) != tuple(own):
-        raise RuntimeError(
-            f"attempting to assign a gradient of size '{list(shape)}' to a tensor of size "
-            f"'{list(own)}'. Please ensure that the gradient and the tensor are the same size"
-            f"{at_user_line()}"
-        )
-    if t._grad_dtype is not NotImplemented:
-        kind = dtype if t._grad_dtype is None else t._grad_dtype
-    if dtype is not kind:
-        raise RuntimeError(
-            f"attempting to assign a gradient with dtype '{dtype}' to a tensor with grad_dtype "
-            f"'{kind}'. The gradient must match the tensor's grad_dtype (defaults to the tensor's "
-            f"dtype){at_user_line()}"
-        )
-    if device != where:
-        raise RuntimeError(
-            f"attempting to assign a gradient on {device} to a tensor on {where}. Please ensure "
-            f"that the gradient and the tensor are on the same device{at_user_line()}"
-        )
-
-
 @builder("copy_", gradient="ToCopyBackward0")
 def _copied_value(x: Node, dtype: DType, shape: tuple[int, ...]) -> Node:
     return indexing.fit(x, shape, dtype)
 
 
 epoch.tensor_type = Tensor
-calls.tensor_of_array = creation.tensor
+calls.tensor_of_array = from_data.tensor

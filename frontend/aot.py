@@ -18,9 +18,9 @@ from tilewright.runtime import devices as runtime_devices
 
 from . import devices, recording
 from .exchange import arrays
-from .functions import creation
-from .recording.epoch import Handle
+from .functions import from_data
 from .recording.reading import value_of
+from .recording.states import Handle
 
 if TYPE_CHECKING:
     from tilewright.codegen.schedule import Schedule
@@ -114,10 +114,10 @@ class CompiledModel:
         results = []
         for value, buffer in zip(self.outputs, found, strict=True):
             if there:
-                results.append(creation.from_buffer(buffer, value.dtype, device.name))
+                results.append(from_data.from_buffer(buffer, value.dtype, device.name))
             else:
                 array = np.array(device.to_numpy(buffer))
-                results.append(creation.from_buffer(array, value.dtype))
+                results.append(from_data.from_buffer(array, value.dtype))
         return results[0] if len(results) == 1 else tuple(results)
 
     def _check(self, tensors: Sequence[Any]) -> None:

@@ -227,7 +227,7 @@ def wrap_numpy(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
-        from .functions.creation import as_tensor
+        from .functions.from_data import as_tensor
         from .recording import Handle
 
         tree_map = importlib.import_module(".utils._pytree", __package__).tree_map

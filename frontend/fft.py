@@ -17,9 +17,9 @@ from tilewright.ir.node import Node
 from tilewright.ir.shape import normalize_axis
 
 from .functions.arguments import into, is_whole
-from .functions.creation import arange
 from .functions.joining import roll
 from .functions.promotion import floating
+from .functions.ranges import arange
 from .functions.spellings import by_numpys_names
 from .recording import default_dtype, named_dtype, record
 from .recording.builders import builder

@@ -16,7 +16,7 @@ from typing import Any
 
 from tilewright.ir.location import at_user_line
 
-from . import operators
+from .dispatching import operators
 from .library.custom import defined
 
 

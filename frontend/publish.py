@@ -79,7 +79,7 @@ LATER = {
     "signal.root": Later(
         "bartlett_window blackman_window hamming_window hann_window kaiser_window"
     ),
-    "short_time": Later("stft istft", "stft istft"),
+    "signal.short_time": Later("stft istft", "stft istft"),
     "nn.functional": Later(
         "softmax log_softmax dropout alpha_dropout conv1d conv2d conv3d conv_transpose1d "
         "conv_transpose2d conv_transpose3d max_pool1d max_pool2d max_pool3d avg_pool1d "

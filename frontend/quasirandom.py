@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.ir.location import at_user_line
 
 from . import recording
-from .functions import creation, generator
+from .functions import from_data, generator
 
 if TYPE_CHECKING:
     from tilewright.ir.dtype import DType
@@ -48,7 +48,7 @@ class SobolEngine:
 
     def draw(self, n: int = 1, out: Tensor | None = None, dtype: DType | None = None) -> Tensor:
         """The next `n` points: [n, dimension]."""
-        made = creation.tensor(self._next(n), dtype=dtype or recording.default_dtype())
+        made = from_data.tensor(self._next(n), dtype=dtype or recording.default_dtype())
         self.num_generated += n
         if out is None:
             return made

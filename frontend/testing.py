@@ -16,8 +16,8 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 
 from .functions.complexes import view_as_complex
-from .functions.creation import as_tensor, from_numpy
 from .functions.elementwise import isclose
+from .functions.from_data import as_tensor, from_numpy
 from .functions.limits import finfo, iinfo
 from .functions.promotion import promote_types
 from .functions.sampling import rand, randint

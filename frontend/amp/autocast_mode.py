@@ -16,7 +16,8 @@ from tilewright.ir.location import at_user_line
 from .. import devices, recording
 from ..autograd.modes import calls_within
 from ..recording import threads
-from ..recording.epoch import Handle, clock
+from ..recording.epoch import clock
+from ..recording.states import Handle
 from .casts import KINDS, Casts, is_cast
 
 _defaults: dict[str, DType] = {

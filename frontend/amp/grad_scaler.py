@@ -15,7 +15,7 @@ from tilewright.ir.location import at_user_line
 from .. import devices
 from .._tensor import Tensor
 from ..autograd import no_grad
-from ..functions import creation
+from ..functions import from_data
 from ..recording.compounds import is_compound
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class GradScaler:
             return outputs
         if isinstance(outputs, Tensor):
             # The scale is a tensor: a number would be a new constant, and a new graph, each time.
-            return outputs * creation.tensor(
+            return outputs * from_data.tensor(
                 self._scale, dtype=dtypes.float32, device=outputs.device
             )
         if isinstance(outputs, (list, tuple)):
@@ -120,7 +120,7 @@ class GradScaler:
                 if p.grad.dtype is dtypes.float16:
                     raise ValueError("Attempting to unscale FP16 gradients.")
                 if p.device not in inverse:
-                    inverse[p.device] = creation.tensor(
+                    inverse[p.device] = from_data.tensor(
                         1.0 / self._scale, dtype=dtypes.float32, device=p.device
                     )
                 values = p.grad._elements if is_compound(p.grad) else p.grad

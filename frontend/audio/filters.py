@@ -7,7 +7,7 @@ import numpy as np
 from tilewright.ir.location import at_user_line
 
 from .._tensor import Tensor
-from ..functions.creation import beside
+from ..functions.from_data import beside
 
 _BLOCK = 64
 """Samples that are computed by one product."""

@@ -14,8 +14,9 @@ from .. import recording
 from ..functions.joining import stack
 from ..recording import Handle, compounds, resolve, volatile
 from . import taped
-from .engine import call_hooks, gradients
+from .engine import gradients
 from .grad_fn import GradientEdge
+from .hook_calls import call_hooks
 from .hooks import call_queued, one_pass
 from .rows import accumulated, as_tensor, of_rows
 

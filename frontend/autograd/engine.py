@@ -7,38 +7,38 @@ once, with its whole gradient.
 
 from __future__ import annotations
 
-import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
-from tilewright.ir.node import Node, format_location
+from tilewright.ir.node import Node
 from tilewright.ir.ops.marker import value_node
 from tilewright.ir.passes import autodiff
-from tilewright.ir.passes.autodiff import Passed, pullback
 from tilewright.ir.rewrite import substitute
 
 from .. import recording
-from ..recording import epoch, views
+from ..recording import epoch, resolving
 from ..recording.derivations import (
     Derivation,
     derive,
     derive_all,
     derive_together,
-    is_copied,
     is_fixed,
-    is_read_transposed,
-    is_spared,
     placeholder,
     saves,
     values_read,
 )
-from ..recording.histories import Held, History, earliest_first
+from ..recording.histories import History
 from ..recording.parts import differentiable, is_call
-from . import anomaly, rows
+from . import anomaly
 from .arriving import Arriving
+from .goal import Goal, history_of, is_inside, node_of
+from .hook_calls import NodeHooks, as_one, call_hooks
+from .revival import hooks_of, revive
+from .twins import has_twin, twins
+from .values import modified, present_values, renewed, saved_value
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -48,7 +48,6 @@ TWICE = (
     "they have already been freed). Specify retain_graph=True if you need to backward through the "
     "graph a second time"
 )
-RETAINED = -1  # the id of the hook that keeps a non-leaf tensor's gradient; it runs last
 
 
 def gradients(
@@ -105,7 +104,7 @@ def _leaf_gradients(t: Any, seed: Node, retain_graph: bool) -> list[tuple[Any, N
     changed = recording.changed_for(derivation.saved, (node,)) if epoch.mutated else ()
     if changed:
         with recording.grad_mode(False):
-            grads = _renewed(derivation, _present_values(changed, (node,)))
+            grads = renewed(derivation, present_values(changed, (node,)))
         derivation = Derivation(derivation.seeds, grads)
     found = {}
     for place, g in derivation.places:
@@ -125,36 +124,12 @@ def _unpacks(root: Node) -> bool:
     return any(recording.contexts[n.attrs[0]][0].saves for n in calls)
 
 
-ACCUMULATING: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Hooks of AccumulateGrad nodes, which stand among those of the leaf. They come after the leaf's
-own, and see only the gradients that are added to the leaf's."""
-
-
-def call_hooks(
-    hooks: dict[int, Callable[[Any], Any]] | None, g: Node, accumulates: bool = True
-) -> Node:
-    """The gradient `g` of a tensor after its hooks have seen it. All get the same object, on which
-    one may leave something for the next. accumulates: whether it is added to the leaf's."""
-    given = [(k == RETAINED, hook in ACCUMULATING, hook) for k, hook in (hooks or {}).items()]
-    seen = None
-    for _, waits, hook in sorted(given, key=lambda each: each[:2]):
-        if waits and not accumulates:
-            continue
-        if seen is None:
-            seen = rows.as_tensor(g)
-        replaced = hook(seen)
-        if replaced is not None:
-            seen, g = replaced, rows.as_node(replaced)
-    return g
-
-
 class _Pass:
     """One backward pass.
 
-    found: gradients by the id of their tensor. wanted: the ids of the tensors asked for; None for
-        all leaves.
+    goal: the tensors asked for. found: gradients by the id of their tensor.
     pending: histories to go through, and the gradients of their nodes. used: histories that the
-        pass has gone through. needed: whether a history leads to a wanted tensor.
+        pass has gone through.
     latest: the epoch that the pass is in. waiting: the nodes at which parts of its graph begin ->
         the number of parts through which the pass has to go before.
     refused: nodes in this epoch of saved values that were overwritten since -> their own nodes. A
@@ -169,21 +144,19 @@ class _Pass:
         create_graph: bool,
         accumulate: Callable[[Any, Node], None] | None,
     ):
-        self.tensors = list({id(t): t for t in wanted or ()}.values())  # one may be asked for twice
-        self.wanted = None if wanted is None else {id(t) for t in wanted}
+        self.goal = Goal(wanted)
         self.create_graph = create_graph
         self.accumulate = accumulate
         self.found: dict[int, tuple[Any, Node]] = {}
         self.pending: dict[History, Node] = {}
         self.used: list[History] = []
-        self.needed: dict[History, bool] = {}
         self.latest = -1
         self.waiting: dict[Node, int] = {}
         self.refused: dict[Node, Node] = {}
         self.called: set[Node] = set()
 
     def add(self, t: Tensor, g: Node) -> None:
-        if self.wanted is None or id(t) in self.wanted:
+        if self.goal.is_wanted(t):
             before = self.found.get(id(t))
             self.found[id(t)] = (t, g if before is None else before[1] + g)
 
@@ -208,7 +181,7 @@ class _Pass:
     ) -> Derivation:
         for _, cotangents in recording.contexts:
             cotangents.clear()  # a failed pass may have left some
-        inner = {epoch.history_node(t): t for t in self.tensors}
+        inner = {resolving.history_node(t): t for t in self.goal.tensors}
         self._tell(
             recording.clock.number, seeds, inner, lambda n: recording.variable_target(n.attrs[0])
         )
@@ -226,7 +199,7 @@ class _Pass:
         leads: dict[Node, set[Node]] = {}
         for node in autodiff.differentiable(list(roots)):
             on = {o for o in node.operands if o in leads}
-            ends = node.op is ops.variable and self._is_wanted(target(node))
+            ends = node.op is ops.variable and self.goal.is_wanted(target(node))
             if on or ends or node in inner:
                 leads[node] = on
         recording.clock.watching.passed(number, leads)
@@ -239,7 +212,9 @@ class _Pass:
 
         def is_wanted(n: Node) -> bool:
             ends = n.op is ops.variable
-            return n in plain or (ends and self._is_wanted(recording.variable_target(n.attrs[0])))
+            return n in plain or (
+                ends and self.goal.is_wanted(recording.variable_target(n.attrs[0]))
+            )
 
         arrived: Collection[Node] = ()
         written: Collection[Node] = epoch.mutated
@@ -249,7 +224,7 @@ class _Pass:
             ((root, seed),) = seeds.items()
             derivation = derive(root, seed, self.create_graph)
         else:
-            watching = {n: _watch(n, each) for n, each in hooks.items()}
+            watching = {n: as_one(n, each) for n, each in hooks.items()}
             if self.accumulate is not None:
                 arriving = Arriving(seeds, self.pending, self.add, self.publish)
                 watching, arrived = arriving.over(watching), arriving.targets
@@ -260,12 +235,12 @@ class _Pass:
                     self.create_graph,
                     targets=tuple(plain),
                     hooks=watching,
-                    is_wanted=None if self.wanted is None else is_wanted,
+                    is_wanted=None if self.goal.is_all else is_wanted,
                 )
         changed = recording.changed_for(derivation.saved, seeds) if written else []
         if arrived:
             changed = [n for n in changed if n in written]
-        if changed and self.wanted is not None:  # what other gradients read may have changed
+        if changed and not self.goal.is_all:  # what other gradients read may have changed
             read = values_read(
                 (g for n, g in derivation.grads.items() if is_wanted(n)),
                 seeds,
@@ -277,14 +252,14 @@ class _Pass:
             changed = [n for n in changed if n in read]
         if self.refused:
             asked = derivation.grads.items()
-            wanted = [g for n, g in asked if self.wanted is None or is_wanted(n)]
+            wanted = [g for n, g in asked if self.goal.is_all or is_wanted(n)]
             for node in values_read(wanted, seeds):
                 if node in self.refused:
-                    raise _modified(self.refused[node])
+                    raise modified(self.refused[node])
         grads = derivation.grads
         if changed:
             with recording.grad_mode(self.create_graph):
-                grads = _renewed(derivation, _present_values(changed, seeds))
+                grads = renewed(derivation, present_values(changed, seeds))
         for node, g in grads.items():
             t = plain.get(node)
             if t is not None:
@@ -309,8 +284,8 @@ class _Pass:
                 del self.pending[history]
             arrived = {*batch}
             self._call_hooks(batch)
-            through = self._through_which(batch)
-            for t, g in self._wanted_in(batch, through):
+            through = self.goal.through(batch)
+            for t, g in self.goal.reached(batch, through):
                 self.add(t, g)
             batch = through
             for history in batch:
@@ -333,9 +308,9 @@ class _Pass:
         for history in batch:
             node = history.node
             hooks = history.shared.hooks.get(node)
-            if not hooks or entered[node] > 1 or _is_inside(node, batch):
+            if not hooks or entered[node] > 1 or is_inside(node, batch):
                 continue
-            if not self._is_wanted(history):
+            if not self.goal.is_wanted(history):
                 continue
             with recording.grad_mode(self.create_graph):
                 for each in hooks:
@@ -370,59 +345,6 @@ class _Pass:
                     if each not in self.pending:
                         stack.append(each)
 
-    def _through_which(self, batch: dict[History, Node]) -> dict[History, Node]:
-        """Those of `batch` that the pass goes on through: they lead to a tensor asked for, or are
-        that of one to which another one leads, too."""
-        needed = [h for h in batch if self._is_needed(h)]
-        met = {
-            h
-            for h in batch
-            if h in needed or (_history_wanted(h, self.tensors) and _is_inside(h.node, needed))
-        }
-        return {h: g for h, g in batch.items() if h in met}
-
-    def _wanted_in(
-        self, batch: dict[History, Node], through: dict[History, Node]
-    ) -> list[tuple[Any, Node]]:
-        """The tensors asked for whose histories are in `batch`, with their gradients, except those
-        that `_through_batch` finds on its way `through` others."""
-        return [
-            (t, g)
-            for t in self.tensors
-            for history, g in batch.items()
-            if _begins_at(history, t)
-            if history not in through or not _is_inside(history.node, through)
-        ]
-
-    def _is_needed(self, history: History) -> bool:
-        if self.wanted is None:
-            return True
-        for each in earliest_first(history, lambda h: h not in self.needed):
-            self.needed[each] = self._leads_on(each)
-        return self.needed[history]
-
-    def _is_wanted(self, target: Any) -> bool:
-        """Whether the gradient that arrives at `target` is asked for, or leads to one that is."""
-        if self.wanted is None:
-            return True
-        if isinstance(target, History):
-            return _history_wanted(target, self.tensors) or self._is_needed(target)
-        return id(target) in self.wanted
-
-    def _leads_on(self, history: History) -> bool:
-        """Whether `history` leads to a wanted tensor. The answer for earlier histories is known."""
-        assert self.wanted is not None
-        if any(id(t) in self.wanted for t in history.leaf_tensors()):
-            return True
-        if any(_node_in(t, history) not in (None, history.node) for t in self.tensors):
-            return True
-        if history.is_freed:  # the histories before it aren't known
-            return any(
-                own is not None and own.epoch < history.epoch
-                for own in map(_history_of, self.tensors)
-            )
-        return any(self.needed[h] or _history_wanted(h, self.tensors) for h in history.before())
-
     def _tell_of(self, number: int, histories: Sequence[History]) -> None:
         """As `_tell`, of an epoch that is over."""
         if recording.clock.watching is None:
@@ -430,26 +352,14 @@ class _Pass:
         targets = {n: t for h in histories for n, t in h.ends().targets.items()}
         roots = [h.node for h in histories]
         graph = frozenset(autodiff.differentiable(roots))
-        inner = {n: t for t in self.tensors for h in histories if (n := _node_of(t, h)) in graph}
+        inner = {
+            n: t for t in self.goal.tensors for h in histories if (n := node_of(t, h)) in graph
+        }
         self._tell(number, roots, inner, targets.__getitem__)
 
-    def _inner_of(self, batch: Iterable[History]) -> dict[Node, Any]:
-        """The nodes of tensors asked for that the pass meets on its way through `batch`."""
-        inner = {}
-        for t in self.tensors:
-            for history in batch:
-                node = _node_in(t, history)
-                if node is None or node.op is ops.variable:  # a pass ends in variables anyway
-                    continue
-                if node is not history.node or _is_inside(node, batch):
-                    if history.shared.has_twin(node, t):
-                        raise twins(node)
-                    inner[node] = t
-        return inner
-
     def _through_batch(self, batch: dict[History, Node]) -> None:
-        inner = self._inner_of(batch)
-        special = inner or anomaly.looks() or any(h.call_contexts or _hooks_of(h) for h in batch)
+        inner = self.goal.inside(batch)
+        special = inner or anomaly.looks() or any(h.call_contexts or hooks_of(h) for h in batch)
         if batch and (special or self.create_graph):
             self._again(batch, inner)
             return
@@ -473,7 +383,7 @@ class _Pass:
         stops = {n: stops.get(n, () if n.op is ops.variable else (n,)) for n in given}
         derivation = derive_together(stops)
         seeds = {n: placeholder(n, i) for i, n in enumerate(given)}
-        wanted = {n: g for n, g in derivation.grads.items() if self._is_wanted(targets[n])}
+        wanted = {n: g for n, g in derivation.grads.items() if self.goal.is_wanted(targets[n])}
         saved = derivation.saved
         if len(wanted) < len(derivation.grads):
             read = values_read(wanted.values(), seeds, stops=derivation.stops)
@@ -487,7 +397,7 @@ class _Pass:
         for node in saved:
             value = value_node(node)
             fixed = is_fixed(value)
-            mapping[node] = value if fixed else _saved_value(batch, node, holders[value])
+            mapping[node] = value if fixed else saved_value(batch, node, holders[value])
         grads = _instantiate(tuple(wanted.values()), mapping)
         for node in begun:  # before anything arrives: a target may have several variables
             self._forget(targets[node])
@@ -519,12 +429,12 @@ class _Pass:
         attrs: dict[Node, tuple[Any, ...]] = {}
         hooks: dict[Node, list[dict[int, Any]]] = {}
         for history in batch:
-            _revive(history, mapping, attrs, self.refused)
-            hooks.update(_hooks_of(history))
+            revive(history, mapping, attrs, self.refused)
+            hooks.update(hooks_of(history))
         ends: dict[Node, Node] = {}
         if self.create_graph:  # later passes are asked for gradients by the same tensors
             for n, t in inner.items():
-                own, end = _history_of(t), epoch.history_node(t)
+                own, end = history_of(t), resolving.history_node(t)
                 is_whole = t._chain is not None or end is recording.resolve(t)
                 if own is not None and own.node is n and is_whole and n not in mapping:
                     mapping[n], ends[n] = recording.resolve(t), end
@@ -557,220 +467,8 @@ class _Pass:
         self._through(seeds, {ends.get(n, news[n]): t for n, t in inner.items()}, watched)
 
 
-def _revive(
-    history: History,
-    mapping: dict[Node, Node],
-    attrs: dict[Node, tuple[Any, ...]],
-    refused: dict[Node, Node],
-) -> None:
-    """Map the inputs of the graph of `history` to stand-ins in this epoch. Those that no derivative
-    may read, as they were overwritten, are `refused`."""
-    needed: Sequence[Node] = ()
-    if not history.calls:
-        needed = derive(history.node, placeholder(history.node), stops=history.stops).saved
-    saved = {value_node(n) for n in needed}
-    of_tensors = {
-        value
-        for value, n in ((value_node(n), n) for n in needed if n.op is not ops.saved)
-        if value in history.overwritten or not is_copied(n)
-    }
-    for node, held in history.leaf_values.items():
-        if node not in mapping:
-            is_changed = held.is_changed or held.is_rewritten or node in history.overwritten
-            mapping[node] = recording.resolve(held.tensor)
-            if node in saved and is_changed and (node in of_tensors or _is_in_numpy(held)):
-                refused[mapping[node]] = node
-    for node, value in history.scalar_values.items():
-        if node not in mapping:
-            mapping[node] = recording.scalar(value, node.dtype, node.device)
-    for node, target in history.targets.items():
-        if node in attrs or node in mapping:
-            continue
-        value = value_node(node)
-        own = history.leaf_values.get(value) or history.saved.get(value)
-        if own is not None and not isinstance(target, History) and _is_itself(target, own):
-            mapping[node] = recording.resolve(target)
-        elif own is not None and (value in history.saved or node in history.stops):
-            # Begin with it, not with what made it.
-            mapping[node] = recording.variable(recording.resolve(own.tensor), target)
-        else:
-            attrs[node] = (len(recording.variables),)
-            recording.variables.append(target)
-    for node, context in history.call_contexts.items():
-        if node not in attrs:
-            attrs[node] = (len(recording.contexts), *node.attrs[1:])
-            recording.contexts.append(context)
-            context[1].clear()  # a failed pass may have left some
-
-
-def _hooks_of(history: History) -> dict[Node, list[dict[int, Any]]]:
-    """The hooks on the way of a gradient through `history`."""
-    if not history.shared.hooks:
-        return {}
-    inside = history.shared.hooks.keys() & history.inside  # looks through the smaller one
-    return {n: history.shared.hooks[n] for n in sorted(inside, key=lambda n: n.seq)}
-
-
-def _is_itself(t: Any, held: Held) -> bool:
-    """Whether leaf tensor `t` still has the value that the history kept."""
-    if held.owner is None or held.is_moved or held.is_changed or held.is_rewritten:
-        return False
-    return held.state is (t._storage or t) and recording.resolve(t).op is ops.variable
-
-
-def _history_of(t: Any) -> History | None:
-    """The history of `t`, if an earlier epoch computed it, and this one hasn't written to it since
-    with gradients."""
-    history: History | None = t._history if t._chain is not None else (t._storage or t)._history
-    if history is None:
-        return None
-    node = epoch.history_node(t)
-    is_still = node.op is ops.variable and recording.variable_target(node.attrs[0]) is history
-    return history if is_still else None
-
-
-def _begins_at(history: History, t: Any) -> bool:
-    """Whether `history` is that of `t`, or the inner one at its node."""
-    own = _node_of(t, history) if history.is_inner else _history_of(t)
-    return own is (history.node if history.is_inner else history)
-
-
-def _history_wanted(history: History, tensors: Sequence[Any]) -> bool:
-    return any(_begins_at(history, t) for t in tensors)
-
-
-def _node_of(t: Any, history: History) -> Node | None:
-    """The node of `t` in the epoch of `history`, if it had one."""
-    own = _history_of(t)
-    if own is not None and own.epoch == history.epoch:
-        return own.node
-    return history.shared.node_of(t)
-
-
-def _node_in(t: Any, history: History) -> Node | None:
-    """The node of `t` in the graph of `history`, if it has one."""
-    node = _node_of(t, history)
-    return node if node in history.inside else None
-
-
-def _is_inside(node: Node, batch: Iterable[History]) -> bool:
-    """Whether `node` is on the way to another history's node."""
-    return any(h.node is not node and node in h.inside for h in batch)
-
-
 def _joined(first: dict[Node, Any], second: dict[Node, Any]) -> dict[Node, Any]:
     return {n: [*first.get(n, ()), *second.get(n, ())] for n in (*first, *second)}
-
-
-class NodeHooks:
-    """The hooks on one call: those `before` the gradients of its operands are computed, and those
-    `after`. owner: the object that has them, for as long as its graph lasts."""
-
-    def __init__(self) -> None:
-        self.before: dict[int, Callable[..., Any]] = {}
-        self.after: dict[int, Callable[..., Any]] = {}
-        self.owner: Any = None
-
-    def arrived(self, g: Node) -> Node:
-        """The gradient of the call's result, after the hooks before it."""
-        for hook in list(self.before.values()):
-            replaced = hook((rows.as_tensor(g),))
-            if replaced is not None:
-                g = rows.as_node(replaced[0] if isinstance(replaced, tuple) else replaced)
-        return g
-
-    def passed_on(self, node: Node, g: Node) -> Node | Passed:
-        """The gradient of the result `node`, with those of its operands where hooks come after."""
-        if not self.after:
-            return g
-        _, args = node.memo["call"]
-        places = [a for a in args if isinstance(a, Node)]
-        inputs = tuple(dict.fromkeys(a for a in places if a.requires_grad))
-        parts = pullback({node: g}, inputs, stops=inputs, create_graph=recording.is_grad_enabled())
-        for hook in list(self.after.values()):
-            left = dict(parts)  # an operand that is there twice gets its gradient once
-            found = [left.pop(a, None) for a in places]
-            grads = tuple(None if part is None else rows.as_tensor(part) for part in found)
-            replaced = hook(grads, (rows.as_tensor(g),))
-            if replaced is None:
-                continue
-            given = replaced if isinstance(replaced, tuple) else (replaced,)
-            if len(given) != len(places):
-                raise RuntimeError(
-                    f"a hook on a node returned {len(given)} gradients, expected {len(places)}"
-                    f"{at_user_line()}"
-                )
-            parts = {
-                a: rows.as_node(t)
-                for a, t, before in zip(places, given, found, strict=True)
-                if t is not None and (before is not None or a not in parts)
-            }
-        return Passed(g, parts)
-
-
-def _watch(node: Node, hooks: Sequence[Any]) -> Callable[[Node], Node | Passed]:
-    of_nodes = [each for each in hooks if isinstance(each, NodeHooks)]
-
-    def run(g: Node) -> Node | Passed:
-        for each in hooks:
-            g = each.arrived(g) if isinstance(each, NodeHooks) else call_hooks(each, g)
-        found: Node | Passed = g
-        for each in of_nodes:  # there is one, as a call has one object
-            found = each.passed_on(node, g)
-        return found
-
-    return run
-
-
-def has_twin(node: Node, t: Any) -> bool:
-    """Whether another tensor of this epoch shares `node` with `t`: interning makes one node of two
-    tensors that compute the same, and where both were used their gradients can't be told apart."""
-    own = t._storage or t
-    views = t._storage._views if t._storage is not None else ()  # some were made in earlier epochs
-    others = [h for h in (*recording.handles, *views) if h._node is node and h is not t]
-    return any(t._chain is not None or (h._storage or h) is not own for h in others)
-
-
-def twins(node: Node) -> RuntimeError:
-    """The error where the gradient of one of two twins is asked for."""
-    return RuntimeError(
-        "the gradient of this tensor can't be told from that of another one that was computed by "
-        f"the same expression (at {format_location(node.loc)}); compute it once, or take this one "
-        f"from a clone(){at_user_line()}"
-    )
-
-
-def _refuse(changed: Iterable[Node], roots: Iterable[Node]) -> None:
-    """Raise if a value was overwritten that the backward pass of `roots` reads."""
-    for node in changed:
-        if not is_spared(node, roots):
-            raise _modified(node)
-
-
-def _present_values(changed: Iterable[Node], roots: Iterable[Node]) -> dict[Node, Node]:
-    """What stands in the place of values that were overwritten through `.data`: PyTorch's backward
-    pass reads that. RuntimeError for other writes."""
-    values = {n: recording.present(n) for n in changed}
-    _refuse((n for n, now in values.items() if now is None), roots)
-    return {n: now for n, now in values.items() if now is not None and not is_spared(n, roots)}
-
-
-def _renewed(derivation: Derivation, values: dict[Node, Node]) -> dict[Node, Node]:
-    """The gradients of a derivation, where they read other values of some forward nodes."""
-    if not values:
-        return derivation.grads
-    kept = (*derivation.saved, *derivation.seeds.values())
-    mapping = {**dict(zip(kept, kept, strict=True)), **values}
-    grads = substitute(tuple(derivation.grads.values()), mapping)
-    return dict(zip(derivation.grads, grads, strict=True))
-
-
-def _modified(node: Node) -> RuntimeError:
-    return RuntimeError(
-        "one of the variables needed for gradient computation has been modified by an inplace "
-        f"operation: {list(node.shape)}, computed by {node.op.name} at {format_location(node.loc)}"
-        f"{at_user_line()}"
-    )
 
 
 def _instantiate(grads: tuple[Node, ...], mapping: dict[Node, Node]) -> tuple[Node, ...]:
@@ -782,31 +480,3 @@ def _instantiate(grads: tuple[Node, ...], mapping: dict[Node, Node]) -> tuple[No
         with recording.grad_mode(False):
             found = table[key] = tuple(substitute(grads, mapping))
     return found
-
-
-def _saved_value(batch: Iterable[History], node: Node, history: History) -> Node:
-    """The value of a node, which `history`, one of `batch`, has kept."""
-    value = value_node(node)
-    if value.op is ops.scalar:
-        return recording.scalar(history.scalar_values[value], value.dtype, value.device)
-    held = history.saved.get(value) or history.leaf_values[value]
-    now = history.rewritten.get(node)
-    overwritten = value in history.overwritten and now is None
-    if now is not None:
-        held = now
-    if overwritten or held.is_changed:
-        if _is_in_numpy(held):  # that memory has the new value
-            raise _modified(value)
-        written = overwritten and node.op is not ops.saved
-        if written or not is_copied(node):
-            _refuse((node,), [h.node for h in batch])
-    if held.is_rewritten and not is_copied(node):
-        roots = [h.node for h in batch]
-        is_old = held.is_moved and is_read_transposed(node, roots)
-        if not (is_old or is_spared(node, roots)):
-            return value_node(views.apply(epoch.resolve_state(held.owner), held.chain))
-    return value_node(recording.resolve(held.tensor))
-
-
-def _is_in_numpy(held: Held) -> bool:
-    return held.owner is not None and held.state._shared is not None

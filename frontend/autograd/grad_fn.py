@@ -14,7 +14,7 @@ from .. import recording
 from ..recording import epoch, views
 from ..recording.histories import Ends, History
 from .calls import name_of, name_of_view
-from .engine import ACCUMULATING
+from .hook_calls import ACCUMULATING
 from .hooks import Handles, NodeHooks, RemovableHandle, add_hook, register, register_post_accumulate
 
 if TYPE_CHECKING:

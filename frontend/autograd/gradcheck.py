@@ -27,7 +27,7 @@ def _outputs(result: Any) -> list[Any]:
 def _numerical(
     func: Callable[..., Any], inputs: Sequence[Any], which: int, out: int, eps: float
 ) -> np.ndarray:
-    from ..functions.creation import tensor
+    from ..functions.from_data import tensor
 
     arrays = [i.detach().numpy().copy() if isinstance(i, Handle) else i for i in inputs]
 

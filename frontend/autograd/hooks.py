@@ -13,9 +13,11 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from .. import recording
-from ..recording import epoch
+from ..recording import aliases, epoch, resolving
 from ..recording.histories import with_views
-from .engine import RETAINED, NodeHooks, has_twin, twins
+from ..recording.roots import source_of
+from .hook_calls import RETAINED, NodeHooks
+from .twins import has_twin, twins
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -133,7 +135,7 @@ def _historied(t: Any) -> Any:
     root = t._root
     if root is None or root.own is None or len(t._chain.links) > root.depth:
         return t
-    own: Any = epoch.source_of(t)
+    own: Any = source_of(t)
     if own is not root.own:
         return t
     own._hooks = t._hooks
@@ -143,7 +145,7 @@ def _historied(t: Any) -> Any:
 def _watch(t: Any) -> None:
     """Have backward passes call the hooks of non-leaf `t`, also after this epoch."""
     t = _historied(t)
-    node = epoch.history_node(t)
+    node = resolving.history_node(t)
     known = t._chain is None or t._history is not None
     for shared in () if known else list(with_views):
         before = shared.node_of(t)
@@ -158,8 +160,8 @@ def _watch(t: Any) -> None:
         epoch.watch(history.shared.hooks, history.node, t._hooks)
     elif all(h is not t._hooks for h in recording.hooked.get(node, ())):
         if (t._storage is None or t._chain is not None) and _is_unread(t, node):
-            now, end, node = recording.resolve(t), node, epoch.own_node(node)
-            t._node = node if now is end else epoch.continuing(node, now)
+            now, end, node = recording.resolve(t), node, aliases.own_node(node)
+            t._node = node if now is end else aliases.continuing(node, now)
         elif has_twin(node, t):
             raise twins(node)
         epoch.watch(recording.hooked, node, t._hooks)
@@ -169,7 +171,7 @@ def _is_watched(t: Any) -> bool:
     """Whether hooks of non-leaf `t` are those of its present history. A write with gradients gives
     it a new one, without the hooks that it had before."""
     t = _historied(t)
-    node, hooked = epoch.history_node(t), recording.hooked
+    node, hooked = resolving.history_node(t), recording.hooked
     if node.op is ops.variable:
         history = recording.variable_target(node.attrs[0])
         node, hooked = history.node, history.shared.hooks

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from ..functions import creation
+from ..functions import from_data
 from .errors import fail, user_errors
 from .target import parse_input
 
@@ -78,7 +78,7 @@ def _value(wanted: Any, texts: Any) -> Any:
         if name != wanted.name:
             continue
         if what.endswith(_FILE):
-            return creation.tensor(np.load(what, allow_pickle=False))
+            return from_data.tensor(np.load(what, allow_pickle=False))
         return parse_input(what if "," in what else f"{what},{_dtype(wanted)}")
     sizes = getattr(wanted, "sizes", None)
     if sizes is None or not all(isinstance(n, int) for n in sizes):

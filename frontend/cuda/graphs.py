@@ -23,7 +23,8 @@ from tilewright.ir.location import at_user_line
 from .. import compiler, devices
 from ..functions.generator import Generator
 from ..nn import Module
-from ..recording.epoch import Handle, clock
+from ..recording.epoch import clock
+from ..recording.states import Handle
 from ..replay import capture
 from .streams import StreamContext
 

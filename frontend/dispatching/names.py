@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
-from ..operators import FORMS
 from ..recording import Handle
+from .operators import FORMS
 
 _TOP = __package__.partition(".")[0]
 Function = Callable[..., Any]

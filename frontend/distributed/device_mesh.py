@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.ir.location import at_user_line
 
-from ..functions.creation import tensor
+from ..functions.from_data import tensor
 from .groups import ProcessGroup
 from .world import GroupMember, _world, get_rank, init_process_group, is_initialized, new_group
 

@@ -10,7 +10,7 @@ from tilewright.ir.location import at_user_line
 
 from .. import recording
 from ..exchange.arrays import array_of
-from ..functions import creation
+from ..functions import from_data
 
 
 def checked(t: Any, name: str) -> Any:
@@ -36,5 +36,5 @@ def blank(t: Any) -> np.ndarray:
 def write(t: Any, array: np.ndarray) -> Any:
     """Give a tensor the values of an array."""
     with recording.grad_mode(False):
-        t.copy_(creation.beside(np.array(array, order="C"), t))
+        t.copy_(from_data.beside(np.array(array, order="C"), t))
     return t

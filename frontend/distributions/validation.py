@@ -22,7 +22,7 @@ from tilewright.ir.op import Kind
 from .. import recording
 from ..autograd import no_grad
 from ..exchange.arrays import array_of
-from ..recording.epoch import NO_BUFFER
+from ..recording.states import NO_BUFFER
 from .constraints import Constraint
 
 _CHEAP = (

@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.ir.dtype import DType, is_added
+from tilewright.ir.dtype import DType, complex32, is_added
 from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import contiguous_strides
 from tilewright.runtime import devices
 
 from .. import devices as device_module
 from .. import recording
-from ..functions import shapes
+from ..functions import from_data, shapes
 from ..functions.memory import Window
 from ..recording import views
-from ..recording.epoch import Failed, SharedMemory, clock
+from ..recording.epoch import clock
 from ..recording.flushing import end_step
 from ..recording.reading import value_of
+from ..recording.states import Failed, SharedMemory
 from . import dlpack
 
 if TYPE_CHECKING:
@@ -106,6 +107,25 @@ def _through_chain(array: np.ndarray, chain: views.Chain) -> np.ndarray:
     return array
 
 
+def numpy(t: Tensor, force: bool) -> np.ndarray:
+    """An array that shares the memory of `t`; with `force`, of what `t` is on the host."""
+    if force:
+        return export(t.detach().cpu())
+    if t.requires_grad and recording.is_grad_enabled():
+        raise RuntimeError(
+            "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() "
+            f"instead.{at_user_line()}"
+        )
+    if t.device.type != "cpu":
+        raise TypeError(
+            f"can't convert {t.device} device type tensor to numpy. Use Tensor.cpu() to copy the "
+            f"tensor to host memory first.{at_user_line()}"
+        )
+    if t.dtype is complex32:
+        raise TypeError(f"Got unsupported ScalarType ComplexHalf{at_user_line()}")
+    return export(t)
+
+
 def export(t: Any) -> np.ndarray:
     """An array that shares the memory of `t`, which is on the host.
 
@@ -175,8 +195,6 @@ def from_dlpack(
 
 
 def _of_dlpack(source: Any) -> Tensor:
-    from ..functions.creation import from_numpy
-
     if isinstance(source, recording.Handle):
         return source.detach()  # type: ignore[attr-defined, no-any-return]
     if type(source).__name__ == "PyCapsule":
@@ -194,7 +212,7 @@ def _of_dlpack(source: Any) -> Tensor:
     if not array.flags.writeable:  # the old protocol can't tell and says so always
         window = Window(array)
         array = np.asarray(window)
-    return from_numpy(array if bits is None else array.view(bits.np))
+    return from_data.from_numpy(array if bits is None else array.view(bits.np))
 
 
 def asarray(
@@ -214,8 +232,6 @@ def asarray(
     requires_grad: None keeps that of `obj`. Where it differs, a leaf is changed itself, as in
         PyTorch, and any other tensor is cut from its history.
     """
-    from ..functions import creation
-
     dtype = None if dtype is None else recording.named_dtype(dtype)
     if (shared := _sharing(obj, dtype)) is None:
         if copy is False:
@@ -223,7 +239,7 @@ def asarray(
             raise (RuntimeError if isinstance(obj, np.generic) else ValueError)(
                 f"can't alias {kind} into a tensor: leave copy=False out{at_user_line()}"
             )
-        return creation.tensor(obj, dtype=dtype, device=device, requires_grad=bool(requires_grad))
+        return from_data.tensor(obj, dtype=dtype, device=device, requires_grad=bool(requires_grad))
     t = shared.to(device=device or shared.device, dtype=dtype or shared.dtype)
     if copy is False and t is not shared:
         raise ValueError(
@@ -240,21 +256,19 @@ def asarray(
 
 def _sharing(obj: Any, dtype: DType | None) -> Tensor | None:
     """A tensor over the memory of `obj`, None if it has none to share."""
-    from ..functions import creation
-
     if isinstance(obj, recording.Handle):
         return obj  # type: ignore[return-value]
     if isinstance(obj, np.generic):
         return None
     if isinstance(obj, np.ndarray):
-        return creation.from_numpy(obj)
+        return from_data.from_numpy(obj)
     if type(obj).__name__ == "PyCapsule" or hasattr(obj, "__dlpack__"):
         return _of_dlpack(obj)
     try:
         memoryview(obj)
     except TypeError:
         return None
-    return creation.frombuffer(obj, dtype=dtype or recording.default_dtype())
+    return from_data.frombuffer(obj, dtype=dtype or recording.default_dtype())
 
 
 def to_dlpack(t: Any, **options: Any) -> Any:

@@ -13,7 +13,7 @@ from tilewright.runtime import devices, meta
 
 from .. import recording
 from ..recording import epoch, views
-from ..recording.epoch import Storage
+from ..recording.states import Storage
 from .arrays import array_of
 
 
@@ -108,11 +108,11 @@ def rebuild_view(
 
 def tensor_of(array: Any, dtype: DType, device: str) -> Any:
     """A tensor of what `elements` returned."""
-    from ..functions import creation
+    from ..functions import creation, from_data
 
     if device == meta.NAME:
         return creation.empty(array.shape, dtype=dtype, device=device)
-    return creation.tensor(array, dtype=dtype, device=device)
+    return from_data.tensor(array, dtype=dtype, device=device)
 
 
 def rebuild(array: Any, dtype: DType, device: str, requires_grad: bool, cls: type) -> Any:

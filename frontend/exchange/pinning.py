@@ -12,8 +12,8 @@ from tilewright.ir.location import at_user_line
 from tilewright.runtime import devices as runtime
 
 from .. import devices
-from ..functions import creation
-from ..recording.epoch import Handle
+from ..functions import from_data
+from ..recording.states import Handle
 from . import arrays
 
 
@@ -28,7 +28,7 @@ def pinned(t: Any) -> Any:
     gpu: Any = runtime.get(f"cuda:{devices.current_cuda()}")
     array = gpu.pinned.empty(tuple(t.shape), t.dtype)
     np.copyto(array, arrays.array_of(t).reshape(t.shape))
-    return creation.from_buffer(array, t.dtype)
+    return from_data.from_buffer(array, t.dtype)
 
 
 def is_pinned(t: Any) -> bool:

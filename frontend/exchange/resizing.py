@@ -14,7 +14,7 @@ from tilewright.runtime import devices
 
 from .. import recording
 from ..functions import creation, shapes
-from ..recording import epoch, inference, views
+from ..recording import epoch, inference, states, views
 
 
 def whole(t: Any) -> Any:
@@ -60,7 +60,7 @@ class _Freed(RuntimeError):
     """A read of memory that `resize_(0)` of its storage has freed."""
 
 
-_FREED = epoch.Failed(
+_FREED = states.Failed(
     _Freed(
         "The tensor has a non-zero number of elements, but its data is not allocated: its storage "
         "was resized to 0 bytes. Resize the storage back before the tensor is used"

@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.ir.dtype import DType
 
 from .. import recording
-from ..functions import creation, shapes
+from ..functions import from_data, shapes
 from ..recording import epoch
 from .arrays import array_of
 
@@ -78,7 +78,7 @@ def _tell_pickler(cls: type) -> None:
 
 def over(array: np.ndarray, dtype: DType) -> Any:
     """A tensor whose writes go to this memory at once, as others see it."""
-    t = creation.from_buffer(array, dtype)
+    t = from_data.from_buffer(array, dtype)
     t._shared = recording.SharedMemory(keep=array)
     return t
 

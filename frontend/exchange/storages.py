@@ -14,7 +14,7 @@ from tilewright.ir.shape import contiguous_strides
 
 from .. import recording
 from ..devices import named
-from ..functions import creation, shapes
+from ..functions import creation, from_data, shapes
 from ..functions.call import public
 from ..recording import epoch
 from . import arrays, resizing
@@ -133,7 +133,7 @@ class UntypedStorage(StorageBase):
             self._tensor: Any = size[0]
             return
         given = size[0] if size else 0
-        make = creation.tensor if isinstance(given, (list, tuple, bytes)) else creation.zeros
+        make = from_data.tensor if isinstance(given, (list, tuple, bytes)) else creation.zeros
         if isinstance(given, bytes):
             given = list(given)
         self._tensor = make(given, dtype=dtypes.uint8, device=device)
@@ -177,7 +177,7 @@ class UntypedStorage(StorageBase):
     def __getitem__(self, key: Any) -> Any:
         found = self._bytes()[key]
         if isinstance(key, slice):
-            return UntypedStorage(creation.tensor(found.copy()))
+            return UntypedStorage(from_data.tensor(found.copy()))
         return int(found)
 
     def __setitem__(self, key: Any, value: int) -> None:
@@ -238,7 +238,7 @@ class TypedStorage:
         if wrap_storage is None:
             own: DType = dtype or recording.default_dtype()
             given = args[0] if args else 0
-            make = creation.tensor if isinstance(given, (list, tuple)) else creation.zeros
+            make = from_data.tensor if isinstance(given, (list, tuple)) else creation.zeros
             wrap_storage = UntypedStorage(make(given, dtype=own, device=device))
         self._untyped_storage: UntypedStorage = wrap_storage
         self.dtype: DType = dtype or wrap_storage._tensor.dtype
@@ -328,3 +328,7 @@ def untyped_storage(t: Tensor) -> UntypedStorage:
 
 def storage(t: Tensor) -> TypedStorage:
     return TypedStorage(wrap_storage=UntypedStorage(t), dtype=t.dtype)
+
+
+def is_storage(obj: Any, /) -> bool:
+    return isinstance(obj, (TypedStorage, UntypedStorage))

@@ -12,23 +12,6 @@ from tilewright.ir.location import at_user_line, warn
 from ..nn.module import Module
 from . import derivatives, modules, vmapping
 
-__all__ = [
-    "FunctionalModule",
-    "FunctionalModuleWithBuffers",
-    "combine_state_for_ensemble",
-    "functionalize",
-    "grad",
-    "grad_and_value",
-    "hessian",
-    "jacfwd",
-    "jacrev",
-    "jvp",
-    "make_functional",
-    "make_functional_with_buffers",
-    "vjp",
-    "vmap",
-]
-
 
 def _warn(name: str, newer: str) -> None:
     warn(
@@ -52,11 +35,18 @@ def _older(function: Callable[..., Any], home: str = "torch.func") -> Any:
     return warned
 
 
-vmap = _older(vmapping.vmap, "torch")
-functionalize = _older(modules.functionalize)
-grad, grad_and_value = _older(derivatives.grad), _older(derivatives.grad_and_value)
-hessian, jacfwd, jacrev = map(_older, (derivatives.hessian, derivatives.jacfwd, derivatives.jacrev))
-jvp, vjp = _older(derivatives.jvp), _older(derivatives.vjp)
+_NEWER = (
+    modules.functionalize,
+    derivatives.grad,
+    derivatives.grad_and_value,
+    derivatives.hessian,
+    derivatives.jacfwd,
+    derivatives.jacrev,
+    derivatives.jvp,
+    derivatives.vjp,
+)
+_OLDER = {"vmap": _older(vmapping.vmap, "torch"), **{f.__name__: _older(f) for f in _NEWER}}
+globals().update(_OLDER)
 
 
 class FunctionalModule(Module):
@@ -150,3 +140,15 @@ def combine_state_for_ensemble(models: Sequence[Module]) -> Any:
         raise RuntimeError(text) from None
     function, _, _ = _with_buffers(models[0], True)
     return function, tuple(params.values()), tuple(buffers.values())
+
+
+__all__ = sorted(
+    [
+        *_OLDER,
+        "FunctionalModule",
+        "FunctionalModuleWithBuffers",
+        "combine_state_for_ensemble",
+        "make_functional",
+        "make_functional_with_buffers",
+    ]
+)

@@ -25,6 +25,7 @@ from ..autograd.function import VmapInfo, mapping
 from ..exchange import printing
 from ..functions.joining import cat
 from ..recording import Handle, epoch, flushing
+from ..recording.states import Failed
 from ..utils._pytree import tree_flatten, tree_unflatten
 
 _RANDOMNESS = ("error", "different", "same")
@@ -449,7 +450,7 @@ def _forget(level: int, count: int, checks: set[Node]) -> None:
             state._node = None
             if state._buffer is None:
                 state._aval = node.shape, node.dtype, node.device or "cpu"
-                state._buffer = epoch.Failed(RuntimeError(LEAK))
+                state._buffer = Failed(RuntimeError(LEAK))
     epoch.handles[count:] = [t for t in epoch.handles[count:] if t._node is not None]
     epoch.storages[:] = [s for s in epoch.storages if s._node is not None]
     for node in fallible:

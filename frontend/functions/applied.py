@@ -11,7 +11,7 @@ from tilewright.ir.dtype import BOOL, FLOAT
 from tilewright.ir.location import at_user_line
 
 from .call import public
-from .creation import from_numpy
+from .from_data import from_numpy
 
 if TYPE_CHECKING:
     from .._tensor import Tensor

@@ -13,7 +13,8 @@ from ..recording import Handle
 from . import joining
 from .arguments import into
 from .call import public
-from .creation import linspace, zeros
+from .creation import zeros
+from .ranges import linspace
 from .searching import searchsorted
 
 if TYPE_CHECKING:

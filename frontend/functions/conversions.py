@@ -1,4 +1,4 @@
-"""Methods that convert to a dtype: `t.float()`, `t.long()`, …"""
+"""Conversions to other dtypes and devices: `t.to(...)`, `t.float()`, `t.long()`, …"""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType
-from tilewright.ir.location import warn
+from tilewright.ir.location import at_user_line, warn
 from tilewright.ir.node import Node
 
-from ..recording import record
+from .. import devices, recording
+from ..recording import Handle, record
 from ..recording.builders import builder
+from . import shapes
 from .call import public
 
 if TYPE_CHECKING:
@@ -52,3 +54,50 @@ for _name, _dtype in {
     "cdouble": dtypes.complex128,
 }.items():
     public(_name, function=False)(_to(_dtype))
+
+
+def to(t: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    """`t.to(*args, **kwargs)`."""
+    dtype, where, copy, non_blocking = (
+        kwargs.pop("dtype", None),
+        kwargs.pop("device", None),
+        kwargs.pop("copy", False),
+        kwargs.pop("non_blocking", False),
+    )
+    kwargs.pop("memory_format", None)
+    flags: list[bool] = []
+    if kwargs:
+        raise TypeError(
+            f"to() got an unexpected keyword argument {next(iter(kwargs))!r}{at_user_line()}"
+        )
+    for arg in args:
+        if isinstance(arg, (DType, type)):
+            dtype = arg
+        elif isinstance(arg, Handle):
+            dtype, where = arg.dtype, arg.device
+        elif isinstance(arg, (str, devices.device)) or type(arg) is int:
+            where = arg
+        elif isinstance(arg, bool):
+            flags.append(arg)
+        elif arg is not None:
+            raise TypeError(
+                f"to() received an invalid argument of type {type(arg).__name__}{at_user_line()}"
+            )
+    non_blocking, copy = non_blocking or any(flags[:1]), copy or any(flags[1:])
+    result = t
+    if where is not None:
+        name = devices.resolve(where)
+        if name != result._typed()[2]:
+            if t.is_meta:
+                raise NotImplementedError(
+                    "Cannot copy out of meta tensor; no data! Please use "
+                    "torch.nn.Module.to_empty() instead of torch.nn.Module.to() when moving "
+                    f"module from meta to a different device.{at_user_line()}"
+                )
+            fetched = non_blocking and name == "cpu"
+            result = record(copy_to, result, name, *(False,) * fetched)
+    if dtype is not None:
+        dtype = recording.named_dtype(dtype)
+        if dtype is not result.dtype:
+            result = record(cast, result, dtype)
+    return shapes.clone(t) if copy and result is t else result

@@ -21,7 +21,9 @@ from .. import recording
 from . import joining, shapes
 from .arguments import into
 from .call import public
-from .creation import arange, beside, ones, zeros
+from .creation import ones, zeros
+from .from_data import beside
+from .ranges import arange
 from .searching import searchsorted
 from .sorting import cumsum, sort
 

@@ -10,7 +10,7 @@ from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 
 from ..recording import Handle, record
-from .creation import tensor
+from .from_data import tensor
 from .quantized import require_channels
 
 if TYPE_CHECKING:

@@ -67,10 +67,10 @@ class Generator:
 
     def get_state(self) -> Tensor:
         """The seed and the offset, as 16 bytes."""
-        from ..functions import creation
+        from ..functions import from_data
 
         state = np.array([self._seed, self._offset], dtype="<u8").view(np.uint8)
-        return creation.tensor(state)
+        return from_data.tensor(state)
 
     def set_state(self, new_state: Tensor) -> Generator:
         """Go on from where `get_state` was called."""

@@ -11,7 +11,7 @@ from tilewright.ir.dtype import uint64
 from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import normalize_axis
 
-from . import creation
+from . import from_data
 from .arguments import into
 from .spellings import by_numpys_names
 
@@ -44,5 +44,5 @@ def hash_tensor(
     for axis in sorted(axes, reverse=True):
         made = fold(made, axis=axis, keepdims=keepdim)
     return into(
-        out, creation.tensor(np.asarray(made), dtype=uint64, device=input.device), cast=False
+        out, from_data.tensor(np.asarray(made), dtype=uint64, device=input.device), cast=False
     )

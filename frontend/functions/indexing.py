@@ -31,8 +31,8 @@ from ..recording.builders import WIDEST, builder
 from . import shapes
 from .arguments import as_handle, into
 from .call import public
-from .creation import from_buffer
 from .data_sized import nonzero
+from .from_data import from_buffer
 from .masks import masked_filled
 from .parts import bounds, part_of, select, slice_dim
 from .promotion import (
@@ -261,7 +261,7 @@ def _is_example(part: Any) -> bool:
 
 
 def _tensor_of(array: np.ndarray) -> Any:
-    from .creation import from_numpy
+    from .from_data import from_numpy
 
     return from_numpy(np.ascontiguousarray(array))
 

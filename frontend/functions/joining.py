@@ -365,7 +365,7 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     """All choices of `r` elements of a 1-d tensor, in their order, one a row."""
     import itertools
 
-    from .creation import tensor
+    from .from_data import tensor
 
     if input.dim() != 1:
         raise RuntimeError(f"Expect a 1D vector, but got shape {input.shape}{at_user_line()}")
@@ -492,7 +492,7 @@ def diagflat(input: Tensor, offset: int = 0) -> Tensor:
 def _corners(row: int, col: int, offset: int, lower: bool, dtype: Any) -> Any:
     from tilewright.ir.dtype import int64
 
-    from .creation import tensor
+    from .from_data import tensor
 
     make = np.tril_indices if lower else np.triu_indices
     return tensor(np.stack(make(row, offset, col)).astype(named_dtype(dtype, int64).np))

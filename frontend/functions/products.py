@@ -448,7 +448,7 @@ def _cheapest_cuts(sizes: Sequence[int]) -> dict[tuple[int, int], int]:
 @public("vander", method=False)
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     """The powers of a vector's elements, in columns."""
-    from .creation import arange
+    from .ranges import arange
 
     n = x.shape[0] if N is None else N
     ends = (0, n, 1) if increasing else (n - 1, -1, -1)

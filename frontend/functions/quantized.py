@@ -21,7 +21,8 @@ from .. import overriding
 from ..layouts import strided
 from ..recording import Handle, epoch, record
 from .call import public
-from .creation import tensor, zeros
+from .creation import zeros
+from .from_data import tensor
 from .joining import cat, stack
 
 if TYPE_CHECKING:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tilewright.ir.dtype import int64
 from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import Size, broadcast
 
-from .. import recording
+from .. import layouts, recording
 from ..recording import Handle
-from . import elementwise, shapes
+from . import elementwise, from_data, shapes
 from .arguments import as_handle
 from .call import public
 from .promotion import can_cast, promote_types, result_dtype
@@ -103,3 +104,29 @@ def is_set_to(input: Tensor, tensor: Tensor) -> bool:
 def broadcast_shapes(*shapes: int | Sequence[int]) -> Size:
     """The shape to which tensors of these shapes broadcast."""
     return Size(broadcast(*((s,) if isinstance(s, int) else tuple(s) for s in shapes)))
+
+
+def dim_order(t: Tensor, ambiguity_check: Any) -> tuple[int, ...]:
+    """`t.dim_order(ambiguity_check=...)`."""
+    formats = ambiguity_check if isinstance(ambiguity_check, list) else []
+    named = all(isinstance(each, layouts.memory_format) for each in formats)
+    if not (named if formats else isinstance(ambiguity_check, bool)):
+        raise TypeError(
+            "The ambiguity_check argument must be a bool or a list of memory formats."
+            f"{at_user_line()}"
+        )
+    strides = t.stride()
+    unique = len({*strides}) == t.dim() and 1 not in t.shape
+    fits = any(t.is_contiguous(memory_format=each) for each in formats)
+    fits = fits or unique or not ambiguity_check
+    if not fits:
+        raise RuntimeError(
+            "The tensor does not have unique dim order, or cannot map to exact one of the "
+            f"given memory formats.{at_user_line()}"
+        )
+    return tuple(sorted(range(t.dim()), key=lambda d: -strides[d]))
+
+
+def _shape_as_tensor(input: Any) -> Any:
+    """The sizes of a tensor, as a tensor."""
+    return from_data.tensor(list(input.shape), dtype=int64)

@@ -25,7 +25,7 @@ from ..recording.builders import builder, takes_sizes
 from .arguments import into, sizes
 from .call import public
 from .complexes import view_as_real
-from .creation import finished
+from .from_data import finished
 from .generator import (
     Generator,
     default_generator,

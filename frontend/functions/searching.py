@@ -16,7 +16,8 @@ from ..recording import Handle, record
 from . import joining, shapes
 from .arguments import as_handle, into
 from .call import public
-from .creation import beside, ones, zeros
+from .creation import ones, zeros
+from .from_data import beside
 from .promotion import promoted, to
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import normalize_axis
 
-from .creation import from_numpy
+from .from_data import from_numpy
 from .masks import where
 
 if TYPE_CHECKING:

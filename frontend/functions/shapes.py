@@ -17,7 +17,7 @@ from tilewright.ir.shape import broadcast, contiguous_strides, infer_reshape, no
 from .. import recording
 from ..recording import Handle, cached_view, named_dtype, record, view, views
 from ..recording.builders import builder, takes_sizes
-from . import creation
+from . import creation, from_data, parts
 from .arguments import listed, sizes
 from .call import public
 from .spellings import by_numpys_names
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tilewright.ir.dtype import DType
 
     from .._tensor import Tensor
+    from ..types import Number
 
 
 def layout_of(t: Handle) -> views.Layout:
@@ -154,7 +155,7 @@ def _as_elements(input: Tensor, dtype: DType) -> Tensor:
     if input.is_meta:
         return creation.empty(shape, dtype=dtype, device="meta")
     values = np.array(input.detach()._array(), order="C")
-    return creation.beside(values.reshape(-1).view(dtype.np).reshape(shape), input)
+    return from_data.beside(values.reshape(-1).view(dtype.np).reshape(shape), input)
 
 
 @by_numpys_names
@@ -516,3 +517,19 @@ def _sum_to(x: Node, shape: tuple[int, ...]) -> Node:
     if (x.shape != shape or not shape) and not x.dtype.is_differentiable:
         x = ops.cast(x, int64)
     return ops.sum_to(x, shape)
+
+
+def fill_diagonal(t: Tensor, value: Number, wrap: bool) -> None:
+    """`t.fill_diagonal_(value, wrap)`."""
+    rank, shape = t.dim(), t.shape
+    if rank < 2:
+        raise RuntimeError(f"dimensions must larger than 1{at_user_line()}")
+    if rank > 2 and len(set(shape)) > 1:
+        raise RuntimeError(f"all dimensions of input must be of equal length{at_user_line()}")
+    # Below each square of a tall matrix, one row is left out and the diagonal begins anew.
+    starts = range(0, shape[0], shape[1] + 1) if wrap and rank == 2 else (0,)
+    for start in starts:
+        line = parts.slice_dim(t, 0, start, shape[0])
+        while line.dim() > 1:
+            line = diagonal(line, 0, 0, line.dim() - 1)
+        line.fill_(value)

@@ -16,7 +16,7 @@ from tilewright.runtime import devices
 from .. import recording
 from ..devices import resolve, set_default_device
 from ..recording import Handle, epoch
-from . import creation
+from . import creation, from_data
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -74,7 +74,7 @@ def constructed(
     if len(args) == 1 and not isinstance(first, Size) and hasattr(first, "__len__"):
         if isinstance(first, (set, frozenset, dict)):
             raise _no_sequence(first)
-        return creation.tensor(first, dtype=dtype, device=device)
+        return from_data.tensor(first, dtype=dtype, device=device)
     if isinstance(first, (bool, float)) or first is None or not _are_sizes(args):
         raise _no_sequence(first)
     return creation.zeros(*(args or (0,)), dtype=dtype, device=device)

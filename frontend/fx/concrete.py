@@ -25,7 +25,7 @@ from tilewright.ir.shape import Size
 
 from .. import recording
 from .._tensor import Tensor
-from ..naming import _assert
+from ..functions.assertions import _assert
 from ..nn import Module
 from ..publish import LATER
 from ..recording import Handle

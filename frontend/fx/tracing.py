@@ -245,7 +245,7 @@ class Tracer(TracerBase):
         """A concrete argument, which stays an input that must have this value."""
         given = self.create_proxy("placeholder", f"{name}_{number}", default, {})
         if isinstance(value, base_types):
-            from ..naming import _assert
+            from ..functions.assertions import _assert
 
             text = f"{name} has been specialized to have value {value} but got another value"
             if value is not None:

@@ -17,7 +17,7 @@ from tilewright.ir.op import Kind
 from tilewright.runtime import devices
 
 from .. import recording
-from ..functions import creation
+from ..functions import from_data
 from ..recording import Handle, epoch
 
 Sizes = Mapping[tuple[int, int], int]
@@ -203,7 +203,7 @@ def resized(tensor: Any, number: int, sizes: Sizes) -> Any:
         new = sizes.get((number, axis), old)
         if new != old:
             array = np.take(array, np.arange(new) % max(old, 1), axis=axis)
-    return creation.tensor(np.array(array), dtype=tensor.dtype, device=tensor.device)
+    return from_data.tensor(np.array(array), dtype=tensor.dtype, device=tensor.device)
 
 
 def _parameters(model: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from tilewright.ir.node import Node
 
 from ..functions import products
 from ..functions.arguments import into
-from ..functions.creation import arange
+from ..functions.ranges import arange
 from ..functions.spellings import also_named, by_numpys_names
 from ..recording import record
 from ..recording.builders import builder

@@ -11,7 +11,7 @@ from tilewright.ir.dtype import int64
 from tilewright.ir.location import at_user_line
 
 from .. import layouts
-from ..functions import creation
+from ..functions import creation, from_data
 from ..functions.joining import cat
 from ..recording import Handle
 from .tensors import Nested, nested, of_lengths, sequences, strided_rows
@@ -42,7 +42,7 @@ def nested_tensor(
     """
     strided = _is_strided(layout)
     parts = [
-        t.detach() if isinstance(t, Handle) else creation.tensor(t, dtype=dtype)
+        t.detach() if isinstance(t, Handle) else from_data.tensor(t, dtype=dtype)
         for t in tensor_list
     ]
     made = _joined(parts, dtype, device, True, strided)
@@ -148,7 +148,7 @@ def narrow(tensor: Any, dim: int, start: Any, length: Any, layout: Any = None) -
         x.to(dtype=int64) if isinstance(x, Handle) else creation.full((count,), int(x), dtype=int64)
         for x in (start, length)
     )
-    begins = creation.beside(np.arange(count, dtype=np.int64) * size, tensor) + first
+    begins = from_data.beside(np.arange(count, dtype=np.int64) * size, tensor) + first
     offsets = cat([begins, begins[-1:] + many[-1:]])
     return nested(tensor.flatten(0, 1), sequences(offsets, many))
 

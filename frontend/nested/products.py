@@ -11,7 +11,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from ..functions import products
-from ..functions.creation import beside
+from ..functions.from_data import beside
 from ..functions.sampling import draw
 from ..nn.functional import attention
 from ..recording import record

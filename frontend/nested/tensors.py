@@ -21,7 +21,7 @@ from tilewright.ir.node import Node
 
 from .. import layouts
 from ..compound import Compound, blank
-from ..functions import creation
+from ..functions import from_data
 from ..recording import record
 from ..recording.builders import builder
 from ..recording.compounds import is_compound
@@ -139,7 +139,7 @@ def sequences(offsets: Any, lengths: Any = None) -> Sequences:
 def of_lengths(lengths: Sequence[int] | np.ndarray, like: Any) -> Sequences:
     """Sequences of these lengths, one after another, on the device of `like`."""
     offsets = np.concatenate(([0], np.cumsum(np.asarray(lengths, np.int64)))).astype(np.int64)
-    made = sequences(creation.beside(offsets.copy(), like))
+    made = sequences(from_data.beside(offsets.copy(), like))
     made._known = offsets[:-1], np.diff(offsets)
     return made
 
@@ -284,7 +284,7 @@ class Nested(Compound):
         begins, lengths = self._rows.on_host()
         first = np.repeat(begins, lengths)
         within = np.arange(first.size) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        at = creation.beside((first + within).astype(np.int64), self._elements)
+        at = from_data.beside((first + within).astype(np.int64), self._elements)
         elements = self._elements.index_select(self._ragged_idx - 1, at)
         return nested(elements, of_lengths(lengths, elements), self._ragged_idx)  # type: ignore[return-value]
 

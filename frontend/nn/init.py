@@ -132,7 +132,7 @@ def zeros_(tensor: Tensor) -> Tensor:
 
 
 def _written(tensor: Any, array: np.ndarray) -> Any:
-    from ..functions.creation import tensor as make
+    from ..functions.from_data import tensor as make
 
     with no_grad():
         return tensor.copy_(make(array))
@@ -241,7 +241,7 @@ def sparse_(
     normal_(tensor, 0.0, std, generator)
     order = np.argsort(rand(rows, columns, generator=generator)._array(), axis=0)
     keep = (order >= math.ceil(sparsity * rows)).astype(np.float32)
-    from ..functions.creation import tensor as make
+    from ..functions.from_data import tensor as make
 
     with no_grad():
         return tensor.mul_(make(keep, device=tensor.device))

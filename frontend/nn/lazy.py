@@ -10,7 +10,7 @@ from tilewright.ir.location import at_user_line
 
 from .. import recording
 from .._tensor import Tensor
-from ..functions.creation import tensor
+from ..functions.from_data import tensor
 from .conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from .linear import Linear
 from .module import Module

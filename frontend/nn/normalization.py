@@ -11,7 +11,8 @@ from tilewright.ir.location import at_user_line
 
 from .. import recording
 from ..functions import joining
-from ..functions.creation import empty, ones, tensor, zeros
+from ..functions.creation import empty, ones, zeros
+from ..functions.from_data import tensor
 from . import functional as F
 from . import init
 from .functional.normalization import batch_norm, batch_norm_step

@@ -14,10 +14,10 @@ from .. import recording
 from .._tensor import Tensor
 from ..devices import device as Device
 from ..exchange import copies
-from ..functions import creation
+from ..functions import creation, from_data
 from ..overriding import disabled, has_override
 from ..recording import epoch
-from ..recording.epoch import Failed
+from ..recording.states import Failed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,7 +70,7 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         """A copy without `.grad`, as in PyTorch."""
         with recording.grad_mode(False):
-            made = type(self)(creation.from_buffer(*copies.copied(self)), self.requires_grad)
+            made = type(self)(from_data.from_buffer(*copies.copied(self)), self.requires_grad)
         memo[id(self)] = made
         return made
 
@@ -118,7 +118,7 @@ class _Probe(Parameter):  # type: ignore[metaclass]
         return getrefcount(data)
 
 
-_TEMPORARY: int = _Probe(creation.from_buffer(np.zeros(0, np.float32), recording.default_dtype()))  # type: ignore[assignment]
+_TEMPORARY: int = _Probe(from_data.from_buffer(np.zeros(0, np.float32), recording.default_dtype()))  # type: ignore[assignment]
 
 
 class Buffer(Tensor):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.location import at_user_line
 
-from ..functions import creation
+from ..functions import creation, from_data
 from ..functions.joining import cat, stack
 from ..recording import record
 from . import functional as F
@@ -184,7 +184,7 @@ class RNNBase(Module):
         data = packed.data
         layout = Layout(packed.batch_sizes.numpy())
         padded, places, valid = (
-            creation.tensor(a, device=data.device)
+            from_data.tensor(a, device=data.device)
             for a in (layout.padded, layout.places, layout.valid)
         )
         states = self._states(hx, layout.batch, 3)

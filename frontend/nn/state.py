@@ -11,7 +11,7 @@ import numpy as np
 from .. import recording
 from .._tensor import Tensor
 from ..autograd.hooks import RemovableHandle, add_hook
-from ..functions import creation
+from ..functions import from_data
 from .parameter import Parameter, is_lazy
 
 _EXTRA_STATE_KEY_SUFFIX = "_extra_state"
@@ -222,7 +222,7 @@ def _registered(module: Any, kind: str, hook: Callable[..., Any]) -> RemovableHa
 def _load(module: Any, name: str, own: Any, given: Any, key: str, assign: bool) -> str | None:
     """Give tensor `own` of `module` the value `given`. Returns the error if that is impossible."""
     if isinstance(given, np.ndarray):
-        given = creation.tensor(given)
+        given = from_data.tensor(given)
     if not isinstance(given, Tensor):
         return (
             f'While copying the parameter named "{key}", expected torch.Tensor or Tensor-like '

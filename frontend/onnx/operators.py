@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..naming import _shape_as_tensor as shape_as_tensor
+from ..functions.queries import _shape_as_tensor as shape_as_tensor
 
 if TYPE_CHECKING:
     from .._tensor import Tensor

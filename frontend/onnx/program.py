@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.runtime import files
 
-from ..functions.creation import tensor
+from ..functions.from_data import tensor
 from ..inspection.tracing import tensors_of
 from .package import require_onnx
 from .session import LIMIT, arrays_of, session_of

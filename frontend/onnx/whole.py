@@ -16,8 +16,9 @@ from tilewright.ir.location import user_location
 from tilewright.ir.node import Node
 from tilewright.ir.op import Aval, Kind, Op
 
-from ..functions.creation import eye_of, linspace_of
+from ..functions.creation import eye_of
 from ..functions.data_sized import distinct_of, positions_of
+from ..functions.ranges import linspace_of
 
 SLOT = "<operand>"
 """Stands for the next operand among the arguments of a call."""

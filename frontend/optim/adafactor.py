@@ -11,7 +11,7 @@ from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
-from ..functions.creation import _upload
+from ..functions.from_data import upload
 from ..functions.promotion import to
 from ..recording import revalued
 from .counting import Counted
@@ -75,7 +75,7 @@ class Adafactor(Optimizer):
         check_real("Adafactor", dtype)
 
         def zeros(size: tuple[int, ...]) -> Any:
-            return _upload(np.zeros(size, dtype.np), dtype, device)
+            return upload(np.zeros(size, dtype.np), dtype, device)
 
         state = self.state[p] = Counted()
         if len(shape) > 1:

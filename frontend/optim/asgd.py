@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.node import Node
 
-from ..functions.creation import tensor
+from ..functions.from_data import tensor
 from ..functions.promotion import to
 from ..recording import grad_mode, revalued
 from .counting import Counted

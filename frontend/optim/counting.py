@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..functions import creation
+from ..functions import from_data
 from .writing import _get_scalar_dtype
 
 
@@ -40,7 +40,7 @@ class Counted(dict[str, Any]):
         """A plain dict with the same values. Its step is a tensor of its own, unless somebody
         looked before."""
         if self._seen is None:
-            step = creation.tensor(float(self.count), dtype=_get_scalar_dtype())
+            step = from_data.tensor(float(self.count), dtype=_get_scalar_dtype())
             return {"step": step, **dict(dict.items(self))}
         return dict(dict.items(self))
 
@@ -50,7 +50,7 @@ class Counted(dict[str, Any]):
             self._seen = np.array(self.count, _get_scalar_dtype().np)
             others = dict(dict.items(self))
             dict.clear(self)
-            dict.update(self, {"step": creation.from_numpy(self._seen), **others})
+            dict.update(self, {"step": from_data.from_numpy(self._seen), **others})
             Counted.anybody_looked = True
 
     # Reading an entry that is there costs what it costs in a dict: `__getitem__` is its own.

@@ -15,7 +15,8 @@ from tilewright.ir.location import at_user_line
 from .. import recording
 from ..autograd import enable_grad, no_grad
 from ..functions.complexes import view_as_real
-from ..functions.creation import beside, zeros
+from ..functions.creation import zeros
+from ..functions.from_data import beside
 from ..functions.joining import cat
 from .hooks import with_hooks
 from .optimizer import Optimizer, check, number

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.ir import ops
 from tilewright.ir.node import Node
 
-from ..functions import creation
+from ..functions import from_data
 from ..functions.promotion import to
 from ..recording import revalued
 from .counting import Counted
@@ -68,7 +68,7 @@ class NAdam(Optimizer):
 
     def _new_state(self, group: dict[str, Any], p: Any) -> dict[str, Any]:
         state = self.state[p] = Counted()
-        state["mu_product"] = creation.tensor(1.0, device=p.device)
+        state["mu_product"] = from_data.tensor(1.0, device=p.device)
         state["exp_avg"] = zeros_for(p)
         state["exp_avg_sq"] = zeros_for(p)
         return state

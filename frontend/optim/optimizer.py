@@ -18,7 +18,7 @@ from tilewright.ir.node import Node
 
 from .. import recording
 from .._tensor import Tensor
-from ..functions import creation
+from ..functions import creation, from_data
 from ..functions.promotion import to
 from ..recording import compounds, epoch, threads
 from ..recording.compounds import gradients
@@ -424,7 +424,7 @@ def zeros_for(p: Tensor, value: complex = 0.0) -> Tensor:
     array = np.zeros(tuple(shape), dtype=dtype.np)
     if value:
         array += dtype.np.type(value)
-    made = creation._upload(array, dtype, device)
+    made = from_data.upload(array, dtype, device)
     _begun.append(made)
     return made
 

@@ -12,7 +12,7 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir.location import at_user_line
 
 from ..autograd import no_grad
-from ..functions import creation
+from ..functions import from_data
 from ..nn import Module
 from ..nn.normalization import _BatchNorm
 from .lr_scheduler.composed import _each
@@ -109,7 +109,7 @@ class AveragedModel(Module):
         self.module = deepcopy(model)
         if device is not None:
             self.module = self.module.to(device)
-        self.register_buffer("n_averaged", creation.tensor(0, dtype=dtypes.int64, device=device))
+        self.register_buffer("n_averaged", from_data.tensor(0, dtype=dtypes.int64, device=device))
         self.avg_fn, self.multi_avg_fn, self.use_buffers = avg_fn, multi_avg_fn, use_buffers
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:

@@ -1,15 +1,16 @@
 """Recording: calls on tensors become nodes, and nodes get values.
 
-    calls      op calls as lookups in a table              flushing   values of all live tensors
-    viewing    views, as such lookups too                  keeping    histories that a flush keeps
-    wrapping   tensors of nodes                            histories  graphs of earlier epochs
-    epoch      handles, leaves, the state of an epoch      roots      histories of detached memory
-    inference  tensors of inference mode
-    modes      grad mode, casts, hooks: a table for each   threads    which thread may record
-    writes     in-place writes                             builders   what is declared of a call
-    views      kinds of views and chains of them           building   what a builder makes
-    rounding   half types round once per call              numbers    Python numbers, default dtype
-    interrupts Ctrl-C during in-place writes               reading    values read in a held epoch
+    states     of tensors and of shared memory             flushing   values of all live tensors
+    epoch      leaves, numbers and tables of an epoch      keeping    histories that a flush keeps
+    resolving  nodes of tensors                            histories  graphs of earlier epochs
+    aliases    nodes that compute the same                 roots      histories of detached memory
+    calls      op calls as lookups in a table              threads    which thread may record
+    viewing    views, as such lookups too                  builders   what is declared of a call
+    wrapping   tensors of nodes                            building   what a builder makes
+    writes     in-place writes                             numbers    Python numbers, default dtype
+    views      kinds of views and chains of them           reading    values read in a held epoch
+    modes      grad mode, casts, hooks: a table for each   rounding   half types round once per call
+    inference  tensors of inference mode                   interrupts Ctrl-C during in-place writes
 
 Other modules import names of recording from here. A name that is rebound (`epoch.tensor_type`) must
 be read in its own module.
@@ -32,22 +33,14 @@ from .calls import (
     unary,
 )
 from .epoch import (
-    Handle,
-    SharedMemory,
-    State,
-    Storage,
     clock,
     contexts,
     fallible,
     handles,
     hooked,
-    leaf,
     leaves,
     mutated,
-    resolve,
     scalar,
-    set_requires_grad,
-    storage_of,
     variable,
     variable_target,
     variables,
@@ -79,6 +72,8 @@ from .numbers import (
     scalar_dtype,
     set_default_dtype,
 )
+from .resolving import leaf, resolve, set_requires_grad, storage_of
+from .states import Handle, SharedMemory, State, Storage
 from .threads import claim
 from .viewing import cached_view, element, view, view_again
 from .wrapping import blank, settle, wrap, wrap_all

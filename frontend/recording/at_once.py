@@ -22,7 +22,8 @@ from tilewright.ir.ops.generate import constant_value
 from tilewright.ir.shape import Size
 
 from . import epoch, views, wrapping
-from .epoch import Handle, State, clock, mutated, windows
+from .epoch import clock, mutated, windows
+from .states import Handle, State
 
 MANY = 8
 """The number of tensors from which on they are joined at once."""

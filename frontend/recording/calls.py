@@ -27,12 +27,15 @@ from tilewright.ir.node import OPAQUE, Instruction, Node
 from tilewright.ir.numeric.special import cast as cast_number
 from tilewright.ir.ops.composite import widen
 
-from . import compounds, epoch, inference, threads, volatile
+from . import compounds, epoch, inference, resolving, threads, volatile
+from .aliases import another
 from .builders import facts, is_blind, name_of, refuses_bools
 from .building import built
 from .compounds import COMPOUND
-from .epoch import Handle, another, clock, given, handles, mutated, resolve
+from .epoch import clock, given, handles, mutated
 from .numbers import default_dtype, key_of, number, scalar_dtype, varies
+from .resolving import resolve
+from .states import Handle
 from .wrapping import check_bytes, overfull, wrap, wrap_all
 from .writes import assign
 
@@ -329,7 +332,7 @@ def lowered(build: Callable[..., Any], *tensors: Any) -> tuple[Any, ...]:
 def resolve_all(tensors: Sequence[Any]) -> list[Node]:
     """The nodes of many tensors."""
     threads.claim()
-    return epoch.resolve_all(tensors)
+    return resolving.resolve_all(tensors)
 
 
 def lookup(key: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypeVar
 from tilewright.ir.location import at_user_line
 
 from .builders import name_of
-from .epoch import Handle
+from .states import Handle
 
 Rule = TypeVar("Rule", bound=Callable[..., Any])
 

@@ -19,10 +19,6 @@ from tilewright.runtime.plan import Incomplete, Plan
 
 from . import epoch, inference, interrupts, novelty, threads
 from .epoch import (
-    NO_BUFFER,
-    Failed,
-    Handle,
-    Storage,
     clock,
     contexts,
     counted,
@@ -47,6 +43,7 @@ from .epoch import (
 from .histories import Ends, History, Viewed
 from .keeping import histories_of, histories_of_views, keep
 from .references import BASE_COUNT, WALKED_COUNT
+from .states import NO_BUFFER, Failed, Handle, Storage
 
 TABLE_LIMIT = 200_000
 """The number of interned nodes from which a flush clears the tables if they go on growing. A step

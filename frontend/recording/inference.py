@@ -17,7 +17,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind
 
-from . import epoch
+from . import epoch, resolving
 from .compounds import is_compound
 from .derivations import read_by_vjp
 from .epoch import handles, leaves, storages, windows
@@ -86,15 +86,15 @@ def end() -> None:
     epoch.inferring = False
     for storage in windows:
         if is_untracked(storage):
-            epoch.outdate(storage._views)
+            resolving.outdate(storage._views)
     alive = [t for t in handles if getrefcount(t) > WALKED_COUNT]
     for state in (*alive, *storages, *[state for state, _, _ in leaves if state is not None]):
         node = state._node
         if node is None or getattr(state, "_storage", None) is not None or not is_untracked(state):
             continue
         if not (node.requires_grad or node.op is ops.inference):
-            epoch.set_node(state, node, ops.inference(node))
-            epoch.outdate(getattr(state, "_views", ()))
+            resolving.set_node(state, node, ops.inference(node))
+            resolving.outdate(getattr(state, "_views", ()))
 
 
 def is_untracked(state: Any) -> bool:

@@ -13,10 +13,9 @@ from tilewright.ir.op import Kind
 from tilewright.ir.ops.marker import value_node
 
 from . import views
+from .aliases import CONTINUES, origin
 from .derivations import is_read_transposed, saved_nodes, saves
 from .epoch import (
-    CONTINUES,
-    Handle,
     clock,
     contexts,
     differentiable_views,
@@ -26,7 +25,6 @@ from .epoch import (
     leaves,
     moved,
     mutated,
-    origin,
     rewritten,
     scalars,
     storages,
@@ -37,6 +35,7 @@ from .epoch import (
 from .histories import Held, History, Shared, Viewed, variables_of
 from .parts import differentiable, partition
 from .roots import source_of
+from .states import Handle
 
 Seen = dict[Node, tuple[Any, "views.Chain | None"]]
 """The tensor or storage that has a value, and how a view looks at it."""

@@ -13,7 +13,7 @@ from tilewright.ir.node import Node
 from .references import OwnReference
 
 if TYPE_CHECKING:
-    from .epoch import Handle, Storage
+    from .states import Handle, Storage
 
 
 class Root:

@@ -24,12 +24,13 @@ from tilewright.ir.ops.marker import value_node
 from tilewright.ir.shape import Size
 from tilewright.runtime.baseline.derivatives import DifferentiatedTemplate, Join
 
-from . import epoch, flushing, novelty, views
+from . import epoch, flushing, novelty, resolving, views
 from .derivations import saved_nodes
-from .epoch import Handle, clock
+from .epoch import clock
 from .histories import Held, History, Shared, Viewed, with_views
 from .roots import source_of
 from .rounding import rounded_once
+from .states import Handle
 
 Array = np.ndarray
 
@@ -334,7 +335,7 @@ class _Graph:
         for view in reversed(found):
             links = view._chain.links
             if not done and view._writes != operand.writes:
-                node = epoch.seen_anew(node, view._chain)
+                node = resolving.seen_anew(node, view._chain)
             else:
                 for kind, attrs in links[done:]:
                     node = views.seen(node, kind, attrs)

@@ -13,9 +13,12 @@ from tilewright.ir import ops
 from tilewright.ir.node import Node
 
 from . import compounds, epoch, threads, views, volatile
+from .aliases import another
 from .compounds import COMPOUND
-from .epoch import Handle, another, clock, given, handles, resolve, storage_of
+from .epoch import clock, given, handles
+from .resolving import resolve, storage_of
 from .roots import detach, join, source_of
+from .states import Handle
 from .wrapping import overfull, wrap
 
 _new = object.__new__

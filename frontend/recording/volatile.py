@@ -31,9 +31,10 @@ from tilewright.runtime.baseline.templates import Example, Template, Untold
 from . import epoch, flushing, novelty, views, wrapping
 from .at_once import MOST, fill, is_plain, is_tracked, written
 from .builders import facts, is_blind, joins, name_of, refuses_bools, takes_sizes
-from .epoch import Handle, clock
+from .epoch import clock
 from .numbers import default_dtype, key_of, scalar_dtype
 from .rounding import rounded_once
+from .states import Handle
 from .tape import PLACE, Call, Operand, Refused, note, rebound, target_of
 
 FEWEST = 1

@@ -18,24 +18,14 @@ from tilewright.ir.rewrite import substitute
 from tilewright.ir.shape import Size, contiguous_strides
 from tilewright.runtime import devices
 
-from . import epoch, flushing, threads, views
+from . import aliases, epoch, flushing, resolving, threads, views
+from .aliases import CONTINUES
 from .derivations import leads_to, reads
-from .epoch import (
-    CONTINUES,
-    Handle,
-    Storage,
-    clock,
-    handles,
-    leaf_tensor,
-    moved,
-    mutated,
-    resolve,
-    resolve_state,
-    rewritten,
-    variable,
-)
+from .epoch import clock, handles, leaf_tensor, moved, mutated, rewritten, variable
 from .reading import value_of
+from .resolving import resolve, resolve_state
 from .roots import Root
+from .states import Handle, Storage
 
 
 def assign(t: Any, node: Node, *, force: bool = False) -> Any:
@@ -69,7 +59,7 @@ def assign(t: Any, node: Node, *, force: bool = False) -> Any:
     else:
         node = _with_history(old, node)
         if node in epoch.given:
-            node = epoch.another(node)
+            node = aliases.another(node)
     if t._shared is not None:
         _write_through(t, node)
     else:
@@ -87,7 +77,7 @@ def _with_history(old: Node, new: Node) -> Node:
         new.memo[CONTINUES] = old
         return new
     if new is old:  # a write to an empty view
-        return ops.alias(old, epoch.NEW)
+        return ops.alias(old, aliases.NEW)
     if leads_to(new, old):
         return new
     return ops.overwritten(old, new)  # the leaves of `old` get zeros
@@ -165,7 +155,7 @@ def _write_storage(t: Any, storage: Storage, value: Node) -> None:
         else:
             _write_through(storage, new)
         return
-    epoch.outdate(storage._views)
+    resolving.outdate(storage._views)
     storage._views.clear()
     storage._node = new
     if new.requires_grad and t._chain is not None:
@@ -188,7 +178,7 @@ def _apart_from_hooks(t: Any, base: Node, value: Node) -> Node:
         return value
     if not (epoch.hooked or (t._history is not None and t._history.shared.hooks)):
         return value
-    return substitute((value,), {resolve(t): epoch.seen_anew(base, t._chain)})[0]
+    return substitute((value,), {resolve(t): resolving.seen_anew(base, t._chain)})[0]
 
 
 def _stands_for(new: Node, seen: Mapping[Node, views.Chain | None]) -> None:
@@ -399,7 +389,7 @@ def set_data(t: Any, source: Any, *, is_read: bool = False) -> None:
     if wants and not is_leaf:
         own = _alias(t)
     elif wants and shares:
-        epoch.set_requires_grad(t, False)  # the shared memory is no longer the leaf's
+        resolving.set_requires_grad(t, False)  # the shared memory is no longer the leaf's
     t._requires_grad = wants and is_leaf
     _look_at(t, source)
     if own is not None:
@@ -443,6 +433,6 @@ def _layout(t: Any) -> views.Layout:
 def _alias(t: Any) -> Any:
     """Another handle for the same tensor."""
     alias = object.__new__(epoch.tensor_type)
-    alias._storage, alias._chain, alias._aval = epoch.storage_of(t), t._chain, t._typed()
+    alias._storage, alias._chain, alias._aval = resolving.storage_of(t), t._chain, t._typed()
     alias._root, alias._leaf, alias._writes = t._root, t._leaf, t._writes
     return alias

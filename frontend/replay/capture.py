@@ -21,20 +21,11 @@ from tilewright.runtime.plan import Incomplete
 from .. import recording
 from ..functions.generator import default_generator, signed
 from ..recording import flushing
-from ..recording.epoch import (
-    Failed,
-    Handle,
-    Storage,
-    clock,
-    counted,
-    drawn,
-    fallible,
-    leaves,
-    scalars,
-    storage_of,
-)
+from ..recording.epoch import clock, counted, drawn, fallible, leaves, scalars
 from ..recording.histories import Held, History
 from ..recording.keeping import histories_of, keep
+from ..recording.resolving import storage_of
+from ..recording.states import Failed, Handle, Storage
 
 
 class Program:

@@ -12,9 +12,10 @@ from tilewright.ir.location import at_user_line
 
 from .. import recording
 from ..devices import get_default_device
-from ..recording import epoch, threads
+from ..recording import resolving, threads
 from ..recording.compounds import is_compound
-from ..recording.epoch import Handle, clock, scalars
+from ..recording.epoch import clock, scalars
+from ..recording.states import Handle
 from .guards import Snapshot, Unguarded, Watch
 from .outcome import PLAIN, Outcome, observe
 
@@ -183,7 +184,7 @@ def _prepare(tensors: list[Any]) -> bool:
         if (t._storage or t)._shared is not None:
             return False
     try:
-        epoch.resolve_all(tensors)
+        resolving.resolve_all(tensors)
     except RuntimeError:
         return False
     return True

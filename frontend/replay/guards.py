@@ -28,7 +28,7 @@ from tilewright.ir.shape import Size
 from ..devices import device as Device
 from ..recording import threads
 from ..recording.compounds import is_compound
-from ..recording.epoch import Handle
+from ..recording.states import Handle
 
 
 class Unguarded(Exception):

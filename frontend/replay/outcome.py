@@ -20,9 +20,10 @@ from .. import recording
 from ..devices import device as Device
 from ..functions.generator import default_generator, signed
 from ..recording import epoch
-from ..recording.epoch import Handle, clock, fallible, handles, mutated, scalars
+from ..recording.epoch import clock, fallible, handles, mutated, scalars
 from ..recording.flushing import BASE_COUNT
 from ..recording.roots import source_of
+from ..recording.states import Handle
 from .guards import Unguarded
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), DType, Size, Device)

@@ -92,7 +92,7 @@ def restored(raw: np.ndarray, location: str) -> tuple[np.ndarray, str] | None:
     """The bytes, and their device, that a registered package gives for those of a file."""
     if not _packages:
         return None
-    from ..functions.creation import from_numpy
+    from ..functions.from_data import from_numpy
 
     for package in _packages:
         made = package.deserializer(from_numpy(raw).untyped_storage(), location)

@@ -15,7 +15,7 @@ from tilewright.ir.shape import contiguous_strides
 
 from .. import layouts
 from ..exchange.storages import TypedStorage, UntypedStorage
-from ..functions import creation, older, shapes
+from ..functions import from_data, older, shapes
 from ..functions.quantized import QuantizedDType, QuantizedTensor, unpacked
 from ..recording.compounds import is_compound
 
@@ -45,7 +45,7 @@ class Loaded:
     def whole(self, dtype: DType) -> Any:
         """The whole storage as a 1-d tensor."""
         if dtype not in self.owners:
-            self.owners[dtype] = creation._upload(self.elements(dtype), dtype, self.device)
+            self.owners[dtype] = from_data.upload(self.elements(dtype), dtype, self.device)
         return self.owners[dtype].detach().view(-1)
 
 
@@ -100,7 +100,7 @@ def rebuild_any(
     whole = offset == 0 and count == flat.size and strides == contiguous_strides(shape)
     if whole and dtype not in storage.owners:
         # The usual case: a tensor with memory of its own.
-        t = storage.owners[dtype] = creation._upload(flat.reshape(shape), dtype, storage.device)
+        t = storage.owners[dtype] = from_data.upload(flat.reshape(shape), dtype, storage.device)
     else:
         t = _strided(storage.whole(dtype), shape, strides, int(offset))
     for name in ("conj", "neg"):  # the storage has the values without it
@@ -180,7 +180,7 @@ def rebuild_meta(dtype: DType, size: Any, stride: Any, requires_grad: bool) -> A
 
 def rebuild_from_array(data: Any, dtype: DType, device: Any, requires_grad: bool) -> Any:
     """A tensor of a device that PyTorch saves as a NumPy array."""
-    made = creation.tensor(data, dtype=dtype)
+    made = from_data.tensor(data, dtype=dtype)
     return made.requires_grad_() if requires_grad else made
 
 

@@ -18,7 +18,7 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir.location import at_user_line
 
 from .. import recording
-from ..functions.creation import tensor
+from ..functions.from_data import tensor
 
 if TYPE_CHECKING:
     from tilewright.ir.dtype import DType

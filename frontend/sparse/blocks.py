@@ -16,7 +16,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import Size
 
 from .. import layouts
-from ..functions import creation
+from ..functions import from_data
 from ..recording import record
 from . import structure
 from .tensors import (
@@ -157,7 +157,7 @@ def _gathered(t: COO, block: tuple[int, int], by_rows: bool) -> Blocked:
     outer, within = np.divmod(at, sides)
     found, place = structure.merged(outer, grid_sizes[:2])
     place = place * (rows * columns) + within[0] * columns + within[1]
-    where = creation.beside(place, whole._elements)
+    where = from_data.beside(place, whole._elements)
     flat = record(_merged, whole._elements, where, found.shape[1] * rows * columns)
     elements = flat.reshape(found.shape[1], *block, *flat.shape[1:])
     return _of_grid(coo_at(found, elements, grid_sizes), by_rows, t._sizes)

@@ -10,7 +10,7 @@ from tilewright.ir.dtype import int32, int64
 from tilewright.ir.location import at_user_line
 
 from .. import layouts
-from ..functions import creation
+from ..functions import from_data
 from ..functions.arguments import into
 from ..functions.call import public
 from ..recording import record
@@ -78,7 +78,7 @@ def _by_coordinates(t: Any, sparse_dim: int | None) -> COO:
         if dims
         else np.empty((0, int(filled)), np.int64)
     )
-    where = creation.beside(at.copy(), t)
+    where = from_data.beside(at.copy(), t)
     return coo_at(at, record(_picked, t, where), t.shape)
 
 
@@ -185,7 +185,7 @@ def _convert_indices_from_coo_to_csr(
     [size + 1]."""
     found = structure.pointers(input.detach().cpu().numpy(), size)
     dtype = int32 if out_int32 else int64
-    return into(out, creation.tensor(found, dtype=dtype, device=input.device))
+    return into(out, from_data.tensor(found, dtype=dtype, device=input.device))
 
 
 def _convert_indices_from_csr_to_coo(
@@ -203,7 +203,7 @@ def _convert_indices_from_csr_to_coo(
     ]
     dtype = int32 if out_int32 else int64
     found = np.stack(pair[::-1] if transpose else pair)
-    return into(out, creation.tensor(found, dtype=dtype, device=col_indices.device))
+    return into(out, from_data.tensor(found, dtype=dtype, device=col_indices.device))
 
 
 @public("resize_as_sparse_")
@@ -240,5 +240,5 @@ def sparse_mask(self: Tensor, mask: Any) -> Any:
     here = np.flatnonzero(exists)
     kept = rows_at(own._elements, place[here])
     zeros = own._elements.new_zeros((by._nnz(), *own._elements.shape[1:]))
-    found = zeros.index_add(0, creation.beside(here, zeros), kept)
+    found = zeros.index_add(0, from_data.beside(here, zeros), kept)
     return mask._like(found.reshape(mask._elements.shape))

@@ -12,7 +12,7 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir.location import at_user_line
 
 from .. import layouts
-from ..functions import creation
+from ..functions import creation, from_data
 from ..recording import Handle, named_dtype
 from . import structure
 from .blocks import LAYOUTS, blocked
@@ -34,7 +34,7 @@ MATRICES = {layouts.sparse_csr: True, layouts.sparse_csc: False}
 
 def _whole(data: Any, dtype: Any, device: Any) -> Any:
     """Positions as a tensor of a whole-number dtype."""
-    made = creation.as_tensor(data)
+    made = from_data.as_tensor(data)
     if made.dtype.is_complex or made.dtype is dtypes.bool_:
         raise RuntimeError(
             f"expected indices of an integer dtype, got {made.dtype}{at_user_line()}"
@@ -44,7 +44,7 @@ def _whole(data: Any, dtype: Any, device: Any) -> Any:
 
 def _elements(values: Any, dtype: Any, device: Any, requires_grad: bool) -> Any:
     """The elements as a tensor: a view of one that is given, so that gradients go on to it."""
-    made = values if isinstance(values, Handle) else creation.tensor(values, dtype=dtype)
+    made = values if isinstance(values, Handle) else from_data.tensor(values, dtype=dtype)
     made = made.to(device=device, dtype=named_dtype(dtype, made.dtype))
     if requires_grad:
         return made.detach()
@@ -173,7 +173,7 @@ def sparse_compressed_tensor(
     by_rows = LAYOUTS[layout] if of_blocks else MATRICES[layout]
     where = _placed(values, device, compressed_indices, plain_indices)
     elements = _elements(values, dtype, where, requires_grad)
-    kinds = [creation.as_tensor(x).dtype for x in (compressed_indices, plain_indices)]
+    kinds = [from_data.as_tensor(x).dtype for x in (compressed_indices, plain_indices)]
     kind = dtypes.int32 if kinds[0] is kinds[1] is dtypes.int32 else dtypes.int64
     pointers, minor = (_whole(x, kind, where) for x in (compressed_indices, plain_indices))
     if pointers.dim() > 1 and of_blocks:

@@ -12,7 +12,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import normalize_axis
 
 from ..functions import gathering, indexing, joining
-from ..functions.creation import beside
+from ..functions.from_data import beside
 from ..recording import Handle, views
 from ..recording.compounds import rule
 from . import structure

@@ -18,7 +18,7 @@ from tilewright.ir.node import Node
 
 from ..functions import products
 from ..functions.call import public
-from ..functions.creation import beside
+from ..functions.from_data import beside
 from ..functions.promotion import to
 from ..nn.functional.linear import _linear as affine
 from ..recording import Handle, record

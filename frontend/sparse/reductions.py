@@ -13,7 +13,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.shape import normalize_axes, normalize_axis
 
 from ..functions import reduction
-from ..functions.creation import beside
+from ..functions.from_data import beside
 from ..recording import named_dtype, record
 from ..recording.builders import builder
 from ..recording.compounds import rule

@@ -16,7 +16,7 @@ from tilewright.ir.shape import Size
 
 from .. import layouts, recording
 from ..compound import Compound, blank
-from ..functions import creation, indexing
+from ..functions import from_data, indexing
 from ..functions.gathering import index_select
 from ..recording import compounds, record
 from ..recording.builders import builder
@@ -67,7 +67,7 @@ def _picked(x: Node, at: Node) -> Node:
 
 def rows_at(values: Any, places: np.ndarray) -> Any:
     """The rows of `values` at places that the host knows."""
-    return index_select(values, 0, creation.beside(places, values))
+    return index_select(values, 0, from_data.beside(places, values))
 
 
 class Sparse(Compound):
@@ -252,7 +252,7 @@ class COO(Sparse):
             made._is_merged = True
             return made
         whole, place = structure.merged(at, sizes)
-        where = creation.beside(place, self._elements)
+        where = from_data.beside(place, self._elements)
         elements = record(_merged, self._elements, where, whole.shape[1])
         return coo_at(whole, elements, self._sizes)
 
@@ -341,11 +341,11 @@ class Lines(Sparse):
             rows = structure.rows_of(self._on_host("pointers", self._pointers))
             at = np.stack([rows, self._on_host("minor", self._minor)]).astype(np.int64)
             at = structure.in_batches(at if self._by_rows else at[::-1])
-            made = coo(creation.beside(at, self._elements), elements, sizes)
+            made = coo(from_data.beside(at, self._elements), elements, sizes)
             made._is_merged = structure.is_merged(at, made._sparse_sizes())
             near = made._at
             if max(at.shape[1], *made._sparse_sizes()) < 1 << 31:
-                near = creation.beside(at.astype(np.int32), self._elements)
+                near = from_data.beside(at.astype(np.int32), self._elements)
             by = self._known["coordinates"] = versions, made._at, made._is_merged, near
         found = coo(by[1], elements, sizes, by[2])
         found._known["near"] = recording.version(found._at), by[3]
@@ -467,7 +467,7 @@ def coo(at: Any, elements: Any, sizes: Any, is_merged: bool = False) -> COO:
 
 def coo_at(at: np.ndarray, elements: Any, sizes: Any, is_merged: bool = True) -> COO:
     """As `coo`, of positions that the host has computed."""
-    made = coo(creation.beside(at.copy(), elements), elements, sizes, is_merged)
+    made = coo(from_data.beside(at.copy(), elements), elements, sizes, is_merged)
     made._known["at"] = recording.version(made._at), at
     return made
 
@@ -519,7 +519,7 @@ def to_compressed(t: COO, by_rows: bool) -> Compressed:
         minor = minor.reshape(*batch, nnz)
         elements = elements.reshape(*batch, nnz, *elements.shape[1:])
     return compressed(
-        by_rows, creation.beside(where, elements), creation.beside(minor, elements), elements,
+        by_rows, from_data.beside(where, elements), from_data.beside(minor, elements), elements,
         t._sizes,
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import Any
 from tilewright.ir.location import at_user_line
 
 from .. import recording
-from .._tensor import _fields
+from ..exchange import attributes
 from ..recording.references import OwnReference
 
 __all__ = ["set_module", "swap_tensors"]
@@ -34,9 +34,9 @@ def swap_tensors(t1: Any, t2: Any) -> None:
         if t._is_view():
             raise RuntimeError(f"Cannot swap tensors: one of them is a view{at_user_line()}")
     recording.flush()  # so that no table of the epoch holds one of them
-    fields = [dict(_fields(t)) for t in (t1, t2)]
+    fields = [dict(attributes.fields(t)) for t in (t1, t2)]
     for t, new in zip((t1, t2), reversed(fields)):
-        own = _fields(t)
+        own = attributes.fields(t)
         own.clear()
         own.update(new)
     t1.__class__, t2.__class__ = t2.__class__, t1.__class__

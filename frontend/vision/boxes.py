@@ -8,7 +8,7 @@ import numpy as np
 
 from tilewright.ir.location import at_user_line
 
-from ..functions.creation import beside
+from ..functions.from_data import beside
 
 
 def nms(dets: Any, scores: Any, iou_threshold: float) -> Any:

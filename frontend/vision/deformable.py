@@ -6,8 +6,8 @@ from typing import Any
 
 from tilewright.ir.location import at_user_line
 
-from ..functions.creation import arange
 from ..functions.masks import where
+from ..functions.ranges import arange
 
 
 def deform_conv2d(

@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.ir.location import at_user_line
 
-from ..functions.creation import from_numpy
+from ..functions.from_data import from_numpy
 from ..library import Library
 
 _MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}

@@ -19,7 +19,7 @@ import numpy as np
 from tilewright.ir.location import at_user_line
 
 from ..functions.contractions import einsum
-from ..functions.creation import beside
+from ..functions.from_data import beside
 from ..functions.joining import cat
 
 Weights = Callable[[int, np.ndarray, np.ndarray], np.ndarray]

@@ -266,15 +266,15 @@ ROOMS = {
     "frontend": """
         devices layouts paths recording return_types torch_version
         overriding
-        foreign functions futures monitor multiprocessing numa settings types version
-        __config__ _utils autograd backends exchange inspection linalg random replay signal testing
-        _tensor _tensor_str aot library mps mtia naming profiler storage xpu
+        functions futures monitor multiprocessing numa settings types version
+        __config__ _utils autograd backends exchange inspection linalg random replay testing
+        _tensor _tensor_str aot library mps mtia profiler storage xpu
         distributed
         _custom_ops amp compound nn overrides
         __future__ nested sparse
         _C compiler cpu fft masked optim publish serialization special tuning
-        __init__ _dynamo cuda hub operators package short_time
-        dispatching ops streams
+        __init__ _dynamo cuda dispatching hub package signal
+        ops
         classes utils
         _subclasses accelerator audio distributions func fx quasirandom sharding vision
         _higher_order_ops ao onnx

@@ -8,12 +8,12 @@ import numpy as np
 
 from tilewright.ir import dtype as dtypes
 
-from ...functions.creation import tensor
 from ...functions.fake_quantized import (
     fake_quantize_per_channel_affine,
     fake_quantize_per_tensor_affine,
     fbgemm_parameters,
 )
+from ...functions.from_data import tensor
 from ...functions.quantized import (
     per_channel_affine,
     per_channel_affine_float_qparams,

@@ -13,7 +13,8 @@ import numpy as np
 
 from tilewright.ir import dtype as dtypes
 
-from ...functions.creation import tensor, zeros
+from ...functions.creation import zeros
+from ...functions.from_data import tensor
 from .observers import Observer, qparams
 
 _SPLIT = 16  # into how many parts a bin is cut when its numbers move to other bins

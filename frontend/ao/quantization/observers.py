@@ -10,7 +10,8 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir.location import at_user_line
 
 from ... import nn
-from ...functions.creation import full_like, tensor, zeros_like
+from ...functions.creation import full_like, zeros_like
+from ...functions.from_data import tensor
 from ...functions.quantized import (
     QuantizedDType,
     per_channel_affine,

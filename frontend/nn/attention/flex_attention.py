@@ -25,7 +25,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.ops.attention import attention_total
 from tilewright.runtime import debug
 
-from ...functions import creation
+from ...functions import from_data, ranges
 from ...recording import is_grad_enabled, record
 from ...recording.builders import builder
 from ..functional.attention import repeated_heads
@@ -124,7 +124,7 @@ def _places(sizes: tuple[int, ...], device: Any) -> list[Any]:
     for axis, size in enumerate(sizes):
         shape = [1] * len(sizes)
         shape[axis] = size
-        found.append(creation.arange(size, dtype=dtypes.int64, device=device).view(*shape))
+        found.append(ranges.arange(size, dtype=dtypes.int64, device=device).view(*shape))
     return found
 
 
@@ -146,7 +146,7 @@ def _ordered(blocks: Any, device: Any) -> tuple[Any, Any]:
     """For each row of blocks the number of those that are marked, and all places, marked first."""
     order = np.argsort(~blocks, axis=-1, kind="stable").astype(np.int32)
     counts = blocks.sum(-1).astype(np.int32)
-    return creation.tensor(counts, device=device), creation.tensor(order, device=device)
+    return from_data.tensor(counts, device=device), from_data.tensor(order, device=device)
 
 
 def _table(counts: Any, places: Any) -> Any:
@@ -157,7 +157,7 @@ def _table(counts: Any, places: Any) -> Any:
     listed = np.arange(order.shape[-1]) < shown[..., None]
     table = np.zeros(order.shape, bool)
     np.put_along_axis(table, order.astype(np.int64), listed, -1)
-    return creation.tensor(table, device=places.device)
+    return from_data.tensor(table, device=places.device)
 
 
 _LISTS = tuple(
@@ -298,7 +298,7 @@ class BlockMask:
 
     def to_dense(self) -> Tensor:
         """1 for each block with anything, int32 of shape (B, H, rows, columns)."""
-        return creation.tensor(self._full_and_shown()[1], dtype=dtypes.int32, device=self._device)
+        return from_data.tensor(self._full_and_shown()[1], dtype=dtypes.int32, device=self._device)
 
     def sparsity(self) -> float:
         """The part of the blocks that is hidden, in percent."""

@@ -16,7 +16,7 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import float64, uint8
 from tilewright.ir.node import Node
 
-from ...functions.creation import beside
+from ...functions.from_data import beside
 from ...functions.promotion import to
 from ...recording import record
 from ...recording.builders import builder

@@ -15,7 +15,7 @@ from tilewright.ir.node import Node
 
 from ..._tensor import Tensor
 from ...functions.call import public
-from ...functions.creation import beside
+from ...functions.from_data import beside
 from ...functions.promotion import to
 from ...recording import record_fallible
 from ...recording.builders import FLOAT32

@@ -15,10 +15,9 @@ from tilewright.ir.shape import normalize_axis
 from ... import recording
 from ...functions.arguments import into
 from ...functions.call import public
-from ...functions.creation import one_hot
 from ...functions.elementwise import ON_A_GPU
 from ...functions.promotion import to
-from ...functions.spellings import by_numpys_names
+from ...functions.spellings import also_named, by_numpys_names
 from ...recording import record, record_fallible
 from ...recording.builders import LOWER, WIDEST, builder
 
@@ -235,3 +234,23 @@ def pairwise_distance(
 ) -> Tensor:
     """The p-norm of x1 - x2 + eps along the last dimension."""
     return (x1 - x2 + eps).norm(p, -1, keepdim)
+
+
+@builder("one_hot")
+def _one_hot(index: Node, classes: int) -> Node:
+    index = ops.checked(ops.cast(index, int64), classes, index.rank, "one-hot")
+    line = ops.reshape(ops.iota(classes), (1,) * index.rank + (classes,))
+    return ops.cast(ops.eq(ops.unsqueeze(index, index.rank), line), int64)
+
+
+@also_named(input="tensor")
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    """int64 one-hot rows of the class indices in `tensor`, which are int64."""
+    if tensor.dtype is not int64:
+        raise RuntimeError(
+            "one_hot is only applicable to index tensor of type LongTensor, but got one of "
+            f"{tensor.dtype}{at_user_line()}"
+        )
+    if num_classes == -1:
+        num_classes = int(tensor.max().item()) + 1
+    return record_fallible(_one_hot, tensor, int(num_classes))

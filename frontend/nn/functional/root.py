@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.ir.location import at_user_line
 
 from ... import recording
-from ...functions import complexes, creation, masks, searching, shapes
+from ...functions import complexes, creation, masks, ranges, searching, shapes
 from ...functions.joining import cat, stack
 from ...functions.spellings import by_numpys_names
 from . import bag, conv, grids, loss, normalization, recurrent, resampling
@@ -144,7 +144,7 @@ def embedding_bag(
         include_last_offset, padding_idx,
     )  # fmt: skip
     starts = offsets[:-1] if include_last_offset else offsets
-    places = creation.arange(indices.shape[0], device=indices.device, dtype=offsets.dtype)
+    places = ranges.arange(indices.shape[0], device=indices.device, dtype=offsets.dtype)
     bags = searching.searchsorted(starts, places, right=True).to(offsets.dtype) - 1
     counted = creation.ones_like(bags)
     if padding_idx is not None:

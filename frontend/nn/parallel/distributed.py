@@ -18,7 +18,7 @@ from ...distributed.gradient_hooks import BuiltinCommHookType, GradBucket, allre
 from ...distributed.gradient_hooks import fp16_compress_hook as _in_float16
 from ...distributed.join import Join, Joinable, JoinHook
 from ...distributed.world import _world
-from ...functions import creation, joining
+from ...functions import creation, from_data, joining
 from ..module import Module
 
 if TYPE_CHECKING:
@@ -113,13 +113,13 @@ class DistributedDataParallel(Module, Joinable):
     def _first_of(self, chosen: bool) -> int:
         """The lowest rank of the processes that call this with True."""
         group = self.process_group
-        rank: Any = creation.tensor([group.rank() if chosen else group.size()])
+        rank: Any = from_data.tensor([group.rank() if chosen else group.size()])
         all_reduce(rank, ReduceOp.MIN, group)
         return int(rank.item())
 
     def _tell_plans(self, *plans: bool) -> list[bool]:
         """Whether some process will average gradients, and share buffers, in this iteration."""
-        flags: Any = creation.tensor([int(each) for each in plans])
+        flags: Any = from_data.tensor([int(each) for each in plans])
         all_reduce(flags, ReduceOp.MAX, self.process_group)
         return [bool(each) for each in flags.tolist()]
 
@@ -188,7 +188,7 @@ class DistributedDataParallel(Module, Joinable):
     def _used(self, params: list[Any], here: bool = True) -> list[Any]:
         """The parameters that have a gradient in some process. here: whether this one counts."""
         mine = np.array([here and p.grad is not None for p in params], np.uint8)
-        used = creation.tensor(mine)
+        used = from_data.tensor(mine)
         all_reduce(used, ReduceOp.MAX, self.process_group)
         return [p for p, flag in zip(params, used.tolist(), strict=True) if flag]
 

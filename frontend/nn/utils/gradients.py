@@ -73,7 +73,7 @@ def get_total_norm(
     """The norm of all elements of all tensors."""
     listed = [tensors] if isinstance(tensors, Handle) else list(tensors)
     if not listed:
-        from ...functions.creation import tensor
+        from ...functions.from_data import tensor
 
         return tensor(0.0)
     with recording.grad_mode(False):

@@ -11,7 +11,7 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir.dtype import int64
 from tilewright.ir.location import at_user_line
 
-from ...functions import creation
+from ...functions import creation, from_data
 from ...recording import Handle
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def invert_permutation(permutation: Tensor | None) -> Tensor | None:
     order = permutation.cpu().numpy()
     inverse = np.empty_like(order)
     inverse[order] = np.arange(len(order))
-    return creation.tensor(inverse, device=permutation.device)
+    return from_data.tensor(inverse, device=permutation.device)
 
 
 def pack_padded_sequence(
@@ -158,7 +158,7 @@ def pack_padded_sequence(
     if not enforce_sorted:
         by_length = np.argsort(-sizes, kind="stable")
         sizes = sizes[by_length]
-        order = creation.tensor(by_length, device=input.device)
+        order = from_data.tensor(by_length, device=input.device)
         input = input.index_select(1, order)
     elif np.any(np.diff(sizes) > 0):
         raise RuntimeError(
@@ -171,10 +171,10 @@ def pack_padded_sequence(
             f"{at_user_line()}"
         )
     batch_sizes = (sizes > np.arange(sizes[0])[:, None]).sum(1)
-    places = creation.tensor(Layout(batch_sizes).places, device=input.device)
+    places = from_data.tensor(Layout(batch_sizes).places, device=input.device)
     used = input[: int(sizes[0])]
     data = used.reshape(-1, *input.shape[2:]).index_select(0, places)
-    return PackedSequence(data, creation.tensor(batch_sizes, dtype=int64), order)
+    return PackedSequence(data, from_data.tensor(batch_sizes, dtype=int64), order)
 
 
 def pad_packed_sequence(
@@ -198,10 +198,10 @@ def pad_packed_sequence(
         steps = total_length
     data = sequence.data
     shape = (steps * layout.batch, *data.shape[1:])
-    places = creation.tensor(layout.places, device=data.device)
+    places = from_data.tensor(layout.places, device=data.device)
     blank = creation.full(shape, padding_value, dtype=data.dtype, device=data.device)
     padded = blank.index_copy(0, places, data).reshape(steps, layout.batch, *data.shape[1:])
-    lengths = creation.tensor((np.arange(layout.batch)[:, None] < batch_sizes).sum(1))
+    lengths = from_data.tensor((np.arange(layout.batch)[:, None] < batch_sizes).sum(1))
     if sequence.unsorted_indices is not None:
         padded = padded.index_select(1, sequence.unsorted_indices)
         lengths = lengths[sequence.unsorted_indices.cpu()]

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.ir import dtype as dtypes
 
-from ...functions import creation
+from ...functions import creation, ranges
 from .api import F, f
 from .table import operator
 from .values import dtype_of
@@ -83,8 +83,8 @@ def _visible(q: Any, k: Any, past: int, lengths: Any, windows: tuple[int, int]) 
     if left < 0 and right < 0 and lengths is None:
         return None
     rows, columns = q.shape[2], k.shape[2]
-    row = creation.arange(rows, device=q.device)[:, None]
-    column = creation.arange(columns, device=q.device)
+    row = ranges.arange(rows, device=q.device)[:, None]
+    column = ranges.arange(columns, device=q.device)
     seen = None
     if lengths is not None:
         lengths = lengths.reshape(-1, 1, 1, 1)
@@ -225,7 +225,7 @@ def tensor_scatter(
 ) -> Any:
     """Write a part of a cache, at a place of its own for each example of the batch."""
     axis %= cache.dim()
-    line = creation.arange(update.shape[axis], device=cache.device)
+    line = ranges.arange(update.shape[axis], device=cache.device)
     place = line if begin is None else begin.reshape(-1, 1) + line
     if mode == "circular":
         place = f.remainder(place, cache.shape[axis])

@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.ir import ops
 from tilewright.ir.dtype import int64
 
-from ...functions import creation
+from ...functions import creation, ranges
 from ...recording import record
 from .api import f
 from .table import operator
@@ -70,7 +70,7 @@ def scatter_elements(
 
 def _line(size: int, axis: int, rank: int, device: Any) -> Any:
     """0, 1, … along `axis`."""
-    return creation.arange(size, device=device).reshape([-1] + [1] * (rank - 1 - axis))
+    return ranges.arange(size, device=device).reshape([-1] + [1] * (rank - 1 - axis))
 
 
 def _tuples(x: Any, indices: Any, batch_dims: int = 0) -> Sequence[Any]:
@@ -107,7 +107,7 @@ def unique(x: Any, *, axis: int | None = None, sorted: int = 1) -> Any:
     dim = 0 if axis is None else axis % x.dim()
     values, inverse, counts = f.unique(flat, return_inverse=True, return_counts=True, dim=dim)
     size = flat.shape[dim]
-    line = creation.arange(size, device=x.device)
+    line = ranges.arange(size, device=x.device)
     first = creation.full((counts.shape[0],), size, dtype=int64, device=x.device)
     first = first.scatter_reduce(0, inverse, line, "amin")
     if not sorted:  # in the order of the first places
@@ -121,7 +121,7 @@ def unique(x: Any, *, axis: int | None = None, sorted: int = 1) -> Any:
 @operator("ReverseSequence")
 def reverse_sequence(x: Any, lengths: Any, *, batch_axis: int = 1, time_axis: int = 0) -> Any:
     """Turn the first elements of each example around."""
-    time = creation.arange(x.shape[time_axis], device=x.device)
+    time = ranges.arange(x.shape[time_axis], device=x.device)
     lengths = lengths.reshape(-1, 1)
     place = f.where(time < lengths, lengths - 1 - time, time)  # [n, time]
     place = place if batch_axis < time_axis else place.t()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...functions import creation
+from ...functions import ranges
 from .api import F, f
 from .table import operator
 
@@ -60,7 +60,7 @@ def softmax_cross_entropy(
 def hardmax(x: Any, *, axis: int = -1) -> Any:
     """1 at the first largest element along `axis`, else 0."""
     place = f.argmax(x, axis, True)
-    line = creation.arange(x.shape[axis], device=x.device)
+    line = ranges.arange(x.shape[axis], device=x.device)
     shape = [1] * x.dim()
     shape[axis] = x.shape[axis]
     return (line.reshape(shape) == place).to(x.dtype)

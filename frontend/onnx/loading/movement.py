@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.ir.dtype import from_numpy
 
-from ...functions import creation
+from ...functions import ranges
 from .api import F, f
 from .table import operator
 from .values import LARGEST_HOST, NARROW, Host, dtype_of
@@ -72,7 +72,7 @@ def constant_of_shape(shape: Any, *, value: Any = None, device: Any = None) -> A
 def range_(start: Any, limit: Any, delta: Any, device: Any = None) -> Any:
     count = max(math.ceil((limit.item() - start.item()) / delta.item()), 0)
     if count > LARGEST_HOST:  # more than a list of positions
-        line = creation.arange(count, dtype=from_numpy(start.dtype), device=device)
+        line = ranges.arange(count, dtype=from_numpy(start.dtype), device=device)
         return line * delta.item() + start.item()
     return np.arange(start.item(), limit.item(), delta.item(), dtype=start.dtype)
 
@@ -80,7 +80,7 @@ def range_(start: Any, limit: Any, delta: Any, device: Any = None) -> Any:
 @operator("EyeLike")
 def eye_like(x: Any, *, dtype: int | None = None, k: int = 0) -> Any:
     rows, columns = x.shape
-    row, column = (creation.arange(n, device=x.device) for n in (rows, columns))
+    row, column = (ranges.arange(n, device=x.device) for n in (rows, columns))
     ones = row[:, None] + k == column
     return ones.to(x.dtype if dtype is None else dtype_of(dtype))
 

@@ -10,7 +10,7 @@ from typing import Any
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 
-from ...functions import creation
+from ...functions import creation, ranges
 from ...recording import record
 from .api import F, f
 from .linear import Pairs, flat, padding
@@ -75,7 +75,7 @@ def _flat_places(places: Any, x: Any, column_major: int) -> Any:
         places = parts[0]  # of the last dimension, which now counts most
         for part, n in zip(parts[1:], sizes[:-1][::-1], strict=True):
             places = places * n + part
-    lead = creation.arange(x.shape[0] * x.shape[1], device=x.device) * math.prod(sizes)
+    lead = ranges.arange(x.shape[0] * x.shape[1], device=x.device) * math.prod(sizes)
     return places + lead.reshape([x.shape[0], x.shape[1]] + [1] * len(sizes))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.ir import dtype as dtypes
 
-from ...functions import creation
+from ...functions import creation, from_data
 from ...recording import Handle
 
 LARGEST_HOST = 4096
@@ -135,7 +135,7 @@ def dtype_of(code: int) -> Any:
 
 def tensor_of(array: np.ndarray, device: Any = None) -> Any:
     """A tensor with a copy of the array. TypeError for an unsupported dtype."""
-    return creation.tensor(array, dtype=_dtype_of_array(array), device=device)
+    return from_data.tensor(array, dtype=_dtype_of_array(array), device=device)
 
 
 def narrow_of(array: np.ndarray, device: Any = None) -> Narrow:

@@ -12,7 +12,7 @@ from tilewright.ir.dtype import float64
 from tilewright.ir.location import at_user_line
 
 from ..._tensor import Tensor
-from ...functions import creation, joining
+from ...functions import from_data, joining
 
 np_str_obj_array_pattern = re.compile(r"[SaUO]")
 """The kinds of NumPy dtypes that tensors don't have."""
@@ -68,21 +68,21 @@ def collate_numpy_array_fn(batch: Sequence[Any], *, collate_fn_map: Table | None
     if np_str_obj_array_pattern.search(first.dtype.kind):
         raise TypeError(_refusal(first.dtype))
     if not first.shape:
-        return creation.as_tensor(np.asarray(batch))
+        return from_data.as_tensor(np.asarray(batch))
     _check_shapes([np.shape(b) for b in batch])
-    return creation.tensor(np.stack(batch))
+    return from_data.tensor(np.stack(batch))
 
 
 def collate_numpy_scalar_fn(batch: Sequence[Any], *, collate_fn_map: Table | None = None) -> Any:
-    return creation.as_tensor(np.asarray(batch))
+    return from_data.as_tensor(np.asarray(batch))
 
 
 def collate_float_fn(batch: Sequence[Any], *, collate_fn_map: Table | None = None) -> Any:
-    return creation.tensor(list(batch), dtype=float64)
+    return from_data.tensor(list(batch), dtype=float64)
 
 
 def collate_int_fn(batch: Sequence[Any], *, collate_fn_map: Table | None = None) -> Any:
-    return creation.tensor(list(batch))
+    return from_data.tensor(list(batch))
 
 
 def collate_str_fn(batch: Sequence[Any], *, collate_fn_map: Table | None = None) -> Any:
@@ -124,13 +124,13 @@ def _stacked(batch: Sequence[Any]) -> Any:
     out = np.empty((len(batch), *first.shape), dtype=first.dtype.np)
     for i, t in enumerate(batch):
         out[i] = t._array()
-    return creation.from_buffer(out, first.dtype)
+    return from_data.from_buffer(out, first.dtype)
 
 
 def default_convert(data: Any) -> Any:
     """Convert arrays to tensors, also inside dicts and sequences; keep anything else as it is."""
     if isinstance(data, (np.ndarray, np.generic)) and data.dtype.kind not in "SaUO":
-        return creation.as_tensor(data)
+        return from_data.as_tensor(data)
     if isinstance(data, Mapping):
         return {key: default_convert(value) for key, value in data.items()}
     if isinstance(data, tuple) and hasattr(data, "_fields"):

@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.ir.location import at_user_line
 
-from ...functions import creation, sampling
+from ...functions import from_data, sampling
 from ...recording.threads import gives_way
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def rows(tensor: Tensor, index: Any) -> Tensor:
         return tensor[index]
     array = tensor._array()
     picked = array[index]
-    return creation.from_buffer(np.array(picked, copy=True, order="C"), tensor.dtype)
+    return from_data.from_buffer(np.array(picked, copy=True, order="C"), tensor.dtype)
 
 
 class TensorDataset(Dataset["tuple[Tensor, ...]"]):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tilewright.ir.dtype import float64
 
-from ...functions import creation, sampling
+from ...functions import from_data, sampling
 
 if TYPE_CHECKING:
     from ...functions.generator import Generator
@@ -133,7 +133,7 @@ class WeightedRandomSampler(Sampler[int]):
             raise ValueError(
                 f"replacement should be a boolean value, but got replacement={replacement}"
             )
-        self.weights = creation.as_tensor(weights, dtype=float64)
+        self.weights = from_data.as_tensor(weights, dtype=float64)
         if self.weights.dim() != 1:
             raise ValueError(
                 f"weights should be a 1d sequence but given weights have shape {self.weights.shape}"

@@ -15,7 +15,9 @@ from typer.testing import CliRunner
 import tilewright as tw
 from tilewright import inspection, nn
 from tilewright.cli.app import app
-from tilewright.functions.creation import arange, ones, tensor, zeros
+from tilewright.functions.creation import ones, zeros
+from tilewright.functions.from_data import tensor
+from tilewright.functions.ranges import arange
 from tilewright.functions.sampling import randint, randn
 from tilewright.inspection.tracing import Call
 from tilewright.ir.mlir import parse_graph

@@ -18,7 +18,7 @@ from alias_model import DIRECTIONS, Array, elementwise, linear, product
 
 import tilewright as tw
 from tilewright import recording
-from tilewright.recording import epoch
+from tilewright.recording import resolving
 
 pytestmark = pytest.mark.computes
 
@@ -228,7 +228,7 @@ class Program:
         without it."""
         if not self.recorded or t._chain is None or not t._chain.is_untracked:
             return False
-        memory = t._root is None and epoch.resolve_state(t._storage).requires_grad
+        memory = t._root is None and resolving.resolve_state(t._storage).requires_grad
         return memory or getattr(value, "requires_grad", False)
 
     def _is_of_leaf(self, t: Any) -> bool:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from tilewright.ir.location import at_user_line
 
 from .... import nn
-from ....functions.creation import tensor, zeros
+from ....functions.creation import zeros
+from ....functions.from_data import tensor
 from ....functions.quantized import (
     QuantizedDType,
     QuantizedTensor,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ....functions.creation import tensor
+from ....functions.from_data import tensor
 from ....functions.quantized import QuantizedTensor, quantize_per_tensor
 from ....nn import Identity, Module
 from . import dispatch

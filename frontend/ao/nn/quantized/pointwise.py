@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .... import nn
-from ....functions.creation import tensor
+from ....functions.from_data import tensor
 from ....functions.quantized import QuantizedTensor, quantize_per_tensor, quint8
 from ....nn import functional as F
 from .functional import of_numbers

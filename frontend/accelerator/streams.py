@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tilewright.ir.location import at_user_line
 
-from . import recording
-from .devices import cuda_available
-from .devices import device as Device
+from .. import recording
+from ..devices import cuda_available
+from ..devices import device as Device
 
 if TYPE_CHECKING:
-    from .types import DeviceLike
+    from ..types import DeviceLike
 
 __all__ = ["Event", "Stream"]
 
@@ -42,7 +42,7 @@ class _OfAnyKind(type):
         return cls._on_gpu(device, *args, **options)  # type: ignore[attr-defined]
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        from . import cuda
+        from .. import cuda
 
         return super().__instancecheck__(instance) or isinstance(
             instance, getattr(cuda, cls.__name__)
@@ -61,7 +61,7 @@ class Stream(metaclass=_OfAnyKind):
 
     @staticmethod
     def _on_gpu(device: DeviceLike | None, *args: Any, **options: Any) -> Any:
-        from . import cuda
+        from .. import cuda
 
         return cuda.Stream(device, *args, **options)
 
@@ -114,7 +114,7 @@ class Event(metaclass=_OfAnyKind):
 
     @staticmethod
     def _on_gpu(device: DeviceLike | None, *args: Any, **options: Any) -> Any:
-        from . import cuda
+        from .. import cuda
 
         return cuda.Event(*args, **options)
 

@@ -12,15 +12,15 @@ from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
-from . import fft
-from .functions.call import public
-from .functions.complexes import view_as_real
-from .functions.creation import ones
-from .nn.functional import pad
-from .recording import record, record_fallible
+from .. import fft
+from ..functions.call import public
+from ..functions.complexes import view_as_real
+from ..functions.creation import ones
+from ..nn.functional import pad
+from ..recording import record, record_fallible
 
 if TYPE_CHECKING:
-    from ._tensor import Tensor
+    from .._tensor import Tensor
 
 
 def _padded(window: Any, win_length: int, n_fft: int) -> Any:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import cuda
-from .cuda import CUDAGraph as Graph
-from .cuda import current_device as current_device_idx
-from .cuda import current_device as current_device_index
-from .cuda import (
+from .. import cuda
+from ..cuda import CUDAGraph as Graph
+from ..cuda import current_device as current_device_idx
+from ..cuda import current_device as current_device_index
+from ..cuda import (
     current_stream,
     device_count,
     empty_cache,
@@ -24,10 +24,10 @@ from .cuda import (
     set_stream,
     synchronize,
 )
-from .cuda import mem_get_info as get_memory_info
-from .cuda import set_device as set_device_idx
-from .cuda import set_device as set_device_index
-from .devices import device
+from ..cuda import mem_get_info as get_memory_info
+from ..cuda import set_device as set_device_idx
+from ..cuda import set_device as set_device_index
+from ..devices import device
 
 __all__ = [
     "Graph",

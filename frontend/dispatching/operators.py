@@ -9,9 +9,13 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from . import _tensor, naming, publish
-from .functions.call import DECLARED
+from tilewright.ir.dtype import float32
 
+from .. import _tensor, publish
+from ..functions import assertions
+from ..functions.call import DECLARED
+
+_TOP = __package__.partition(".")[0]
 Function = Callable[..., Any]
 
 FORMS = frozenset(
@@ -58,15 +62,11 @@ def _slice(x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int =
 
 
 def _softmax(x: Any, dim: int, half_to_float: bool) -> Any:
-    return x.softmax(dim, dtype=_float32() if half_to_float else None)
+    return x.softmax(dim, dtype=float32 if half_to_float else None)
 
 
 def _log_softmax(x: Any, dim: int, half_to_float: bool) -> Any:
-    return x.log_softmax(dim, dtype=_float32() if half_to_float else None)
-
-
-def _float32() -> Any:
-    return importlib.import_module(__package__).float32
+    return x.log_softmax(dim, dtype=float32 if half_to_float else None)
 
 
 def _without(name: str) -> Function:
@@ -83,7 +83,7 @@ def _nll_loss_forward(
     x: Any, target: Any, weight: Any, reduction: int, ignore_index: int
 ) -> tuple[Any, Any]:
     """The loss, and the weight of all targets that count."""
-    functional = importlib.import_module(f"{__package__}.nn.functional")
+    functional = importlib.import_module(f"{_TOP}.nn.functional")
     found = functional.nll_loss(
         x, target, weight, ignore_index=ignore_index, reduction=_REDUCTIONS[reduction]
     )
@@ -102,7 +102,7 @@ _OTHERS: dict[str, Function] = {
     "slice": _slice,
     "_softmax": _softmax,
     "_log_softmax": _log_softmax,
-    "_assert_async": naming._assert_async,
+    "_assert_async": assertions._assert_async,
     "_unsafe_view": lambda x, size: x.reshape(size).clone(),
     "_local_scalar_dense": lambda x: x.item(),
     "alias": lambda x: x.view(x.shape),
@@ -123,7 +123,7 @@ def of_aten(name: str) -> Function | None:
     """The function of an operator's name; None if there is none."""
     if name in _OTHERS:
         return _OTHERS[name]
-    top = importlib.import_module(__package__)
+    top = importlib.import_module(_TOP)
     space, _, rest = name.partition("_")
     spaces = {"fft": "fft", "linalg": "linalg", "special": "special"}
     if space in spaces and rest and hasattr(top, space):
@@ -144,5 +144,5 @@ def of_aten(name: str) -> Function | None:
     method = getattr(_tensor.Tensor, name, None)
     if callable(method) and not name.startswith("__"):
         return method  # type: ignore[no-any-return]
-    found = getattr(importlib.import_module(f"{__package__}.nn.functional"), name, None)
+    found = getattr(importlib.import_module(f"{_TOP}.nn.functional"), name, None)
     return found if callable(found) else None
