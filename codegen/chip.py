@@ -20,6 +20,8 @@ class Chip:
     registers_each: the most that a thread can have.
     shared: bytes of shared memory of a multiprocessor. shared_each: the most that a program can
         have. shared_own: bytes that the system takes for each program.
+    columns: those of the memory of its own in which a multiprocessor's tensor cores keep sums, of
+        128 numbers; 0 if they keep them in registers.
     limits: whether the compiler can be told the most registers of a thread.
     warp: threads of a warp. warps, programs: the most that are resident on a multiprocessor.
     bandwidth: bytes a second from memory. cache_bandwidth: bytes a second that all multiprocessors
@@ -65,6 +67,7 @@ class Chip:
     stages: int = 2
     tensor_maps: bool = False
     specialized: int = 0
+    columns: int = 0
     limits: bool = False
     sustained: float = 1.0
 
@@ -183,6 +186,7 @@ SM_100 = _nvidia(
     exponentials=4.4e12,
     tensor_maps=True,
     specialized=1,
+    columns=512,
 )
 GFX942 = Chip(
     "gfx942",

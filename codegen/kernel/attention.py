@@ -61,6 +61,12 @@ class Roles:
         return any(any(data_values(load.offset)) for load in loads)
 
     @property
+    def widths(self) -> list[Axis]:
+        """The axis along a head of each sum over queries or keys that is stored."""
+        sums = (dot.axes() for _, dot in self.stores if dot is not None)
+        return [self.outer if self.outer in axes else self.inner for axes in sums]
+
+    @property
     def walked(self) -> Axis | None:
         """The axis of all sums, queries or keys; None if there are sums over both."""
         if self.total is not None:

@@ -14,10 +14,10 @@ descriptors is left to the tuner.
 
 from __future__ import annotations
 
-from ..chip import HALVES
 from ..kernel import Kernel, Load
 from ..kernel.attention import Roles, roles
-from ..kernel.matrix import head
+from ..kernel.index import Axis
+from ..kernel.matrix import head, line
 from ..target import Target
 from .cutting import LOOKUP
 from .schedule import Schedule, fit, head_block
@@ -88,24 +88,37 @@ def attention_schedule(kernel: Kernel, target: Target) -> Schedule:
 def specializes(kernel: Kernel, target: Target) -> bool:
     """Whether the copies and the products of attention may have warps of their own.
 
-    For sm_90 Triton refuses loads of as many numbers as a group has threads, unless they are copied
-    by descriptors ("unsupported load type for producer commit"): the gradient of queries has such
-    for its rows. For sm_100 Triton 3.9 makes empty kernels of gradients.
+    For sm_90 Triton refuses loads of as many numbers as a group has threads ("unsupported load type
+    for producer commit"). So hardware copies all that a program has for each of its rows.
     """
     parts = roles(kernel)
     if not target.chip.specialized or parts is None or parts.walked is None or kernel.draws:
         return False
-    if parts.total is None and (target.chip.specialized != HALVES or parts.walked is parts.key):
-        return False
     if parts.span is not None or parts.products.input_dtype.itemsize != 2:
         return False
     loads = [v for v in kernel.values if isinstance(v, Load)]
-    return all(_is_copied(v, parts) or _is_of_rows(v, parts) for v in loads)
+    own = parts.key if parts.walked is parts.query else parts.query
+    return all(
+        _is_copied(v, parts)
+        or _is_of_rows(v, parts, parts.walked)
+        or (_is_of_rows(v, parts, own) and line(v, own) is not None)
+        for v in loads
+    )
+
+
+def tensor_columns(parts: Roles, schedule: Schedule) -> int:
+    """The columns of tensor memory that a gradient takes if its copies have warps of their own:
+    those of two steps' scores and their gradients, and of its sums."""
+    sums = sum(map(head_block, parts.widths))
+    return (4 * schedule.block_n + sums) * schedule.block_m // 128
 
 
 def loads_rows(kernel: Kernel, parts: Roles) -> bool:
     """Whether programs load a number for each row that they walk along."""
-    return any(isinstance(v, Load) and not _is_copied(v, parts) for v in kernel.values)
+    return any(
+        isinstance(v, Load) and parts.walked in v.offset.axes() and not _is_copied(v, parts)
+        for v in kernel.values
+    )
 
 
 def _is_copied(load: Load, parts: Roles) -> bool:
@@ -117,9 +130,9 @@ def _is_copied(load: Load, parts: Roles) -> bool:
     )
 
 
-def _is_of_rows(load: Load, parts: Roles) -> bool:
-    """Whether this is a number for each row that a program walks along."""
-    outside = {parts.query, parts.key, parts.inner, parts.outer} - {parts.walked}
+def _is_of_rows(load: Load, parts: Roles, rows: Axis | None) -> bool:
+    """Whether this is a number for each row of one side, or for all."""
+    outside = {parts.query, parts.key, parts.inner, parts.outer} - {rows}
     return load.offset.is_affine and outside.isdisjoint(load.offset.axes())
 
 

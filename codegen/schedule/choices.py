@@ -15,7 +15,7 @@ from ..kernel.attention import Roles
 from ..kernel.attention import roles as attention_roles
 from ..kernel.roles import roles
 from ..target import Target
-from .attention import attention_schedule, loads_rows, specializes
+from .attention import attention_schedule, loads_rows, specializes, tensor_columns
 from .dots import dot_schedule, parted, sums_by_copies, sums_segments, walking, walks
 from .roofline import predict
 from .rows import pointwise_schedule, rows_schedule, update_schedule
@@ -156,7 +156,7 @@ def _fits(kernel: Kernel, schedule: Schedule, target: Target) -> bool:
         ):
             return False
         if parts is not None:
-            if schedule.specialized and not _has_its_own_warps(kernel, schedule, parts):
+            if schedule.specialized and not _has_its_own_warps(kernel, schedule, target, parts):
                 return False
         elif (schedule.specialized or schedule.descriptors) and not schedule.persistent:
             return schedule.descriptors and sums_segments(kernel)
@@ -171,7 +171,7 @@ def _fits(kernel: Kernel, schedule: Schedule, target: Target) -> bool:
     return True
 
 
-def _has_its_own_warps(kernel: Kernel, schedule: Schedule, parts: Roles) -> bool:
+def _has_its_own_warps(kernel: Kernel, schedule: Schedule, target: Target, parts: Roles) -> bool:
     """Whether warps that only copy have all operands to copy, ahead of the products."""
     own, walked = parts.query, parts.key
     if parts.walked is own:
@@ -179,8 +179,19 @@ def _has_its_own_warps(kernel: Kernel, schedule: Schedule, parts: Roles) -> bool
     large = schedule.specialized == HALVES and schedule.block_n >= 32 * _GROUP
     if large and loads_rows(kernel, parts):
         return False  # one for each thread: see `specializes`
+    if parts.total is None and not _sums_fit(schedule, target, parts):
+        return False
     whole = own.extent % schedule.block_m == walked.extent % schedule.block_n == 0
     return whole and schedule.descriptors and schedule.num_stages > 1 and not schedule.registers
+
+
+def _sums_fit(schedule: Schedule, target: Target, parts: Roles) -> bool:
+    """Whether tensor cores have memory for all that a gradient sums. For sm_100 Triton 3.9 makes an
+    empty kernel of one whose sums they have no memory for."""
+    columns = target.chip.columns
+    if not columns:
+        return True
+    return schedule.block_m >= target.chip.rows and tensor_columns(parts, schedule) < columns
 
 
 def _powers(first: int, last: int) -> list[int]:

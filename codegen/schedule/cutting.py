@@ -190,9 +190,9 @@ def _attention_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
     steps = max(1, round(_tiles(walked.extent, n) * seen_share(kernel)))
     size = parts.products.input_dtype.itemsize
     products = inner + (outer if parts.back is not None else 0)
-    widths = [outer if parts.outer in d.axes() else inner for _, d in parts.stores if d is not None]
     step = n * (inner + outer) * size
     threads = schedule.computing * 32
+    summed = sum(head_block(width) for width in parts.widths)
     scores = m * n * (2 if parts.back is not None else 1)
     stages = max(schedule.num_stages - LOOKUP * parts.looks_up, 1)
     return Pieces(
@@ -200,10 +200,10 @@ def _attention_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
         steps=steps,
         loaded=programs * (steps * step + m * products * size),
         flying=step * max(stages - 1, 1),
-        flops=2 * programs * steps * m * n * (products + sum(widths)),
+        flops=2 * programs * steps * m * n * (products + summed),
         columns=n,
         registers=_shared_out(
-            min((m * sum(widths) + scores) // threads + 2 * ADDRESSES, schedule.registers or 255),
+            min((m * summed + scores) // threads + 2 * ADDRESSES, schedule.registers or 255),
             schedule,
         ),
         shared=step * stages + m * products * size,

@@ -69,8 +69,8 @@ class Descriptors:
         if name is None:
             rows, columns = (points(self.axes[side]) for side in (found.rows, found.columns))
             blocks = tuple(f"BLOCK_{side.upper()}" for side in (found.rows, found.columns))
-            about = found.buffer, rows, columns, found.stride
-            name = self._made[key] = made_here(self.body, self.header, *about, blocks)
+            about = found.buffer, (rows, columns), (found.stride, 1), blocks
+            name = self._made[key] = made_here(self.body, self.header, *about)
         return name
 
     def _parameter(self, key: tuple[int, str], found: Matrix, block: tuple[int, int]) -> str:
@@ -93,19 +93,18 @@ def made_here(
     body: Body,
     block: Block,
     buffer: Buffer,
-    rows: int,
-    columns: int,
-    stride: int,
+    extents: tuple[int, ...],
+    steps: tuple[int, ...],
     tile: tuple[str, ...],
 ) -> str:
     """The name of a descriptor that each program makes for itself, in memory of its own. A compiler
     that halves the rows of tiles halves those of this descriptor, too. Those of the host stay
     whole: Triton 3.6 would copy a whole tile to half of its place; later ones refuse it."""
-    sizes = body.sizes
-    shape = f"[{sizes.argument(rows)}, {sizes.argument(columns)}]"
-    steps = f"[{sizes.argument(stride)}, 1]"
+    shape, strides = (
+        ", ".join("1" if n == 1 else str(body.sizes.argument(n)) for n in numbers)
+        for numbers in (extents, steps)
+    )
     name = body.names.fresh("own")
-    pointer = body.buffers[buffer]
-    text = f"tl.make_tensor_descriptor({pointer}, {shape}, {steps}, [{', '.join(tile)}])"
-    block.add(f"{name} = {text}")
+    about = f"[{shape}], [{strides}], [{', '.join(tile)}]"
+    block.add(f"{name} = tl.make_tensor_descriptor({body.buffers[buffer]}, {about})")
     return name

@@ -182,7 +182,11 @@ def through_decomposition(node: Node, g: Node) -> tuple[Node | None, ...]:
     """The cotangents of a composite's operands, by differentiating its decomposition."""
     inner = decomposed(node)
     ends = set(node.operands)
-    found = _pullback({inner: g}, differentiable((inner,), ends), ends, ends, {}, within=True)
+    before = set_location(node.loc)
+    try:
+        found = _pullback({inner: g}, differentiable((inner,), ends), ends, ends, {}, within=True)
+    finally:
+        set_location(before)
     return tuple(found.get(o) for o in node.operands)
 
 

@@ -183,6 +183,48 @@ def product_with_one_number(node: Node) -> Node | None:
     return None
 
 
+def product_of_copies(node: Node) -> Node | None:
+    """A product whose rows, columns or matrices repeat is made once. Rows of several axes, which
+    were made one, may repeat along some of them."""
+    if node.op is not ops.matmul and node.op is not ops.matmul_wide:
+        return None
+    a, b = node.operands
+    if 0 in node.shape or 0 in a.shape:
+        return None
+    if a.op is ops.reshape_op and b.rank == 2 and a.operands[0].shape[-1:] == a.shape[-1:]:
+        whole = a.operands[0]
+        some = _first(whole, whole.rank, _alike(whole, whole.rank) - {whole.rank - 1})
+        if some is not whole:
+            once = node.op(ops.reshape(some, (-1, a.shape[-1])), b)
+            apart = ops.reshape(once, (*some.shape[:-1], b.shape[-1]))
+            return ops.reshape(ops.expand(apart, (*whole.shape[:-1], b.shape[-1])), node.shape)
+    rows, columns = node.rank - 2, node.rank - 1
+    alike_a, alike_b = _alike(a, node.rank), _alike(b, node.rank)
+    alike = (alike_a & alike_b - {rows, columns}) | (alike_a & {rows}) | (alike_b & {columns})
+    if all(node.shape[axis] == 1 for axis in alike):
+        return None
+    once = node.op(_first(a, node.rank, alike - {columns}), _first(b, node.rank, alike - {rows}))
+    return ops.expand(once, node.shape)
+
+
+def _alike(node: Node, rank: int) -> set[int]:
+    """The axes of a tensor of `rank`, to which `node` is broadcast, along which it repeats."""
+    source = node.operands[0] if node.op is ops.expand_op else node
+    lead = rank - source.rank
+    return {axis for axis in range(rank) if axis < lead or source.shape[axis - lead] == 1}
+
+
+def _first(node: Node, rank: int, alike: set[int]) -> Node:
+    """The part of `node` of which copies along `alike` are made."""
+    lead = rank - node.rank
+    kept = [1 if lead + axis in alike else size for axis, size in enumerate(node.shape)]
+    if kept == list(node.shape):
+        return node
+    source = node.operands[0]
+    ones = (1,) * (node.rank - source.rank)
+    return ops.expand(ops.reshape(source, (*ones, *source.shape)), kept)
+
+
 RULES = (
     fold_constants,
     fold_casts,
@@ -193,4 +235,5 @@ RULES = (
     merge_regions,
     sum_of_broadcast,
     product_with_one_number,
+    product_of_copies,
 )

@@ -11,7 +11,7 @@ from op_cases import CASES
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
-from tilewright.ir.node import Node, grad_mode, intern
+from tilewright.ir.node import Node, grad_mode, intern, set_location
 from tilewright.ir.passes.autodiff import _cotangents, decomposed
 from tilewright.ir.recipe import Recipe, by_recipe
 from tilewright.ir.shape import Size
@@ -102,6 +102,15 @@ def test_a_cotangent_that_is_the_node_itself() -> None:
         y = ops.exp(x)
         nodes = (y, x, y)
         assert by_recipe(known, "vjp", _cotangents, nodes, y) == _cotangents(*nodes)
+
+
+@pytest.mark.parametrize("case", COMPOSITE, ids=lambda c: c.name)
+def test_cotangents_of_a_composite_leave_the_location_as_it_was(case: Case) -> None:
+    """On their way through the decomposition new nodes get the locations of its nodes."""
+    root = case.f(*case.leaves())
+    if root.requires_grad:
+        _cotangents(_cotangent(root, -1), *root.operands, root)
+    assert set_location(None) is None
 
 
 def test_operands_that_are_one() -> None:

@@ -46,6 +46,61 @@ def test_a_product_with_one_number_is_a_sum(dtype: DType, number: float, wide: b
         assert_close(found.astype(np.float64), wanted, tolerance)
 
 
+def _turned(x: Node) -> Node:
+    return ops.permute(x, (*range(x.rank - 2), x.rank - 1, x.rank - 2))
+
+
+@pytest.mark.parametrize(
+    ("rows", "all_rows", "columns", "all_columns", "made"),
+    [
+        ((1, 5), (4, 5), (3, 5), (3, 5), (1, 3)),
+        ((4, 5), (4, 5), (1, 5), (3, 5), (4, 1)),
+        ((2, 1, 5), (2, 4, 5), (2, 3, 5), (2, 3, 5), (2, 1, 3)),
+        ((4, 5), (2, 4, 5), (3, 5), (3, 5), (1, 4, 3)),
+        ((4, 5), (2, 4, 5), (1, 3, 5), (2, 3, 5), (1, 4, 3)),
+        ((4, 5), (2, 4, 5), (2, 3, 5), (2, 3, 5), (2, 4, 3)),
+        ((4, 1), (4, 5), (3, 5), (3, 5), (4, 3)),
+        ((1, 5), (0, 5), (3, 5), (3, 5), (0, 3)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("dtype", [dt.float32, dt.bfloat16, dt.int32], ids=str)
+def test_a_product_of_copies_is_made_once(
+    rows: tuple[int, ...],
+    all_rows: tuple[int, ...],
+    columns: tuple[int, ...],
+    all_columns: tuple[int, ...],
+    made: tuple[int, ...],
+    dtype: DType,
+) -> None:
+    """Of rows, of columns, or of matrices, if both operands repeat them."""
+    x, y = ops.leaf(0, Size(rows), dtype), ops.leaf(1, Size(columns), dtype)
+    rng = np.random.default_rng(0)
+    given = {v: rng.integers(-8, 8, v.shape).astype(dtype.np) for v in (x, y)}
+    *batch, count, length = all_columns
+    root = ops.matmul(ops.expand(x, all_rows), ops.expand(_turned(y), (*batch, length, count)))
+    lowered = [n.shape for n in reachable(lower_graph([root])) if n.op is ops.matmul]
+    assert lowered == [made]
+    expected = np.broadcast_to(given[x].astype(np.float64), all_rows) @ np.swapaxes(
+        np.broadcast_to(given[y].astype(np.float64), all_columns), -1, -2
+    )
+    (found,) = run([root], given)
+    assert found.shape == root.shape
+    assert_close(found.astype(np.float64), expected, 8e-3)
+
+
+def test_rows_of_several_axes_repeat_along_one() -> None:
+    x, w = ops.leaf(0, Size((2, 1, 3, 5)), dt.float32), ops.leaf(1, Size((5, 6)), dt.float32)
+    root = ops.matmul(ops.reshape(ops.expand(x, (2, 4, 3, 5)), (24, 5)), w)
+    lowered = [n.shape for n in reachable(lower_graph([root])) if n.op is ops.matmul]
+    assert lowered == [(6, 6)]
+    rng = np.random.default_rng(0)
+    given = {v: rng.normal(size=v.shape).astype(np.float32) for v in (x, w)}
+    (found,) = run([root], given)
+    expected = np.broadcast_to(given[x], (2, 4, 3, 5)).reshape(24, 5) @ given[w]
+    assert_close(found, expected, 1e-6)
+
+
 @pytest.mark.usefixtures("fused")
 def test_gradients_of_what_is_added_up(torch: Any) -> None:
     def gradients(T: Any, x: Any, w: Any, b: Any) -> list[Any]:
