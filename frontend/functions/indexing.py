@@ -95,14 +95,6 @@ def _plain(key: tuple[Any, ...]) -> list[Any] | None:
     return parts
 
 
-def _is_place(key: Any) -> bool:
-    """Whether a key means the same to NumPy: ints and slices that go forward."""
-    parts = _plain(key if type(key) is tuple else (key,))
-    return parts is not None and all(
-        p.__class__ is not tuple or p[2] is None or p[2] > 0 for p in parts
-    )
-
-
 @cached_view
 def _viewed(t: Any, *parts: Any) -> Any:
     base = _by_parts(t, parts)
@@ -126,7 +118,7 @@ def setitem(t: Tensor, key: Any, value: Any) -> None:
             f"can't assign a {type(value).__name__} to a {t.type()}; make a tensor of it"
             f"{at_user_line()}"
         )
-    if _is_place(key) and at_once.written(t, key, value):
+    if at_once.written(t, key, value):
         return
     plain = _plain(key) if type(key) is tuple else None
     base, advanced = _basic(t, key) if plain is None else (_by_parts(t, plain), [])
