@@ -80,9 +80,9 @@ def _tensor(made: np.ndarray, dtype: dtypes.DType) -> Any:
 
 
 def places(key: Any, value_of: Callable[[Any], np.ndarray | None]) -> Places | None:
-    """(part, at), for which NumPy's array[part][at] is t[key]: the view by ints and slices, and what
-    positions and masks pick of it. `at` is empty without any of these. None if the key has other
-    parts, or a value isn't known. value_of: the value of a tensor, or None."""
+    """(part, at), for which NumPy's array[part][at] is t[key]: the view by ints and slices, and
+    what positions and masks pick of it. `at` is empty without any of these. None if the key has
+    other parts, or a value isn't known. value_of: the value of a tensor, or None."""
     part: list[Any] = []
     at: list[Any] = []
     axis = end = 0  # the dimensions of the view so far, and where those that are picked end
