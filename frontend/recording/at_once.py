@@ -17,6 +17,7 @@ import numpy as np
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
+from tilewright.ir.dtype import HALVES
 from tilewright.ir.node import Node
 from tilewright.ir.ops.generate import constant_value
 from tilewright.ir.shape import Size
@@ -142,8 +143,26 @@ def _positions(part: Any, value_of: Callable[[Any], np.ndarray | None]) -> np.nd
     return array if kind == "i" or (kind == "b" and array.ndim) else None
 
 
-def written(t: Any, key: Any, value: Any) -> bool:
-    """t[key] = value, if it can be made at once."""
+_UPDATES = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
+"""What NumPy computes with the same bits as a kernel."""
+
+
+def updated(part: Any, name: str, value: Any) -> bool:
+    """part += value, if it can be made at once: a part of a memory that is changed part by part, as
+    `x[i] += 1` in a loop."""
+    by = _UPDATES.get(name)
+    storage = part._storage
+    if by is None or storage is None or part._chain is None or isinstance(value, bool):
+        return False
+    if part.dtype in HALVES or part.dtype is dtypes.bool_ or part.dtype.is_complex:
+        return False
+    whole = storage._aval[0] if storage._node is None else storage._node.shape
+    return views.numel(part.shape) < views.numel(whole) and written(part, ..., value, by)
+
+
+def written(t: Any, key: Any, value: Any, by: np.ufunc | None = None) -> bool:
+    """t[key] = value, if it can be made at once. by: what computes the new value of the old one and
+    `value`, for all of `t`."""
     if not is_plain() or type(t) is not epoch.tensor_type or is_tracked(t):
         return False
     state: Any = t if t._storage is None else t._storage
@@ -180,7 +199,11 @@ def written(t: Any, key: Any, value: Any) -> bool:
             seen, key = seen[key], at
         if isinstance(value, Handle) and source.ndim > seen[key].ndim:
             return False
-        seen[key] = source
+        if by is None:
+            seen[key] = source
+        else:
+            with np.errstate(all="ignore"):
+                by(seen, source, out=seen)
     except (IndexError, ValueError):  # the recorded call has a better message
         return False
     state._changes += 1

@@ -209,10 +209,39 @@ def written_by_positions(m: Any) -> Any:
     return found, x, whole
 
 
+def parts_updated(m: Any) -> Any:
+    """Counts and sums in a loop, and what may not be at once."""
+    at = m.tensor([2, 0, 2])
+    counts, sums, rows = m.zeros(3, 3, dtype=m.int32), m.zeros(3, 4), m.arange(12.0).view(3, 4)
+    for i in range(3):
+        counts[at[i], i] += 1
+        sums[at[i]] += rows[i]
+        sums[:, 1] *= 0.5
+        sums[i, 1:3] -= rows[i, 0]
+        rows[i] -= rows[i]
+        rows[1:, 0] += rows[:2, 3]
+    before = sums * 1
+    sums[0] += 2
+    sums[1] += m.ones(4, dtype=m.float64)
+    sums[2][1:].add_(1, alpha=3)
+    with pytest.raises(RuntimeError):
+        sums[0] += m.ones(2, 4)
+    with pytest.raises(RuntimeError):
+        counts[0] += 0.5
+    leaf = m.ones(2, requires_grad=True)
+    made = m.zeros(2, 2)
+    made[0] += leaf
+    made[0] *= 3
+    made.sum().backward()
+    with m.no_grad():
+        leaf[0] += 1
+    return counts, sums, rows, before, sums._version, leaf, leaf.grad, leaf._version
+
+
 PROGRAMS = (
     fill, fill_rows, views_see_it, numpy_sees_it, rows_of_tensors, dtypes, errors, gradients,
-    joined, picked_by_positions, written_by_positions, picked_by_masks, gradients_through_masks,
-    windows_that_wait,
+    joined, picked_by_positions, written_by_positions, parts_updated, picked_by_masks,
+    gradients_through_masks, windows_that_wait,
 )  # fmt: skip
 
 
