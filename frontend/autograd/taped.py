@@ -13,7 +13,7 @@ from tilewright.runtime import debug
 from tilewright.runtime.baseline.program import quietly
 from tilewright.runtime.baseline.templates import Untold
 
-from ..recording import Handle, epoch, novelty, tape, volatile
+from ..recording import Handle, at_once, epoch, novelty, tape, volatile
 from ..recording.tape import Array, Call, Refused, Taped
 from . import anomaly
 
@@ -239,7 +239,7 @@ def _target(t: Any) -> Any:
     if type(t) is not epoch.tensor_type and type(t) is not epoch.parameter_type:
         raise _Ended
     state = t if t._storage is None else t._storage
-    if state._node is not None and not volatile.is_leaf(state):
+    if state._node is not None and not at_once.is_leaf(state):
         raise _Ended
     return tape.target_of(t)
 

@@ -42,8 +42,12 @@ def as_handle(value: Any, like: Any = None, wide: bool = False) -> Any:
         return recording.wrap(
             ops.constant(value, dtypes.of_scalar(value, recording.default_dtype()))
         )
-    node = recording.resolve(like)
     token = recording.key_of(value)
+    if recording.clock.volatile and token is not None and like._node is not COMPOUND:
+        dtype = recording.scalar_dtype(like.dtype, value)
+        dtype = dtypes.accumulator(dtype) if wide else dtype
+        return recording.wrap(recording.known_constant(token, type(value), value, dtype))
+    node = recording.resolve(like)
     key = (as_handle, node, token, type(value), wide)
     found = None if token is None else recording.lookup(key)
     if found is None:

@@ -22,7 +22,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.op import Op
 
 from .. import recording
-from ..recording import Handle, clock, handles, record, resolve, tape, volatile
+from ..recording import Handle, at_once, clock, handles, record, resolve, tape, volatile
 from ..recording.builders import Cast, Casts, Gradient, builder, facts
 from .arguments import as_handle, into, need_tensor
 from .promotion import can_cast
@@ -337,8 +337,10 @@ def overwriting(name: str, method: Function) -> Function:
     """The in-place form of a method: the method's result overwrites the tensor."""
 
     def write(self: Any, *args: Any, **options: Any) -> Any:
-        # No epoch ends in between: the op reads the old value and doesn't save it for later.
         recording.claim()
+        if len(args) == 1 and not options and at_once.updated(self, name, args[0]):
+            return self
+        # No epoch ends in between: the op reads the old value and doesn't save it for later.
         before, known = clock.holding, len(handles)
         try:
             clock.holding = before + 1

@@ -76,8 +76,8 @@ def getitem(t: Tensor, key: Any) -> Tensor:
 
 
 def _plain(key: tuple[Any, ...]) -> list[Any] | None:
-    """The parts of a key as the cache of views takes them, if all are ints, slices of ints, None or
-    an ellipsis: slices have no hash."""
+    """The parts of a key as the cache of views takes them, if all are ints or tensors of one,
+    slices of ints, None or an ellipsis: slices have no hash."""
     parts: list[Any] = []
     for part in key:
         kind = part.__class__
@@ -89,18 +89,14 @@ def _plain(key: tuple[Any, ...]) -> list[Any] | None:
                 and (step is None or step.__class__ is int)
             ):
                 return None
+        elif isinstance(part, Handle):
+            if not _is_place(part):
+                return None
+            part = int(part.item())
         elif not (kind is int or part is None or part is Ellipsis):
             return None
         parts.append(part)
     return parts
-
-
-def _is_place(key: Any) -> bool:
-    """Whether a key means the same to NumPy: ints and slices that go forward."""
-    parts = _plain(key if type(key) is tuple else (key,))
-    return parts is not None and all(
-        p.__class__ is not tuple or p[2] is None or p[2] > 0 for p in parts
-    )
 
 
 @cached_view
@@ -126,7 +122,7 @@ def setitem(t: Tensor, key: Any, value: Any) -> None:
             f"can't assign a {type(value).__name__} to a {t.type()}; make a tensor of it"
             f"{at_user_line()}"
         )
-    if _is_place(key) and at_once.written(t, key, value):
+    if at_once.written(t, key, value):
         return
     plain = _plain(key) if type(key) is tuple else None
     base, advanced = _basic(t, key) if plain is None else (_by_parts(t, plain), [])
@@ -237,9 +233,7 @@ def _array_like(part: Any) -> Any:
                 stacklevel=2,
             )
             return part.bool()
-        if part.dim() == 0 and part.dtype.category in (dtypes.SIGNED, dtypes.UNSIGNED):
-            return part if part.requires_grad or _is_example(part) else int(part.item())
-        return part
+        return int(part.item()) if _is_place(part) else part
     if hasattr(part, "__index__") and not (isinstance(part, np.ndarray) and part.ndim):
         return part.__index__()
     if isinstance(part, (list, tuple, np.ndarray, range)):
@@ -252,6 +246,16 @@ def _array_like(part: Any) -> Any:
     raise IndexError(
         "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid "
         f"indices (got {type(part).__name__}){at_user_line()}"
+    )
+
+
+def _is_place(part: Any) -> bool:
+    """Whether a tensor is one whole number, which may be read, and so stands for it in a key."""
+    return (
+        part.dim() == 0
+        and part.dtype.category in (dtypes.SIGNED, dtypes.UNSIGNED)
+        and part.dtype is not dtypes.uint8
+        and not _is_example(part)
     )
 
 

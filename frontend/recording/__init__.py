@@ -67,6 +67,7 @@ from .novelty import untaped
 from .numbers import (
     default_dtype,
     key_of,
+    known_constant,
     named_dtype,
     number,
     scalar_dtype,
@@ -144,6 +145,7 @@ __all__ = [
     "step",
     "storage_of",
     "key_of",
+    "known_constant",
     "unary",
     "unevaluated",
     "variable",

@@ -9,7 +9,7 @@ looks at the calls.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from sys import getrefcount
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
+from tilewright.ir.dtype import HALVES
 from tilewright.ir.node import Node
 from tilewright.ir.ops.generate import constant_value
 from tilewright.ir.shape import Size
@@ -32,6 +33,7 @@ MOST = 1 << 20
 
 _WIDE = (dtypes.float32, dtypes.float64)
 _NUMBERS = (bool, int, float)
+Places = tuple[tuple[Any, ...], tuple[Any, ...]]
 
 
 def joined(tensors: Sequence[Any], axis: int, new_axis: bool) -> Any:
@@ -79,8 +81,89 @@ def _tensor(made: np.ndarray, dtype: dtypes.DType) -> Any:
     return t
 
 
-def written(t: Any, key: Any, value: Any) -> bool:
-    """t[key] = value, if it can be made at once. key: of ints and slices."""
+def places(key: Any, value_of: Callable[[Any], np.ndarray | None]) -> Places | None:
+    """(part, at), for which NumPy's array[part][at] is t[key]: the view by ints and slices, and
+    what positions and masks pick of it. `at` is empty without any of these. None if the key has
+    other parts, or a value isn't known. value_of: the value of a tensor, or None."""
+    part: list[Any] = []
+    at: list[Any] = []
+    axis = end = 0  # the dimensions of the view so far, and where those that are picked end
+    is_plain = True
+    for each in key if key.__class__ is tuple else (key,):
+        kind = each.__class__
+        if kind is int:
+            part.append(each)
+        elif kind is slice:
+            if not _goes_forward(each):
+                return None
+            part.append(each)
+            axis += 1
+        elif each is None or each is Ellipsis:
+            part.append(each)
+            is_plain = False
+        else:
+            array = _positions(each, value_of)
+            if array is None:
+                return None
+            if not array.ndim:
+                part.append(int(array))
+                continue
+            if not at:
+                at += [slice(None)] * axis
+            elif axis != end:  # what is picked comes first
+                return None
+            at.append(array)
+            count = array.ndim if array.dtype == bool else 1
+            part += [slice(None)] * count
+            end = axis = axis + count
+    return None if at and not is_plain else (tuple(part), tuple(at))
+
+
+def _goes_forward(part: slice) -> bool:
+    """Whether a slice means the same to NumPy: one of ints that goes forward."""
+    start, stop, step = part.start, part.stop, part.step
+    return (
+        (start is None or start.__class__ is int)
+        and (stop is None or stop.__class__ is int)
+        and (step is None or (step.__class__ is int and step > 0))
+    )
+
+
+def _positions(part: Any, value_of: Callable[[Any], np.ndarray | None]) -> np.ndarray | None:
+    """A part of a key that picks elements, as an array of ints or bools; None if it is no such
+    part, or isn't known."""
+    if isinstance(part, Handle):
+        array = value_of(part)
+    elif part.__class__ is list and part and all([p.__class__ is int for p in part]):
+        return np.array(part)
+    else:
+        array = part if part.__class__ is np.ndarray and part.ndim else None
+    if array is None or array.size > MOST:
+        return None
+    kind = array.dtype.kind
+    return array if kind == "i" or (kind == "b" and array.ndim) else None
+
+
+_UPDATES = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
+"""What NumPy computes with the same bits as a kernel."""
+
+
+def updated(part: Any, name: str, value: Any) -> bool:
+    """part += value, if it can be made at once: a part of a memory that is changed part by part, as
+    `x[i] += 1` in a loop."""
+    by = _UPDATES.get(name)
+    storage = part._storage
+    if by is None or storage is None or part._chain is None or isinstance(value, bool):
+        return False
+    if part.dtype in HALVES or part.dtype is dtypes.bool_ or part.dtype.is_complex:
+        return False
+    whole = storage._aval[0] if storage._node is None else storage._node.shape
+    return views.numel(part.shape) < views.numel(whole) and written(part, ..., value, by)
+
+
+def written(t: Any, key: Any, value: Any, by: np.ufunc | None = None) -> bool:
+    """t[key] = value, if it can be made at once. by: what computes the new value of the old one and
+    `value`, for all of `t`."""
     if not is_plain() or type(t) is not epoch.tensor_type or is_tracked(t):
         return False
     state: Any = t if t._storage is None else t._storage
@@ -90,13 +173,20 @@ def written(t: Any, key: Any, value: Any) -> bool:
         value = value.item()
     source: Any = value
     if isinstance(value, Handle):
-        source = None if value is t else _at_rest(value)
+        source = None if value is t else _known(value)
         if source is None or source.dtype != t.dtype.np or source.size > MOST:
             return False
         if value._storage is state:
             return False
     elif type(value) not in _NUMBERS or not _holds(t.dtype, value):
         return False
+    if key is not Ellipsis:
+        found = places(key, _known)
+        if found is None:
+            return False
+        key, at = found
+    else:
+        at = ()
     if state._node is not None and not fill(state):
         return False
     array = _own(state)
@@ -106,9 +196,15 @@ def written(t: Any, key: Any, value: Any) -> bool:
     if seen is None:
         return False
     try:
+        if at:
+            seen, key = seen[key], at
         if isinstance(value, Handle) and source.ndim > seen[key].ndim:
             return False
-        seen[key] = source
+        if by is None:
+            seen[key] = source
+        else:
+            with np.errstate(all="ignore"):
+                by(seen, source, out=seen)
     except (IndexError, ValueError):  # the recorded call has a better message
         return False
     state._changes += 1
@@ -150,6 +246,27 @@ def _at_rest(t: Any) -> np.ndarray | None:
     return views.seen_in(state._buffer, t._chain)
 
 
+def _known(t: Any) -> np.ndarray | None:
+    """As `_at_rest`, also of what this epoch has read, and not written to."""
+    state: Any = t if t._storage is None else t._storage
+    if state._node is None:
+        return _at_rest(t)
+    if not is_leaf(state) or type(t) is not epoch.tensor_type or is_tracked(t):
+        return None
+    if state._requires_grad or state._history is not None or type(state._buffer) is not np.ndarray:
+        return None
+    return views.seen_in(state._buffer, t._chain) if state._aval[2] == "cpu" else None
+
+
+def is_leaf(state: Any) -> bool:
+    """Whether this epoch has read the value of a state, and not written to it."""
+    place = state._place
+    if not 0 <= place < len(epoch.leaves):
+        return False
+    owner, node, _ = epoch.leaves[place]
+    return owner is state and node is state._node
+
+
 def _holds(dtype: dtypes.DType, value: bool | int | float) -> bool:
     """Whether NumPy writes a number into this dtype as PyTorch does."""
     if dtype in _WIDE:
@@ -166,8 +283,8 @@ def fill(state: Any, is_written: bool = True) -> bool:
     """Give memory to a state whose value is one number everywhere, so far a node. is_written:
     whether it is about to be overwritten."""
     node: Node = state._node
-    is_leaf = 0 <= state._place < len(epoch.leaves) and epoch.leaves[state._place][0] is state
-    if is_leaf or views.numel(node.shape) > MOST or node.device not in (None, "cpu"):
+    is_read = 0 <= state._place < len(epoch.leaves) and epoch.leaves[state._place][0] is state
+    if is_read or views.numel(node.shape) > MOST or node.device not in (None, "cpu"):
         return False
     kinds = []
     inner = node

@@ -318,6 +318,18 @@ def _value(root: Node, buffers: list[Any]) -> Any:
         return told(error.with_traceback(None))  # frames would keep memory alive
 
 
+def _alone(plan: Computer | Apart, values: list[Any], buffers: list[Any]) -> list[Any]:
+    """The values of a plan's roots, where those without one are computed alone: a launch that fails
+    takes values with it that are right."""
+    missing = [i for i, v in enumerate(values) if isinstance(v, Exception)]
+    if len(missing) < 2 or isinstance(plan, Apart):
+        return values
+    if not any(isinstance(values[i], MemoryError) for i in missing):
+        for i in missing:
+            values[i] = _value(plan.recorded[i], buffers)
+    return values
+
+
 def _complete(
     plan: Computer | Apart | None,
     buffers: list[Any],
@@ -339,7 +351,8 @@ def _complete(
                 values = timed.run(plan, tuple(fallible), buffers, scalars, donated)
         except Incomplete as incomplete:
             error = incomplete.error
-            values = [Failed(v) if isinstance(v, Exception) else v for v in incomplete.values]
+            found = incomplete.values if donated else _alone(plan, incomplete.values, buffers)
+            values = [Failed(v) if isinstance(v, Exception) else v for v in found]
     if error is not None and update is not None:
         written = {id(t._storage or t) for t in update()}
         for i, state in enumerate(live):

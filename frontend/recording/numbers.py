@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from tilewright.ir import dtype as dtypes
@@ -31,6 +32,13 @@ def number(
     if varies(site, value, patience) and not epoch.clock.looking:  # a graph has no such inputs
         return epoch.scalar(value, dtype, device)
     return ops.constant(value, dtype, device)
+
+
+@functools.lru_cache(4096)
+def known_constant(token: Any, kind: type, value: Any, dtype: dtypes.DType) -> Node:
+    """A number as a constant, for calls that are computed at once: no graph has too many numbers.
+    token: its `key_of`, as numbers that are equal may be different constants."""
+    return ops.constant(value, dtype)
 
 
 def varies(site: Any, value: Any, patience: int = 3) -> bool:

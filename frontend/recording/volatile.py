@@ -29,7 +29,7 @@ from tilewright.runtime.baseline.derivatives import Differentiated, Differentiat
 from tilewright.runtime.baseline.templates import Example, Template, Untold
 
 from . import epoch, flushing, novelty, views, wrapping
-from .at_once import MOST, fill, is_plain, is_tracked, written
+from .at_once import MOST, fill, is_leaf, is_plain, is_tracked, places, written
 from .builders import facts, is_blind, joins, name_of, refuses_bools, takes_sizes
 from .epoch import clock
 from .numbers import default_dtype, key_of, scalar_dtype
@@ -356,35 +356,19 @@ def may_view(t: Any) -> bool:
 
 
 def picked(t: Any, key: Any) -> Any:
-    """t[key], where one part of the key is a tensor of positions and others are ints and slices;
-    None if it must be recorded."""
-    parts = key if key.__class__ is tuple else (key,)
-    places = [i for i, p in enumerate(parts) if isinstance(p, Handle)]
-    if len(places) != 1 or not may_compute():
+    """t[key], where parts of the key are positions or masks; None if it must be recorded."""
+    if not may_compute():
         return None
-    (at,) = places
-    positions, array = _value(parts[at]), _value(t)
-    if (
-        positions is None
-        or array is None
-        or positions.dtype.kind != "i"
-        or not positions.ndim  # a number, whose place is a view
-        or max(array.size, positions.size) > MOST
-    ):
+    found = places(key, _value)
+    if found is None or not found[1]:
         return None
-    if len(parts) > 1:
-        others = [slice(None) if i == at else p for i, p in enumerate(parts)]
-        if any([p.__class__ is not slice and p.__class__ is not int for p in others]):
-            return None
-        if any([p.__class__ is slice and p.step is not None for p in others]):
-            return None  # a step back is an error, but not to NumPy
+    array = _value(t)
+    if array is None or array.size > MOST:
+        return None
+    part, at = found
     try:
-        if len(parts) > 1:
-            array = array[tuple(others)]
-        axis = len([p for p in parts[:at] if p.__class__ is slice])
-        place: Any = (*[slice(None)] * axis, positions)
-        made = array[place]
-    except (IndexError, TypeError, ValueError):  # the recorded call has the better message
+        made = array[part][at]
+    except (IndexError, ValueError):  # the recorded call has the better message
         return None
     return tensor(np.array(made, order="C", copy=None), t.dtype)
 
@@ -510,12 +494,3 @@ def _may_flush() -> bool:
         t._node is not None and t._node.requires_grad and t._node.op is not ops.variable
         for t in epoch.handles
     )
-
-
-def is_leaf(state: Any) -> bool:
-    """Whether this epoch has read the value of a state, and not written to it."""
-    place = state._place
-    if not 0 <= place < len(epoch.leaves):
-        return False
-    owner, node, _ = epoch.leaves[place]
-    return owner is state and node is state._node

@@ -233,6 +233,16 @@ def test_what_is_computed_beside_it_has_its_value() -> None:
     assert (x.tolist(), y.tolist()) == ([1, 2, 3], [2, 4, 6])
 
 
+def test_a_launch_that_fails_takes_no_value_with_it() -> None:
+    x, at = tw.arange(12.0).reshape(3, 4), tw.tensor([2, 0, -1])
+    right, wrong = x[at], x[at + 2]
+    with pytest.raises(IndexError, match="index 4 is out of bounds"):
+        wrong.tolist()
+    assert right[:, 0].tolist() == [8, 0, 8]
+    with pytest.raises(IndexError):
+        wrong.tolist()
+
+
 # ---- what it costs ---------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from epoch_programs import calls_at_once
 
 import tilewright as tw
 from tilewright.ir import node as graph
@@ -150,9 +151,97 @@ def gradients_through_masks(m: Any) -> Any:
     return x.grad, alone, alone.requires_grad, made.requires_grad, twice.grad
 
 
+def picked_by_positions(m: Any) -> Any:
+    """Lists, positions, masks and numbers in one key, of which NumPy orders some otherwise."""
+    x = m.arange(24.0).reshape(2, 3, 4)
+    at, one, rows = m.tensor([2, 0, -1]), m.tensor(1), m.tensor([[0], [1]])
+    mask = m.tensor([True, False, True])
+    found = [
+        x[0, :, [1, 2]],
+        x[one, at, 1:],
+        x[:, at, one],
+        x[rows, at],
+        x[:, mask, -1],
+        x[one, one],
+    ]
+    found += [x[rows, :, at], x[1, None, at], x[..., at], x[:, mask, at[:2]], x[one, ..., one]]
+    for key in ((0, 5), (0, at + 2), (0, 0, mask), (one, one, one, one)):
+        with pytest.raises(IndexError):
+            x[key].tolist()
+    return found
+
+
+def written_by_positions(m: Any) -> Any:
+    found = []
+    at, one, rows = m.tensor([2, 0, -3]), m.tensor(1), m.tensor([[0], [1]])
+    mask, two = m.tensor([True, False, True]), m.tensor([[5.0, 6.0]])
+    keys = [(0, [1, 2]), (one, at), (slice(None), one), mask.new_tensor([True, False]), (0, mask)]
+    keys += [
+        (rows, at),
+        (slice(None), mask, -1),
+        (one, slice(None), at[:2]),
+        (rows, slice(None), at),
+    ]
+    keys += [
+        [1],
+        (slice(None), [0, 1], one),
+        m.ones(2, 3, 4).bool(),
+        (Ellipsis, at),
+        (0, 0, at[:0]),
+    ]
+    for key in keys:
+        x = m.arange(24.0).reshape(2, 3, 4)
+        part = x[1]
+        x[key] = -1
+        x[key] = x.new_tensor(7.5)
+        x[key] += 1
+        found.append((x, part, x._version, part * 2))
+    x = m.zeros(2, 3)
+    x[:, mask] = two
+    x[0, mask] = two
+    for key, value in (((0, at), two), ((0, 4), 1), ((0, at + 2), 1), (0, x), (mask, 1)):
+        with pytest.raises((IndexError, RuntimeError)):
+            x[key] = value
+            x.tolist()
+    whole = m.zeros(3, dtype=m.int64)
+    whole[mask] = 2.7
+    whole[at] += m.tensor([1, 2, 3])
+    return found, x, whole
+
+
+def parts_updated(m: Any) -> Any:
+    """Counts and sums in a loop, and what may not be at once."""
+    at = m.tensor([2, 0, 2])
+    counts, sums, rows = m.zeros(3, 3, dtype=m.int32), m.zeros(3, 4), m.arange(12.0).view(3, 4)
+    for i in range(3):
+        counts[at[i], i] += 1
+        sums[at[i]] += rows[i]
+        sums[:, 1] *= 0.5
+        sums[i, 1:3] -= rows[i, 0]
+        rows[i] -= rows[i]
+        rows[1:, 0] += rows[:2, 3]
+    before = sums * 1
+    sums[0] += 2
+    sums[1] += m.ones(4, dtype=m.float64)
+    sums[2][1:].add_(1, alpha=3)
+    with pytest.raises(RuntimeError):
+        sums[0] += m.ones(2, 4)
+    with pytest.raises(RuntimeError):
+        counts[0] += 0.5
+    leaf = m.ones(2, requires_grad=True)
+    made = m.zeros(2, 2)
+    made[0] += leaf
+    made[0] *= 3
+    made.sum().backward()
+    with m.no_grad():
+        leaf[0] += 1
+    return counts, sums, rows, before, sums._version, leaf, leaf.grad, leaf._version
+
+
 PROGRAMS = (
     fill, fill_rows, views_see_it, numpy_sees_it, rows_of_tensors, dtypes, errors, gradients,
-    joined, picked_by_masks, gradients_through_masks, windows_that_wait,
+    joined, picked_by_positions, written_by_positions, parts_updated, picked_by_masks,
+    gradients_through_masks, windows_that_wait,
 )  # fmt: skip
 
 
@@ -162,9 +251,12 @@ def plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
+@pytest.mark.parametrize("at_once", (False, True), ids=("recorded", "at once"))
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
-def test_values(torch: Any, program: Any) -> None:
-    assert plain(program(tw)) == plain(program(torch))
+def test_values(torch: Any, program: Any, at_once: bool) -> None:
+    with calls_at_once(at_once):
+        ours = plain(program(tw))
+    assert ours == plain(program(torch))
 
 
 def rounds(make: Any) -> int:
