@@ -10,6 +10,7 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
+from tilewright.ir.op import not_implemented
 
 from .. import return_types
 from ..recording import record
@@ -123,7 +124,7 @@ ldexp = binary("ldexp", _ldexp, numbers=False, in_place_function=True)
 def _nextafter(x: Node, towards: Node) -> Node:
     x, towards = promoted(x, towards)
     if not x.dtype.is_floating_point:
-        raise RuntimeError(f'"nextafter" not implemented for {x.dtype}{at_user_line()}')
+        raise not_implemented("nextafter", x.dtype)
     whole = {2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}[x.dtype.itemsize]
     zero = _full(0, x)
     # The bits of a float, read as an integer, grow with its magnitude.

@@ -17,6 +17,7 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
+from tilewright.ir.op import not_implemented
 
 from .. import devices as device_module
 from .. import recording
@@ -72,7 +73,7 @@ __all__ = [
 def _float_dtype(name: str, dtype: DType | None) -> DType:
     dtype = recording.named_dtype(dtype)
     if not dtype.is_differentiable:
-        raise RuntimeError(f'"{name}" not implemented for {dtype}{at_user_line()}')
+        raise not_implemented(name, dtype)
     return dtype
 
 
@@ -431,7 +432,7 @@ def _fill(t: Any, build: Callable[..., Node], generator: Generator | None, *attr
 
 def _require_float(name: str, t: Any) -> None:
     if not t.dtype.is_floating_point:
-        raise RuntimeError(f'"{name}" not implemented for {t.dtype}{at_user_line()}')
+        raise not_implemented(name, t.dtype)
 
 
 def _uniform(seed: Node, offset: Node, *args: Any) -> Node:

@@ -16,7 +16,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.numeric import orthogonal
 from tilewright.ir.numeric.orthogonal import Family
-from tilewright.ir.op import Kind
+from tilewright.ir.op import Kind, not_implemented
 from tilewright.ir.ops.composite import as_dtype, to_accumulator
 
 from .. import recording
@@ -80,10 +80,7 @@ def _igammac(a: Node, x: Node) -> Node:
 def _floats(name: str, a: Node, x: Node) -> tuple[Node, ...]:
     a, x = promoted(a, x)
     if not a.dtype.is_floating_point:
-        raise NotImplementedError(
-            f'"{name}" not implemented for {a.dtype}: expected floating point tensors'
-            f"{at_user_line()}"
-        )
+        raise not_implemented(name, a.dtype, "expected floating point tensors")
     return a, x
 
 
@@ -100,10 +97,7 @@ def refusing_halves(name: str, build: Build) -> Build:
     def refusing(*operands: Node) -> Node:
         for x in operands:
             if x.dtype in dtypes.HALVES:
-                raise NotImplementedError(
-                    f'"{name}" not implemented for {x.dtype}: compute it in a wider dtype, as of '
-                    f"x.float(), and convert the result{at_user_line()}"
-                )
+                raise not_implemented(name, x.dtype, "compute it in a wider dtype, as x.float()")
         return build(*operands)
 
     return refusing

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..dtype import BOOL, accumulator, complex64, float32, from_numpy, int64
-from ..location import at_user_line
 from ..node import Node
-from ..op import Aval, Fold, Kind, Op
+from ..op import Aval, Fold, Kind, Op, not_implemented
 from .binary import bitwise_and, bitwise_or, eq, maximum, ne
 from .composite import require_float
 from .gather import put_along
@@ -25,7 +24,7 @@ def _accumulation(name: str, ufunc: Any, fold: Fold, vjp: Any, **more: Any) -> O
 
     def infer(x: Node, axis: int) -> Aval:
         if x.dtype.category == BOOL:
-            raise RuntimeError(f"{name} is not supported on bool tensors{at_user_line()}")
+            raise not_implemented(name, x.dtype, "expected numbers, as x.int() gives")
         return x.shape, x.dtype
 
     def numpy(x: Any, axis: int) -> Any:
