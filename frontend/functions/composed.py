@@ -17,7 +17,8 @@ from ..recording import record
 from ..recording.builders import builder
 from .arguments import as_handle, into, need_tensor
 from .call import binary, public, unary, without_operator
-from .promotion import floating, promoted, to
+from .promotion import WHOLE, floating, promoted, refuse, to
+from .sorting import complex_logaddexp
 from .spellings import also_named
 
 if TYPE_CHECKING:
@@ -31,7 +32,9 @@ def _full(value: Any, like: Node) -> Node:
 
 
 def _logaddexp(a: Node, b: Node) -> Node:
-    return ops.logaddexp(*promoted(a, b))
+    a, b = promoted(a, b)
+    refuse("logaddexp_cpu", a, *WHOLE)
+    return complex_logaddexp(a, b) if a.dtype.is_complex else ops.logaddexp(a, b)
 
 
 def _logaddexp2(a: Node, b: Node) -> Node:
@@ -144,6 +147,7 @@ nextafter = binary("nextafter", _nextafter, numbers=False)
 
 @builder("logit")
 def _logit(x: Node, eps: float | None) -> Node:
+    refuse("logit_cpu", x, dtypes.COMPLEX)
     x = floating(x)
     if eps is not None:
         low, high = _full(eps, x), _full(1 - eps, x)

@@ -576,6 +576,8 @@ def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) ->
     """Fill with geometric numbers: counts of trials of probability p up to the first success."""
     if not 0 < p < 1:
         raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p}{at_user_line()}")
+    if self.dtype.category in (dtypes.BOOL, dtypes.COMPLEX):
+        raise not_implemented("geometric_cpu", self.dtype)
     return _fill(self, _geometric, generator, float(p))
 
 
@@ -599,6 +601,7 @@ def log_normal_(
     self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Fill with exp of normal numbers of the given mean and standard deviation."""
+    _require_float("log_normal_cpu", self)
     _check_positive("log_normal_", "std", std)
     with recording.grad_mode(False):
         return normal_(self, mean, std, generator=generator).exp_()

@@ -24,7 +24,7 @@ from ..recording import record
 from ..recording.builders import builder
 from .arguments import into
 from .call import binary, of_one, of_two, public, unary, without_operator
-from .promotion import on_float, promoted, promoting_float
+from .promotion import on_float, promoted, promoting_float, refuse
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -51,6 +51,7 @@ def _mvlgamma(input: Tensor, p: int) -> Tensor:
 
 @builder("mvlgamma")
 def _multivariate(x: Node, p: int) -> Node:
+    refuse("mvlgamma", x, dtypes.COMPLEX)
     dtype = x.dtype if x.dtype.is_floating_point else recording.default_dtype()
     x = ops.cast(x, dtype) if x.dtype is not dtype else x
     wide = to_accumulator(x)
