@@ -143,10 +143,10 @@ max_pool3d_with_indices = _max_pool_with_indices(3)
 
 
 def _whole_means(
-    x: Node, kernel: Any, stride: Any, pairs: Any, counted: tuple[int, ...], divisor: int | None
+    x: Node, kernel: Any, stride: Any, pairs: Any, counted: tuple[int, ...], divisor: int
 ) -> Node:
     """The means of windows of whole numbers, without their fractions. counted: how much of the
-    padding counts."""
+    padding counts. divisor: what to divide by; 0 for the number of elements."""
     dims = len(kernel)
     first = x.rank - dims
     low, high = ([0] * first + [pair[i] for pair in pairs] for i in (0, 1))
@@ -154,8 +154,8 @@ def _whole_means(
     windows = ops.windows(ops.pad(x, low, high), axes, kernel, stride, (1,) * dims)
     inner = tuple(range(x.rank, x.rank + dims))
     total = ops.squeeze(ops.sum(windows, inner), inner)
-    count = ops.full_like(total, 1 if divisor is None else divisor)
-    for axis, k, s, p in zip(axes, kernel, stride, counted) if divisor is None else ():
+    count = ops.full_like(total, divisor or 1)
+    for axis, k, s, p in zip(axes, kernel, stride, counted) if not divisor else ():
         begin = ops.iota(total.shape[axis]) * s - low[axis]
         end = ops.minimum(begin + k, ops.full_like(begin, x.shape[axis] + p))
         along = end - ops.maximum(begin, ops.full_like(begin, -p))
