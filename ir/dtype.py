@@ -32,6 +32,11 @@ class DType:
         return {"f8e4m3": "f8e4m3fn", "bool": "b8", "b": "b8"}.get(self.short, self.short)
 
     @property
+    def kind(self) -> str:
+        """PyTorch's name of the dtype in its errors: Float."""
+        return _KINDS.get(self.name, self.name.capitalize())
+
+    @property
     def is_floating_point(self) -> bool:
         return self.category == FLOAT
 
@@ -62,6 +67,13 @@ class DType:
     def __reduce__(self) -> tuple[Any, ...]:
         return named, (self.name,)
 
+
+_KINDS = {
+    "uint8": "Byte", "uint16": "UInt16", "uint32": "UInt32", "uint64": "UInt64",
+    "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long",
+    "float16": "Half", "bfloat16": "BFloat16", "float32": "Float", "float64": "Double",
+    "complex32": "ComplexHalf", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
+}  # fmt: skip
 
 bool_ = DType("bool", "b8", BOOL, np.bool_, mlir="i1")
 uint8 = DType("uint8", "u8", UNSIGNED, np.uint8)

@@ -191,30 +191,35 @@ class Op:
         them."""
         for operand in operands:
             if operand.dtype.category == COMPLEX and not self.takes_complex:
-                raise NotImplementedError(
-                    f'"{self.name}" not implemented for {_COMPLEX_NAME[operand.dtype.name]}: '
-                    f"expected real numbers, as x.abs(), x.real or x.imag gives{at_user_line()}"
+                raise not_implemented(
+                    self.name,
+                    operand.dtype,
+                    "expected real numbers, as x.abs(), x.real or x.imag gives",
                 )
             if operand.dtype is complex32 and not self.takes_complex_half:
-                raise NotImplementedError(
-                    f"\"{self.name}\" not implemented for 'ComplexHalf': compute it in complex64, "
-                    f"as of x.cfloat(), and convert the result{at_user_line()}"
+                raise not_implemented(
+                    self.name,
+                    operand.dtype,
+                    "compute it in complex64, as of x.cfloat(), and convert the result",
                 )
             if operand.dtype in FLOAT8 and not self.takes_float8:
-                raise NotImplementedError(
-                    f'"{self.name}" not implemented for {operand.dtype}: compute it in a wider '
-                    f"dtype, as of x.float(), and convert the result{at_user_line()}"
+                raise not_implemented(
+                    self.name,
+                    operand.dtype,
+                    "compute it in a wider dtype, as of x.float(), and convert the result",
                 )
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
 
 
-_COMPLEX_NAME = {
-    "complex32": "'ComplexHalf'",
-    "complex64": "'ComplexFloat'",
-    "complex128": "'ComplexDouble'",
-}
+def not_implemented(name: str, dtype: DType, instead: str = "") -> NotImplementedError:
+    """The error of an op that doesn't take a dtype. instead: what was expected, or what to do."""
+    return NotImplementedError(
+        f"\"{name}\" not implemented for '{dtype.kind}'{instead and ': '}{instead}{at_user_line()}"
+    )
+
+
 _MOVING = (
     Kind.MOVEMENT, Kind.GATHER, Kind.SCATTER, Kind.LOOP, Kind.TRANSFER, Kind.MARKER, Kind.EXTERNAL,
 )  # fmt: skip

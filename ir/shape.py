@@ -70,8 +70,8 @@ def broadcast(*shapes: Sequence[int]) -> Size:
             if out[i] != 1:
                 listed = " and ".join(str(tuple(s)) for s in shapes)
                 raise RuntimeError(
-                    f"shapes {listed} don't broadcast: sizes {out[i]} and {size} "
-                    f"at dimension {i} are different and neither is 1{at_user_line()}"
+                    f"The size of tensor a ({out[i]}) must match the size of tensor b ({size}) at "
+                    f"non-singleton dimension {i}: shapes {listed} don't broadcast{at_user_line()}"
                 )
             out[i] = size
     return Size(out)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir.location import at_user_line
+from tilewright.ir.op import not_implemented
 
 from .. import return_types
 from ..recording import Handle
@@ -117,7 +118,7 @@ def _counted(
 ) -> Any:
     """The histogram of points (count, dimension)."""
     if not points.dtype.is_floating_point:
-        raise RuntimeError(f'"{name}" not implemented for {points.dtype}{at_user_line()}')
+        raise not_implemented(name, points.dtype)
     shape = [e.shape[0] - 1 for e in edges]
     place: Any = zeros(points.shape[0], dtype=dtypes.int64, device=points.device)
     inside: Any = place == 0

@@ -24,9 +24,9 @@ from tilewright.ir.op import Op
 from .. import recording
 from ..recording import Handle, at_once, clock, handles, record, resolve, tape, volatile
 from ..recording.builders import Cast, Casts, Gradient, builder, facts
-from .arguments import as_handle, into, need_tensor
+from .arguments import as_handle, into
 from .promotion import can_cast
-from .spellings import also_named, by_numpys_names, operands
+from .spellings import also_named, by_numpys_names, named_tensor, operands
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -254,10 +254,7 @@ def of_one(name: str, build: Function, same_out: bool = False) -> Unary:
     """The function of a tensor that records `build`."""
 
     def function(input: Any = None, *, out: Tensor | None = None, **numpys: Any) -> Tensor:
-        if numpys:
-            (input,) = operands(name, {"input": input}, numpys)
-        need_tensor(name, input)
-        return into(out, record(build, input), not same_out)
+        return into(out, record(build, named_tensor(name, input, numpys)), not same_out)
 
     _name(function, name, build)
     return function

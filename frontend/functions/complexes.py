@@ -7,12 +7,13 @@ A complex number lies in memory as its real and its imaginary part, side by side
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
+from tilewright.ir.op import not_implemented
 
 from ..recording import cached_view, record, view, views
 from .arguments import into
@@ -20,7 +21,7 @@ from .call import public, unary
 from .parts import select
 from .promotion import floating
 from .shapes import _conjugate, layout_of
-from .spellings import by_numpys_names
+from .spellings import by_numpys_names, named_tensor
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -48,7 +49,7 @@ def _complex(a: Node, b: Node) -> Node:
 def _polar(size: Node, angle: Node) -> Node:
     _both_real("polar", size, angle)
     if size.dtype is dtypes.float16:
-        raise NotImplementedError(f"\"polar\" not implemented for 'Half'{at_user_line()}")
+        raise not_implemented("polar", size.dtype)
     return ops.complex(size * ops.cos(angle), size * ops.sin(angle))
 
 
@@ -140,27 +141,30 @@ sgn = unary("sgn", _sgn, in_place_function=False, same_out=True)
     in_place_function=True,
     gradient="ConjPhysicalBackward0",
 )
-def conj_physical(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+def conj_physical(input: Any = None, *, out: Tensor | None = None, **numpys: Any) -> Tensor:
     """The conjugates; a real tensor itself."""
-    return into(out, record(_conj, input) if input.dtype.is_complex else input, cast=False)
+    found = named_tensor("conj_physical", input, numpys)
+    result = record(_conj, found) if found.dtype.is_complex else found
+    return result if out is None else into(out, result, cast=False)
 
 
 @public("conj")
-def conj(input: Tensor) -> Tensor:
+def conj(input: Any = None, **numpys: Any) -> Tensor:
     """The conjugates, in memory of their own; a real tensor itself."""
-    return record(_conjugate, input) if input.dtype.is_complex else input
+    found = named_tensor("conj", input, numpys)
+    return record(_conjugate, found) if found.dtype.is_complex else found
 
 
 @public("resolve_conj")
-def resolve_conj(input: Tensor) -> Tensor:
+def resolve_conj(input: Any = None, **numpys: Any) -> Tensor:
     """The tensor itself: no conjugate is pending."""
-    return input
+    return named_tensor("resolve_conj", input, numpys)
 
 
 @public("resolve_neg")
-def resolve_neg(input: Tensor) -> Tensor:
+def resolve_neg(input: Any = None, **numpys: Any) -> Tensor:
     """The tensor itself: no sign is pending."""
-    return input
+    return named_tensor("resolve_neg", input, numpys)
 
 
 @public("is_conj")

@@ -10,13 +10,15 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
+from tilewright.ir.op import not_implemented
 
 from .. import return_types
 from ..recording import record
 from ..recording.builders import builder
 from .arguments import as_handle, into, need_tensor
 from .call import binary, public, unary, without_operator
-from .promotion import floating, promoted, to
+from .promotion import WHOLE, floating, promoted, refuse, to
+from .sorting import complex_logaddexp
 from .spellings import also_named
 
 if TYPE_CHECKING:
@@ -30,7 +32,9 @@ def _full(value: Any, like: Node) -> Node:
 
 
 def _logaddexp(a: Node, b: Node) -> Node:
-    return ops.logaddexp(*promoted(a, b))
+    a, b = promoted(a, b)
+    refuse("logaddexp_cpu", a, *WHOLE)
+    return complex_logaddexp(a, b) if a.dtype.is_complex else ops.logaddexp(a, b)
 
 
 def _logaddexp2(a: Node, b: Node) -> Node:
@@ -123,7 +127,7 @@ ldexp = binary("ldexp", _ldexp, numbers=False, in_place_function=True)
 def _nextafter(x: Node, towards: Node) -> Node:
     x, towards = promoted(x, towards)
     if not x.dtype.is_floating_point:
-        raise RuntimeError(f'"nextafter" not implemented for {x.dtype}{at_user_line()}')
+        raise not_implemented("nextafter", x.dtype)
     whole = {2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}[x.dtype.itemsize]
     zero = _full(0, x)
     # The bits of a float, read as an integer, grow with its magnitude.
@@ -143,6 +147,7 @@ nextafter = binary("nextafter", _nextafter, numbers=False)
 
 @builder("logit")
 def _logit(x: Node, eps: float | None) -> Node:
+    refuse("logit_cpu", x, dtypes.COMPLEX)
     x = floating(x)
     if eps is not None:
         low, high = _full(eps, x), _full(1 - eps, x)

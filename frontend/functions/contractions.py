@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import int64
+from tilewright.ir.dtype import BOOL, int64
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
@@ -16,7 +16,7 @@ from ..recording import Handle, record
 from ..recording.builders import LOWER, WIDEST
 from .arguments import into, is_whole
 from .call import public
-from .promotion import to
+from .promotion import refuse, to
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -122,6 +122,7 @@ def _parse_einsum(equation: str, operands: Sequence[Node]) -> tuple[list[str], s
 
 def _contract(a: Node, s: str, b: Node, t: str, later: set[str]) -> tuple[Node, str]:
     """One pair of operands as a batched matmul."""
+    refuse("bmm", a, BOOL)
     for c in [c for c in s if c not in t and c not in later]:
         i = s.index(c)
         a, s = ops.squeeze(ops.sum(a, (i,)), (i,)), s.replace(c, "")

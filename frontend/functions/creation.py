@@ -13,6 +13,7 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
+from tilewright.ir.op import not_implemented
 from tilewright.ir.shape import check_storage
 
 from .. import devices as device_module
@@ -268,7 +269,7 @@ def count_of(name: str, what: str, given: Any) -> int:
 def computed(name: str, dtype: DType) -> DType:
     """`dtype`, unless it is complex32, which PyTorch computes no values in."""
     if dtype is dtypes.complex32:
-        raise NotImplementedError(f"\"{name}\" not implemented for 'ComplexHalf'{at_user_line()}")
+        raise not_implemented(name, dtype)
     return dtype
 
 

@@ -15,6 +15,7 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
+from tilewright.ir.op import not_implemented
 from tilewright.ir.shape import normalize_axis
 
 from .. import recording
@@ -183,8 +184,8 @@ def unique(
     dim: int | None = None,
 ) -> Any:
     """The distinct elements (or slices along `dim`), in order."""
-    if input.dtype is dtypes.complex32:
-        raise NotImplementedError(f"\"unique\" not implemented for 'ComplexHalf'{at_user_line()}")
+    if input.dtype.is_complex:
+        raise not_implemented("unique", input.dtype)
     if dim is None and recording.stand_in(distinct_of):
         return _chosen([*recorded(distinct_of, input)], return_inverse, return_counts)
     if dim is None and not _is_read(input):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
-from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
+from tilewright.ir.op import not_implemented
 
 from .call import binary
 from .promotion import promoted
@@ -14,7 +14,7 @@ from .promotion import promoted
 def _whole(name: str, a: Node, b: Node) -> tuple[Node, Node]:
     a, b = promoted(a, b)
     if a.dtype.category not in (dtypes.SIGNED, dtypes.UNSIGNED):
-        raise RuntimeError(f'"{name}" not implemented for {a.dtype}{at_user_line()}')
+        raise not_implemented(name, a.dtype)
     return a, b
 
 

@@ -10,13 +10,14 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
-from tilewright.ir.op import Kind
+from tilewright.ir.op import Kind, not_implemented
 
 from ..recording import Handle, record
 from ..recording.builders import FLOAT32, WIDEST, blind, builder, refuses_bools
 from .arguments import as_first, as_handle, into, truth
 from .call import arithmetic, binary, public, unary, without_operator
 from .promotion import (
+    WHOLE,
     beside,
     floating,
     is_number,
@@ -24,6 +25,7 @@ from .promotion import (
     promoted,
     promoting,
     promoting_float,
+    refuse,
     result_dtype,
     to,
 )
@@ -39,11 +41,13 @@ if TYPE_CHECKING:
 def _abs(x: Node) -> Node:
     if x.dtype.is_complex:
         return ops.modulus(x)
-    return x if x.dtype is dtypes.bool_ else ops.abs(x)
+    refuse("abs_cpu", x, dtypes.BOOL)
+    return ops.abs(x)
 
 
 def _rounding(op: Any) -> Any:
     def build(x: Node) -> Node:
+        refuse(f"{op.name}_vml_cpu", x, dtypes.BOOL)
         return op(x) if x.dtype.is_differentiable else x
 
     return build
@@ -82,6 +86,7 @@ def _sign(x: Node) -> Node:
 
 
 def _frac(x: Node) -> Node:
+    refuse("frac_cpu", x, *WHOLE)
     return x - ops.trunc(x)
 
 
@@ -277,9 +282,14 @@ def _by_second(name: str) -> Callable[[Any], str]:
 
 
 mul = binary("mul", _mul, operator="mul", widens=True, both_numbers=True, aliases=("multiply",))
-floor_divide = binary(
-    "floor_divide", promoting(ops.floor_divide), operator="floordiv", both_numbers=True
-)
+
+
+def _floored(a: Node, b: Node) -> Node:
+    refuse("div_floor_cpu", a, dtypes.BOOL)
+    return ops.floor_divide(a, b)
+
+
+floor_divide = binary("floor_divide", promoting(_floored), operator="floordiv", both_numbers=True)
 remainder = binary(
     "remainder", promoting(ops.remainder), operator="mod", gradient=_by_second("Remainder")
 )
@@ -464,12 +474,13 @@ def div(
     return into(out, record(_div_trunc, as_handle(input), as_handle(other, input)))
 
 
-_div_floor = builder("div", gradient="DivBackward2")(promoting(ops.floor_divide))
+_div_floor = builder("div", gradient="DivBackward2")(promoting(_floored))
 
 
 @builder("div", gradient="DivBackward2")
 def _div_trunc(a: Node, b: Node) -> Node:
     a, b = promoted(a, b)
+    refuse("div_trunc_cpu", a, dtypes.BOOL)
     if a.dtype.is_differentiable:
         return ops.trunc(a / b)
     quotient = ops.floor_divide(a, b)
@@ -510,6 +521,8 @@ def clamp(
         raise RuntimeError(
             f"torch.clamp: at least one of 'min' or 'max' must not be None{at_user_line()}"
         )
+    if min is not None and max is not None and input.dtype is dtypes.bool_:
+        raise not_implemented("clamp_cpu", input.dtype)
     result = input
     if min is not None:
         result = record(_clamp_low, result, as_handle(min, input))
@@ -553,6 +566,8 @@ def lerp(
 @builder("lerp", gradient=lambda args: f"LerpBackward{int(not is_number(args[2]))}")
 def _lerp(a: Node, b: Node, weight: Node) -> Node:
     dtype = result_dtype(a, b)
+    for each in (a, b):
+        refuse("lerp_kernel_scalar", each, *WHOLE)
     a, b, weight = (to(n, dtype) for n in beside(a, b, weight))
     is_near = _abs(weight) < 0.5  # from the other end an infinite number would give NaN
     return ops.where(is_near, a, b) + ops.where(is_near, weight, weight - 1) * (b - a)
@@ -576,6 +591,7 @@ def addcmul(
 
 @builder("addcmul")
 def _addcmul(x: Node, a: Node, b: Node, value: Node) -> Node:
+    refuse("addcmul_cpu_out", to(x, result_dtype(x, a, b)), dtypes.BOOL)
     return _plus_scaled(_mul, x, a, b, value)
 
 

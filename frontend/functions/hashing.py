@@ -9,6 +9,7 @@ import numpy as np
 
 from tilewright.ir.dtype import uint64
 from tilewright.ir.location import at_user_line
+from tilewright.ir.op import not_implemented
 from tilewright.ir.shape import normalize_axis
 
 from . import from_data
@@ -34,6 +35,8 @@ def hash_tensor(
     """
     if mode != 0:
         raise RuntimeError(f"hash_tensor: the only mode is 0, got {mode}{at_user_line()}")
+    if input.dtype.is_complex:
+        raise not_implemented("xor_sum_cpu", input.dtype)
     values = input.detach().cpu()._array()
     wide = np.float64 if input.is_floating_point() else np.int64
     bits = values.astype(wide).view(np.uint64).reshape(input.shape)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.dtype import bool_
 from tilewright.ir.location import at_user_line, warn
@@ -20,7 +21,7 @@ from . import shapes
 from .arguments import as_handle, into, need_tensor
 from .call import public
 from .contractions import tensordot
-from .promotion import to
+from .promotion import refuse, to
 from .reduction import _sum
 from .spellings import also_named, in_older_order
 
@@ -39,6 +40,7 @@ def _matmul(a: Node, b: Node) -> Node:
             f"expected m1 and m2 to have the same dtype, but got: {a.dtype} != "
             f"{b.dtype}{at_user_line()}"
         )
+    refuse("addmm_impl_cpu_", a, dtypes.BOOL)
     left, right = a, b
     if a.rank == 1:
         left = ops.unsqueeze(a, 0)
@@ -171,6 +173,8 @@ def _with_addend(name: str, op: Callable[..., Node]) -> Callable[..., Node]:
                 f"{name}: expected an addend of the factors' dtype, got {c.dtype} and "
                 f"{b.dtype}{at_user_line()}"
             )
+        if name != "addr":
+            refuse(f"{name}_impl_cpu_", c, dtypes.BOOL)
         return op(c, a, b, beta, alpha)
 
     return build
@@ -260,6 +264,7 @@ def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T
 
 
 def _trace(x: Node) -> Node:
+    refuse("trace", x, dtypes.BOOL)
     return _sum(ops.diagonal(x, 0, 0, 1), None, False, None)
 
 

@@ -8,7 +8,7 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType
 from tilewright.ir.node import Node
-from tilewright.ir.op import Kind
+from tilewright.ir.op import Kind, not_implemented
 from tilewright.ir.ops.composite import as_dtype
 
 from .. import recording
@@ -53,6 +53,16 @@ def is_number(node: Node) -> bool:
 def can_cast(from_: DType, to: DType) -> bool:
     """Whether a result of dtype `from_` may be written to a tensor of dtype `to`."""
     return _rank(recording.named_dtype(from_)) <= _rank(recording.named_dtype(to))
+
+
+WHOLE = (dtypes.BOOL, dtypes.UNSIGNED, dtypes.SIGNED)
+
+
+def refuse(name: str, node: Node, *categories: int) -> None:
+    """NotImplementedError for an operand of these categories, which PyTorch's routine `name` on
+    CPUs doesn't take, either."""
+    if node.dtype.category in categories:
+        raise not_implemented(name, node.dtype)
 
 
 def promoted(*nodes: Node) -> tuple[Node, ...]:

@@ -13,6 +13,7 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
+from tilewright.ir.op import not_implemented
 
 from .. import devices as device_module
 from .. import recording
@@ -70,12 +71,14 @@ def arange(
         dtype = dtypes.int64 if ints else recording.default_dtype()
     dtype = recording.named_dtype(dtype)
     if dtype.is_complex:
-        raise NotImplementedError(f'"arange" not implemented for {dtype}{at_user_line()}')
-    if out is not None and not dtype.is_floating_point and not int(step):
-        raise ValueError(f"step must be nonzero{at_user_line()}")
-    if not dtype.is_floating_point:  # the count is that of the numbers as they are written
-        start, end, step = int(start), int(end), int(step) or 1
+        raise not_implemented("arange", dtype)
+    if dtype is dtypes.int64:  # the count is that of the numbers as they are written
+        start, end, step = int(start), int(end), int(step)
+        if not step:
+            raise ValueError(f"step must be nonzero{at_user_line()}")
     count = max(0, math.ceil((end - start) / step))
+    if not dtype.is_floating_point:
+        start, step = int(start), int(step)
     where = device_module.resolve(device)
     key = (arange, start, step, count, dtype, where)
     node = recording.lookup(key)

@@ -20,7 +20,7 @@ from ..recording.builders import FLOAT32, builder
 from .arguments import into, truth
 from .call import public
 from .elementwise import ON_A_GPU, maximum, minimum
-from .promotion import floating, promoted, to
+from .promotion import floating, promoted, refuse, to
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -129,13 +129,25 @@ def mean(
     return into(out, record(_mean, input, hashable(dim), bool(keepdim), dtype))
 
 
-def _amax(x: Node, dim: Dim, keepdim: bool) -> Node:
+def _extrema_of(name: str, x: Node, dim: Dim) -> tuple[int, ...]:
+    """The dimensions to reduce, which have elements."""
+    refuse("max_values_cpu" if name == "amax" else "min_values_cpu", x, dtypes.COMPLEX)
     axes = axes_of(x, dim)
+    for axis in axes:
+        if not x.shape[axis]:
+            raise IndexError(
+                f"{name}(): Expected reduction dim {axis} to have non-zero size.{at_user_line()}"
+            )
+    return axes
+
+
+def _amax(x: Node, dim: Dim, keepdim: bool) -> Node:
+    axes = _extrema_of("amax", x, dim)
     return finish(ops.max(x, axes), axes, keepdim)
 
 
 def _amin(x: Node, dim: Dim, keepdim: bool) -> Node:
-    axes = axes_of(x, dim)
+    axes = _extrema_of("amin", x, dim)
     return finish(ops.min(x, axes), axes, keepdim)
 
 
@@ -164,6 +176,7 @@ def _arg(op: Any) -> Any:
         axes = axes_of(x, dim)
         if x.dtype is dtypes.bool_:
             raise RuntimeError(f"argmax and argmin do not support bool tensors{at_user_line()}")
+        refuse(op.name, x, dtypes.COMPLEX)
         if not x.rank:
             return ops.constant(0, dtypes.int64, x.device)
         return finish(op(x, axes), axes, keepdim)

@@ -17,6 +17,7 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
+from tilewright.ir.op import not_implemented
 
 from .. import devices as device_module
 from .. import recording
@@ -72,7 +73,7 @@ __all__ = [
 def _float_dtype(name: str, dtype: DType | None) -> DType:
     dtype = recording.named_dtype(dtype)
     if not dtype.is_differentiable:
-        raise RuntimeError(f'"{name}" not implemented for {dtype}{at_user_line()}')
+        raise not_implemented(name, dtype)
     return dtype
 
 
@@ -431,7 +432,7 @@ def _fill(t: Any, build: Callable[..., Node], generator: Generator | None, *attr
 
 def _require_float(name: str, t: Any) -> None:
     if not t.dtype.is_floating_point:
-        raise RuntimeError(f'"{name}" not implemented for {t.dtype}{at_user_line()}')
+        raise not_implemented(name, t.dtype)
 
 
 def _uniform(seed: Node, offset: Node, *args: Any) -> Node:
@@ -575,6 +576,8 @@ def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) ->
     """Fill with geometric numbers: counts of trials of probability p up to the first success."""
     if not 0 < p < 1:
         raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p}{at_user_line()}")
+    if self.dtype.category in (dtypes.BOOL, dtypes.COMPLEX):
+        raise not_implemented("geometric_cpu", self.dtype)
     return _fill(self, _geometric, generator, float(p))
 
 
@@ -598,6 +601,7 @@ def log_normal_(
     self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Fill with exp of normal numbers of the given mean and standard deviation."""
+    _require_float("log_normal_cpu", self)
     _check_positive("log_normal_", "std", std)
     with recording.grad_mode(False):
         return normal_(self, mean, std, generator=generator).exp_()

@@ -20,7 +20,7 @@ from .arguments import as_handle, into
 from .call import public
 from .gathering import check_vector, elements
 from .indexing import fit, positions
-from .promotion import is_number, to
+from .promotion import is_number, refuse, to
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -134,6 +134,10 @@ def _combined(
     put: Callable[[Node, Node, str], Node], x: Node, src: Node, reduce: str, include_self: bool
 ) -> Node:
     """x with the reductions of `src` at the places that `put` writes to."""
+    if reduce not in ("sum", "mean"):
+        refuse(f"reduce_{reduce}", x, dtypes.COMPLEX)
+    if reduce == "mean":
+        refuse("reduce_mean", x, dtypes.BOOL)
     mode = {"mean": "add", **_REDUCTIONS}[reduce]
     base, count = x, None
     if reduce == "mean" or not include_self:
@@ -264,6 +268,7 @@ def _index_reduce(
     x: Node, dim: int, index: Node, source: Node, reduce: str, include_self: bool
 ) -> Node:
     axis = normalize_axis(dim, x.rank)
+    refuse("index_func_", x, dtypes.BOOL)
     check_vector("index_reduce", index)
     _check_dtypes("index_reduce", x, source)
     index = ops.reshape(index, (-1,))

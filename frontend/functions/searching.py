@@ -11,6 +11,7 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
+from tilewright.ir.op import not_implemented
 
 from ..recording import Handle, record
 from . import joining, shapes
@@ -18,7 +19,7 @@ from .arguments import as_handle, into
 from .call import public
 from .creation import ones, zeros
 from .from_data import beside
-from .promotion import promoted, to
+from .promotion import promoted, refuse, to
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -59,6 +60,8 @@ def histc(
 ) -> Tensor:
     """Counts of elements in `bins` equal bins from `min` to `max`, or over the data if these are
     equal."""
+    if input.dtype is dtypes.bool_:
+        raise not_implemented("histogram_cpu", input.dtype)
     if bins <= 0:
         raise RuntimeError(f"torch.histc: bins must be > 0, but got {bins}{at_user_line()}")
     x = shapes.reshape(input.detach(), -1)
@@ -84,6 +87,7 @@ def histc(
 
 def _insertion(lines: Node, values: Node, right: bool, kind: dtypes.DType) -> Node:
     lines, values = promoted(lines, values)
+    refuse("searchsorted_out_cpu", values, dtypes.BOOL)
     return to(ops.insertion(lines, values, right), kind)
 
 
@@ -133,6 +137,10 @@ def bucketize(
 
 def _isin(x: Node, tests: Node, invert: bool) -> Node:
     x, tests = promoted(x, ops.reshape(tests, (-1,)))
+    if x.dtype.category in (dtypes.BOOL, dtypes.COMPLEX):
+        raise RuntimeError(
+            f"Unsupported input type encountered for isin(): {x.dtype.kind}{at_user_line()}"
+        )
     last = x.rank
     equal = ops.eq(ops.unsqueeze(x, last), tests)
     found = ops.squeeze(ops.any(equal, (last,)), (last,))

@@ -20,7 +20,7 @@ from ..recording.builders import builder, takes_sizes
 from . import creation, from_data, parts
 from .arguments import listed, sizes
 from .call import public
-from .spellings import by_numpys_names
+from .spellings import by_numpys_names, named_tensor
 
 if TYPE_CHECKING:
     from tilewright.ir.dtype import DType
@@ -493,11 +493,12 @@ def _positive(self: Tensor) -> Tensor:
 
 
 @public("positive", operators={"__pos__": _positive})
-def positive(input: Tensor) -> Tensor:
+def positive(input: Any = None, **numpys: Any) -> Tensor:
     """The tensor itself."""
-    if input.dtype is bool_:
+    found = named_tensor("positive", input, numpys)
+    if found.dtype is bool_:
         raise RuntimeError(f"The `+` operator, on a bool tensor is not supported.{at_user_line()}")
-    return input
+    return found
 
 
 @public("sum_to_size", function=False)

@@ -20,7 +20,7 @@ from . import joining
 from .arguments import as_handle, into
 from .call import public
 from .elementwise import ON_A_GPU
-from .promotion import to
+from .promotion import refuse, to
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -100,7 +100,7 @@ def _of_complex_sums(x: Node, axis: int) -> Node:
     """logcumsumexp of complex numbers: each takes in the one before it, then two more, four, …"""
     size, by = x.shape[axis], 1
     while by < size:
-        rest = _complex_logaddexp(
+        rest = complex_logaddexp(
             ops.slice_axis(x, axis, by, size), ops.slice_axis(x, axis, 0, size - by)
         )
         x = ops.cat([ops.slice_axis(x, axis, 0, by), rest], axis)
@@ -108,7 +108,7 @@ def _of_complex_sums(x: Node, axis: int) -> Node:
     return x
 
 
-def _complex_logaddexp(a: Node, b: Node) -> Node:
+def complex_logaddexp(a: Node, b: Node) -> Node:
     """log(exp(a) + exp(b)), without overflow. Terms of both -inf are -inf."""
     most = ops.maximum(ops.real(a), ops.real(b))
     finite = ops.eq(most - most, ops.full_like(most, 0))
@@ -201,6 +201,7 @@ def msort(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 def _topk(x: Node, k: int, dim: int, largest: bool) -> tuple[Node, Node]:
     axis = normalize_axis(dim, x.rank)
+    refuse("topk", x, dtypes.BOOL, dtypes.COMPLEX)
     size = x.shape[axis] if x.rank else 1
     if not 0 <= k <= size:
         raise RuntimeError(f"selected index k out of range: {k} of {size}{at_user_line()}")
@@ -231,6 +232,7 @@ def topk(
 
 def _kthvalue(x: Node, k: int, dim: int, keepdim: bool) -> tuple[Node, Node]:
     axis = normalize_axis(dim, x.rank)
+    refuse("kthvalue_cpu", x, dtypes.BOOL)
     size = x.shape[axis] if x.rank else 1
     if not 1 <= k <= size:
         raise RuntimeError(
@@ -269,6 +271,7 @@ def kthvalue(
 
 
 def _median(x: Node, dim: int | None, keepdim: bool, skip_nan: bool) -> tuple[Node, Node]:
+    refuse("median_cpu", x, dtypes.BOOL)
     whole = dim is None
     if dim is None:
         x, dim = ops.reshape(x, (-1,)), 0

@@ -16,7 +16,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.numeric import orthogonal
 from tilewright.ir.numeric.orthogonal import Family
-from tilewright.ir.op import Kind
+from tilewright.ir.op import Kind, not_implemented
 from tilewright.ir.ops.composite import as_dtype, to_accumulator
 
 from .. import recording
@@ -24,7 +24,7 @@ from ..recording import record
 from ..recording.builders import builder
 from .arguments import into
 from .call import binary, of_one, of_two, public, unary, without_operator
-from .promotion import on_float, promoted, promoting_float
+from .promotion import on_float, promoted, promoting_float, refuse
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -51,6 +51,7 @@ def _mvlgamma(input: Tensor, p: int) -> Tensor:
 
 @builder("mvlgamma")
 def _multivariate(x: Node, p: int) -> Node:
+    refuse("mvlgamma", x, dtypes.COMPLEX)
     dtype = x.dtype if x.dtype.is_floating_point else recording.default_dtype()
     x = ops.cast(x, dtype) if x.dtype is not dtype else x
     wide = to_accumulator(x)
@@ -80,10 +81,7 @@ def _igammac(a: Node, x: Node) -> Node:
 def _floats(name: str, a: Node, x: Node) -> tuple[Node, ...]:
     a, x = promoted(a, x)
     if not a.dtype.is_floating_point:
-        raise NotImplementedError(
-            f'"{name}" not implemented for {a.dtype}: expected floating point tensors'
-            f"{at_user_line()}"
-        )
+        raise not_implemented(name, a.dtype, "expected floating point tensors")
     return a, x
 
 
@@ -100,10 +98,7 @@ def refusing_halves(name: str, build: Build) -> Build:
     def refusing(*operands: Node) -> Node:
         for x in operands:
             if x.dtype in dtypes.HALVES:
-                raise NotImplementedError(
-                    f'"{name}" not implemented for {x.dtype}: compute it in a wider dtype, as of '
-                    f"x.float(), and convert the result{at_user_line()}"
-                )
+                raise not_implemented(name, x.dtype, "compute it in a wider dtype, as x.float()")
         return build(*operands)
 
     return refusing

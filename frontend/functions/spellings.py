@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from tilewright.ir.location import warn
 
 from ..recording import Handle
+from .arguments import need_tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -146,6 +147,15 @@ def operands(
             raise TypeError(f"{name}() got an unexpected keyword argument {key!r}")
         found[own] = value
     return list(found.values())
+
+
+def named_tensor(name: str, input: Any, options: dict[str, Any]) -> Any:
+    """The only operand of a function, a tensor, which may be given by one of NumPy's names."""
+    if options:
+        (input,) = operands(name, {"input": input}, options)
+    if not isinstance(input, Handle):
+        need_tensor(name, input)
+    return input
 
 
 def in_older_order(

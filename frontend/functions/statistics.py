@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line, warn
 from tilewright.ir.node import Node
@@ -163,6 +164,8 @@ def cov(
             "cov(): expected input to have two or fewer dimensions but got an input with "
             f"{input.dim()} dimensions{at_user_line()}"
         )
+    if input.dtype is dtypes.bool_:
+        raise RuntimeError(f"cov(): bool dtype is not supported for input{at_user_line()}")
     x: Any = input.reshape(1, -1) if input.dim() < 2 else input
     if not x.dtype.is_differentiable:
         x = x * 1.0

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
-from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
+from tilewright.ir.op import not_implemented
 from tilewright.ir.ops.gamma import each, first_of
 from tilewright.ir.shape import broadcast
 
@@ -120,7 +120,7 @@ def _nonnegative(x: Node, failure: str) -> Node:
 
 def _float(name: str, t: Any) -> None:
     if not t.dtype.is_floating_point:
-        raise RuntimeError(f'"{name}" not implemented for {t.dtype}{at_user_line()}')
+        raise not_implemented(name, t.dtype)
 
 
 @public("poisson", _poisson, method=False)

@@ -21,31 +21,10 @@ from ..functions.arguments import into
 if TYPE_CHECKING:
     from .._tensor import Tensor
 
-_NAMES = {
-    dtypes.bool_: "Bool",
-    dtypes.uint8: "Byte",
-    dtypes.uint16: "UInt16",
-    dtypes.uint32: "UInt32",
-    dtypes.uint64: "UInt64",
-    dtypes.int8: "Char",
-    dtypes.int16: "Short",
-    dtypes.int32: "Int",
-    dtypes.int64: "Long",
-    dtypes.float16: "Half",
-    dtypes.bfloat16: "BFloat16",
-    dtypes.float8_e4m3fn: "Float8_e4m3fn",
-    dtypes.float8_e5m2: "Float8_e5m2",
-    dtypes.float32: "Float",
-    dtypes.float64: "Double",
-    dtypes.complex32: "ComplexHalf",
-    dtypes.complex64: "ComplexFloat",
-    dtypes.complex128: "ComplexDouble",
-}
-
 
 def kind_name(x: Node) -> str:
     """PyTorch's name of a dtype in its errors."""
-    return _NAMES.get(x.dtype, x.dtype.name)
+    return x.dtype.kind
 
 
 def by_host(op: Op, *args: Any) -> tuple[Node, ...]:

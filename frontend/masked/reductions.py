@@ -183,10 +183,11 @@ def var(
         correction = 1 if unbiased is None or unbiased else 0
     x = _floats(input if dtype is None else input.to(dtype))
     if mask is None:
-        return statistics.var(x, _dims(dim), keepdim=bool(keepdim), correction=correction)
+        plain = statistics.var(x, _dims(dim), keepdim=bool(keepdim), correction=correction)
+        return plain.to(x.dtype)
     count: Any = _count(x, dim, True, mask)
     centered = filled(x - sum(x, dim, keepdim=True, mask=mask) / count, mask, 0)
-    squares: Any = reduction.sum(centered * centered, _dims(dim), bool(keepdim))
+    squares: Any = reduction.sum(centered * centered.conj(), _dims(dim), bool(keepdim))
     left = (_count(x, dim, keepdim, mask) - correction).clamp(min=0)
     return (squares / left).to(x.dtype)
 

@@ -8,7 +8,7 @@ from typing import Any
 from ..dtype import BOOL, COMPLEX, FLOAT, bool_, real_of
 from ..location import at_user_line
 from ..node import Node
-from ..op import Aval, Kind, Op, Part
+from ..op import Aval, Kind, Op, Part, not_implemented
 from ..shape import broadcast
 from .ternary import where
 from .unary import cast, floor, log, sign, trunc, zeros_like
@@ -25,7 +25,7 @@ def _arithmetic(
     def infer(a: Node, b: Node) -> Aval:
         _same_dtype(name, a, b)
         if a.dtype.category == BOOL and not bools:
-            raise RuntimeError(f"{name} is not supported on bool tensors{at_user_line()}")
+            raise not_implemented(name, a.dtype, "expected numbers, as x.int() gives")
         return broadcast(a.shape, b.shape), a.dtype
 
     return Op(name, Kind.ELEMENTWISE, infer, vjp=vjp, numpy=numpy, triton=triton, **more)
@@ -35,9 +35,7 @@ def _float_arithmetic(name: str, numpy: str, triton: str, vjp: Any, **more: Any)
     def infer(a: Node, b: Node) -> Aval:
         _same_dtype(name, a, b)
         if a.dtype.category < FLOAT:
-            raise TypeError(
-                f"{name}: expected floating point tensors, got {a.dtype}{at_user_line()}"
-            )
+            raise not_implemented(name, a.dtype, "expected floating point tensors")
         return broadcast(a.shape, b.shape), a.dtype
 
     return Op(name, Kind.ELEMENTWISE, infer, vjp=vjp, numpy=numpy, triton=triton, **more)

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..dtype import FLOAT, NARROW, DType, accumulator, complex32
-from ..location import at_user_line
 from ..node import Node
-from ..op import Aval, Kind, Op
+from ..op import Aval, Kind, Op, not_implemented
 from .movement import sum_to
 from .unary import cast, widened
 
@@ -38,12 +37,10 @@ def widen(x: Any) -> Any:
 
 
 def require_float(name: str, *operands: Node) -> None:
-    """TypeError unless every operand is of a floating point dtype."""
+    """NotImplementedError unless every operand is of a floating point dtype."""
     for x in operands:
         if x.dtype.category < FLOAT:
-            raise TypeError(
-                f"{name}: expected floating point tensors, got {x.dtype}{at_user_line()}"
-            )
+            raise not_implemented(name, x.dtype, "expected floating point tensors")
 
 
 def like_first(name: str) -> Callable[..., Aval]:

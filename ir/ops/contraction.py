@@ -237,13 +237,17 @@ def _input_grad_numpy(
     return np.ascontiguousarray(dx[(slice(None), slice(None), *inner)]).astype(g.dtype)
 
 
+def _windows_of(g: Node, x: Node, w: Node, *attrs: Any) -> Node:
+    """The convolution of x by w in the windows that `g` has. A transposed convolution may have so
+    much padding behind it that further windows fit."""
+    y = conv(x, w, *attrs)
+    return y if y.shape == g.shape else slice_(y, (0,) * g.rank, tuple(g.shape), (1,) * g.rank)
+
+
 def _input_grad_vjp(
     h: Node, out: Node, g: Node, w: Node, size: Ints, *attrs: Any
 ) -> tuple[Node | None, Node | None]:
-    dg = conv(h, w, *attrs) if g.requires_grad else None
-    if dg is not None and dg.shape != g.shape:
-        # A transposed convolution may have so much padding behind it that further windows fit.
-        dg = slice_(dg, (0,) * g.rank, tuple(g.shape), (1,) * g.rank)
+    dg = _windows_of(g, h, w, *attrs) if g.requires_grad else None
     dw = conv_weight_grad(g, h, tuple(w.shape[2:]), *attrs) if w.requires_grad else None
     return dg, dw
 
@@ -290,7 +294,7 @@ def _weight_grad_numpy(
 def _weight_grad_vjp(
     h: Node, out: Node, g: Node, x: Node, kernel: Ints, *attrs: Any
 ) -> tuple[Node | None, Node | None]:
-    dg = conv(x, h, *attrs) if g.requires_grad else None
+    dg = _windows_of(g, x, h, *attrs) if g.requires_grad else None
     dx = conv_input_grad(g, h, tuple(x.shape[2:]), *attrs) if x.requires_grad else None
     return dg, dx
 

@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 
 from ..dtype import BOOL, accumulator, complex64, float32, from_numpy, int64
-from ..location import at_user_line
 from ..node import Node
-from ..op import Aval, Fold, Kind, Op
+from ..op import Aval, Fold, Kind, Op, not_implemented
 from .binary import bitwise_and, bitwise_or, eq, maximum, ne
-from .composite import require_float
+from .composite import composite, require_float
 from .gather import put_along
 from .generate import constant
-from .movement import expand, flip, positions_along
+from .movement import cat, expand, flip, positions_along, slice_axis
 from .ternary import where
 from .unary import abs, cast, exp, full_like, log, log1p, zeros_like
 
@@ -25,7 +24,7 @@ def _accumulation(name: str, ufunc: Any, fold: Fold, vjp: Any, **more: Any) -> O
 
     def infer(x: Node, axis: int) -> Aval:
         if x.dtype.category == BOOL:
-            raise RuntimeError(f"{name} is not supported on bool tensors{at_user_line()}")
+            raise not_implemented(name, x.dtype, "expected numbers, as x.int() gives")
         return x.shape, x.dtype
 
     def numpy(x: Any, axis: int) -> Any:
@@ -57,7 +56,7 @@ def cumsum(x: Node, axis: int) -> Node:
     return cumsum_op(x, axis) if x.rank else x
 
 
-def _cumprod_vjp(g: Node, out: Node, x: Node, axis: int) -> tuple[Node]:
+def _cumprod_grad(g: Node, out: Node, x: Node, axis: int) -> Node:
     # d out[j] / d x[i] is out[j] / x[i] for j >= i. Where x[i] is the first zero, it is the product
     # of the others: cumprod with a 1 for that zero. Past the first zero it is 0.
     zero = eq(x, zeros_like(x))
@@ -66,17 +65,60 @@ def _cumprod_vjp(g: Node, out: Node, x: Node, axis: int) -> tuple[Node]:
     one = full_like(x, 1)
     at_first = _suffix_sum(g * cumprod(where(first, one, x), axis), axis)
     elsewhere = _suffix_sum(g * out, axis) / where(zero, one, x)
-    return (where(first, at_first, where(zero, zeros_like(x), elsewhere)),)
+    return where(first, at_first, where(zero, zeros_like(x), elsewhere))
+
+
+def _cumprod_grad_vjp(
+    h: Node, made: Node, g: Node, out: Node, x: Node, axis: int
+) -> tuple[Node | None, ...]:
+    """By the product of the elements before each, and the rest: the cotangents of those behind,
+    times what lies between. It divides by nothing, so zeros are no exceptions."""
+    size = x.shape[axis]
+    one = full_like(_part(x, axis, 0, 1), 1)
+    before = cat([one, cumprod(_part(x, axis, 0, size - 1), axis)], axis)
+    next_one = cat([_part(x, axis, 1, size), one], axis)
+    rest = flip(_recurrence(flip(next_one, (axis,)), flip(g, (axis,)), axis), (axis,))
+    dg = _recurrence(x, h * before, axis)
+    # Of the factors between, and of those before.
+    between = _part(dg, axis, 0, size - 1) * _part(rest, axis, 1, size)
+    dx = cat([zeros_like(one), between], axis)
+    behind = cat([_part(h * rest, axis, 1, size), zeros_like(one)], axis)
+    return dg, None, dx + _cumprod_grad_op(behind, out, x, axis)
+
+
+def _recurrence(a: Node, b: Node, axis: int) -> Node:
+    """y[i] = b[i] + a[i] y[i - 1], each by the one before it, then by two more, four, …"""
+    size, by = a.shape[axis], 1
+    while by < size:
+        ahead, early = _part(a, axis, by, size), (axis, 0, size - by)
+        b = cat([_part(b, axis, 0, by), _part(b, axis, by, size) + ahead * _part(b, *early)], axis)
+        a = cat([_part(a, axis, 0, by), ahead * _part(a, *early)], axis)
+        by *= 2
+    return b
+
+
+_part = slice_axis
+_cumprod_grad_op = composite(
+    "cumprod_grad",
+    lambda g, out, x, axis: (x.shape, x.dtype),
+    _cumprod_grad,
+    vjp=_cumprod_grad_vjp,
+    params=("axis",),
+    complex=True,
+    cost=8,
+)
+"""The cotangent of x from that of its cumprod."""
+
+
+def _cumprod_vjp(g: Node, out: Node, x: Node, axis: int) -> tuple[Node]:
+    return (_cumprod_grad_op(g, out, x, axis) if x.shape[axis] else x,)
 
 
 cumprod_op = _accumulation("cumprod", np.cumprod, Fold.PROD, _cumprod_vjp, wide=True, complex=True)
 
 
 def cumprod(x: Node, axis: int) -> Node:
-    """Element i is the product of elements 0 … i of `x` along `axis`.
-
-    The gradient is right at zeros; the second derivative misses the term between two zeros.
-    """
+    """Element i is the product of elements 0 … i of `x` along `axis`."""
     return cumprod_op(x, axis) if x.rank else x
 
 
@@ -184,15 +226,45 @@ def logaddexp(a: Node, b: Node) -> Node:
     return maximum(a, b) + log1p(exp(-abs(apart)))
 
 
-def _logcumsumexp_vjp(g: Node, out: Node, x: Node, axis: int) -> tuple[Node]:
-    """The sums of g[j] exp(x[i] - out[j]) over j >= i, in logarithms too, by the sign of g."""
+def _shares_infer(g: Node, *_: Any) -> Aval:
+    return g.shape, g.dtype
+
+
+def _shares(g: Node, a: Node, b: Node, axis: int, behind: bool) -> Node:
+    """In logarithms, by the sign of g: the exponentials alone could overflow."""
     nothing, zero = full_like(g, -np.inf), zeros_like(g)
+    axes = (axis,) if behind else ()
 
     def part(size: Node) -> Node:
-        term = where(eq(out, nothing), nothing, log(size) - out)
-        return exp(x + flip(logcumsumexp(flip(term, (axis,)), axis), (axis,)))
+        term = where(eq(b, nothing), nothing, log(size) - b)
+        total = flip(logcumsumexp(flip(term, axes), axis), axes)
+        return where(eq(total, nothing), zero, exp(a + total))
 
-    return (part(maximum(g, zero)) - part(maximum(-g, zero)),)
+    return part(maximum(g, zero)) - part(maximum(-g, zero))
+
+
+def _shares_vjp(
+    g: Node, out: Node, x: Node, a: Node, b: Node, axis: int, behind: bool
+) -> tuple[Node, ...]:
+    dx = _shares_op(g, -b, -a, axis, not behind)
+    return dx, g * out, -x * dx
+
+
+_shares_op = composite(
+    "shares_of_exponentials",
+    _shares_infer,
+    _shares,
+    vjp=_shares_vjp,
+    params=("axis", "behind"),
+    cost=8,
+)
+"""(g, a, b; axis, behind): element i is the sum of g[j] exp(a[i] - b[j]) over j >= i if `behind`,
+else over j <= i. It is linear in g, and its derivatives are such sums, so they are numbers also
+where g is 0."""
+
+
+def _logcumsumexp_vjp(g: Node, out: Node, x: Node, axis: int) -> tuple[Node]:
+    return (_shares_op(g, x, out, axis, True),)
 
 
 logcumsumexp_op = _accumulation(

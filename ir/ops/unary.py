@@ -14,7 +14,7 @@ from typing import Any
 from ..dtype import BOOL, COMPLEX, FLOAT, DType, accumulator, bool_
 from ..location import at_user_line
 from ..node import Node
-from ..op import Aval, Kind, Op
+from ..op import Aval, Kind, Op, not_implemented
 from . import ternary
 from .generate import constant
 
@@ -22,9 +22,7 @@ from .generate import constant
 def _float_only(name: str) -> Callable[[Node], Aval]:
     def infer(x: Node) -> Aval:
         if x.dtype.category < FLOAT:
-            raise TypeError(
-                f"{name}: expected a floating point tensor, got {x.dtype}{at_user_line()}"
-            )
+            raise not_implemented(name, x.dtype, "expected a floating point tensor")
         return x.shape, x.dtype
 
     return infer
@@ -33,7 +31,7 @@ def _float_only(name: str) -> Callable[[Node], Aval]:
 def _numeric(name: str) -> Callable[[Node], Aval]:
     def infer(x: Node) -> Aval:
         if x.dtype.category == BOOL:
-            raise RuntimeError(f"{name} is not supported on bool tensors{at_user_line()}")
+            raise not_implemented(name, x.dtype, "expected numbers, as x.int() gives")
         return x.shape, x.dtype
 
     return infer

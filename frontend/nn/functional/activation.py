@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import BOOL, DType, float32
+from tilewright.ir.dtype import BOOL, UNSIGNED, DType, float32
 from tilewright.ir.location import at_user_line, warn
 from tilewright.ir.node import Node
 from tilewright.ir.shape import normalize_axis
@@ -15,7 +15,7 @@ from tilewright.ir.shape import normalize_axis
 from ...functions.arguments import into
 from ...functions.call import public
 from ...functions.elementwise import ON_A_GPU
-from ...functions.promotion import to
+from ...functions.promotion import WHOLE, floating, refuse, to
 from ...functions.sampling import draw
 from ...functions.spellings import by_numpys_names
 from ...recording import record, record_into
@@ -43,9 +43,30 @@ def _simple(name: str, build: Callable[..., Node], doc: str) -> Activation:
 
 
 relu = _simple("relu", ops.relu, "max(x, 0).")
-relu6 = _simple(
-    "relu6", builder("relu6", gradient="HardtanhBackward0")(ops.relu6), "x limited to [0, 6]."
-)
+
+
+def _limited(x: Node, low: float, high: float) -> Node:
+    """Whole numbers between the limits, as whole numbers."""
+    if x.dtype.category == BOOL:
+        raise RuntimeError(f"Bool inputs not supported for hardtanh{at_user_line()}")
+    if x.dtype.category == UNSIGNED and low < 0:
+        raise RuntimeError(
+            f"cannot do hardtanh on an unsigned type with negative limits{at_user_line()}"
+        )
+    return ops.minimum(ops.maximum(x, ops.full_like(x, int(low))), ops.full_like(x, int(high)))
+
+
+@builder("relu6", gradient="HardtanhBackward0")
+def _relu6(x: Node) -> Node:
+    return ops.relu6(x) if x.dtype.is_differentiable else _limited(x, 0, 6)
+
+
+@builder("hardtanh")
+def _hardtanh(x: Node, low: float, high: float) -> Node:
+    return ops.hardtanh(x, low, high) if x.dtype.is_differentiable else _limited(x, low, high)
+
+
+relu6 = _simple("relu6", _relu6, "x limited to [0, 6].")
 silu = _simple("silu", _silu, "x sigmoid(x).")
 mish = _simple("mish", ops.mish, "x tanh(softplus(x)).")
 selu = public("selu", method=False)(
@@ -53,12 +74,26 @@ selu = public("selu", method=False)(
 )
 hardswish = _simple("hardswish", ops.hardswish, "x relu6(x + 3) / 6.")
 hardsigmoid = _simple("hardsigmoid", ops.hardsigmoid, "relu6(x + 3) / 6.")
-softsign = _simple(
-    "softsign", builder("softsign", gradient="DivBackward0")(ops.softsign), "x / (1 + |x|)."
-)
-tanhshrink = _simple(
-    "tanhshrink", builder("tanhshrink", gradient="SubBackward0")(ops.tanhshrink), "x - tanh(x)."
-)
+
+
+@builder("softsign", gradient="DivBackward0")
+def _softsign(x: Node) -> Node:
+    if x.dtype.is_complex:
+        return x / to(ops.modulus(x) + 1, x.dtype)
+    refuse("abs_cpu", x, BOOL)
+    return ops.softsign(floating(x))
+
+
+@builder("tanhshrink", gradient="SubBackward0")
+def _tanhshrink(x: Node) -> Node:
+    if x.dtype.is_complex:
+        return x - ops.tanh(x)
+    refuse("sub", x, BOOL)
+    return ops.tanhshrink(floating(x))
+
+
+softsign = _simple("softsign", _softsign, "x / (1 + |x|).")
+tanhshrink = _simple("tanhshrink", _tanhshrink, "x - tanh(x).")
 
 
 _log_sigmoid = builder("log_sigmoid")(ops.logsigmoid)
@@ -105,7 +140,7 @@ def hardtanh(
     """x limited to [min_val, max_val]."""
     if min_val > max_val:
         raise ValueError(f"min_val cannot be greater than max_val{at_user_line()}")
-    return record_into(inplace, ops.hardtanh, input, float(min_val), float(max_val))
+    return record_into(inplace, _hardtanh, input, float(min_val), float(max_val))
 
 
 @builder("threshold")
@@ -212,9 +247,12 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
 
 def _along(op: Callable[..., Node], sign: int) -> Callable[..., Node]:
     def build(x: Node, dim: int, dtype: DType | None) -> Node:
+        if sign < 0:
+            refuse("neg_cpu", x, BOOL)
+            x = -x
         if dtype is not None:
             x = to(x, dtype)
-        return op(-x if sign < 0 else x, normalize_axis(dim, x.rank))
+        return op(x, normalize_axis(dim, x.rank))
 
     return build
 
@@ -294,6 +332,7 @@ def gumbel_softmax(
 
 
 def _rrelu(x: Node, seed: Node, offset: Node, lower: float, upper: float) -> Node:
+    refuse("rrelu_with_noise_out_cpu", x, *WHOLE)
     slope = to(ops.uniform(seed, offset, x.shape, float32), x.dtype) * (upper - lower) + lower
     return ops.where(x <= 0, x * slope, x)
 

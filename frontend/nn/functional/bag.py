@@ -38,6 +38,11 @@ def _embedding_bag(
     by_frequency: bool,
     sparse: bool,
 ) -> Node:
+    if not weight.dtype.is_floating_point:
+        raise RuntimeError(
+            f"embedding_bag: expected weights of a floating point dtype, got {weight.dtype}"
+            f"{at_user_line()}"
+        )
     if offsets is None and mode != "max":
         return _sum_of_rows(index, weight, scale, mode, padding, by_frequency, sparse)
     if offsets is None:

@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
+from tilewright.ir.dtype import BOOL, SIGNED, UNSIGNED, int64
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import require_positive
 
 from ...functions.arguments import is_whole
 from ...functions.call import public
+from ...functions.promotion import WHOLE, refuse
 from ...recording import record
 from ...recording.builders import LOWER, builder
 
@@ -66,6 +68,15 @@ def _check_dtypes(x: Node, weight: Node, bias: Sequence[Node]) -> None:
             )
 
 
+def _need_product(name: str, x: Node, groups: int, *categories: int) -> None:
+    """Raise for groups that aren't positive, and for dtypes of these categories that PyTorch's
+    routine doesn't take: it takes int64."""
+    if groups <= 0:
+        raise RuntimeError(f"non-positive groups is not supported{at_user_line()}")
+    if x.dtype is not int64:
+        refuse(name, x, *categories)
+
+
 def _batched(dims: int, x: Node, name: str) -> tuple[Node, bool]:
     """`x` with a batch dimension, and whether that had to be added."""
     if x.rank == dims + 1:
@@ -100,6 +111,7 @@ def _conv_builder(dims: int) -> Callable[..., Node]:
                 f"{list(weight.shape)}{at_user_line()}"
             )
         _check_dtypes(x, weight, bias)
+        _need_product(f"slow_conv{dims}d_cpu", x, groups, *((BOOL,) if dims < 3 else WHOLE))
         pairs = _pairs(padding, weight.shape[2:], stride, dilation)
         return _biased(ops.conv(x, weight, stride, pairs, dilation, groups), bias, alone)
 
@@ -144,6 +156,7 @@ def _transpose_builder(dims: int) -> Callable[..., Node]:
         *bias, stride, padding, output_padding, groups, dilation = args
         x, alone = _batched(dims, x, f"conv_transpose{dims}d")
         _check_dtypes(x, weight, bias)
+        _need_product(f"slow_conv_transpose{dims}d_out_cpu", x, groups, *WHOLE)
         require_positive(f"conv_transpose{dims}d", stride=stride, dilation=dilation)
         size = []
         for n, k, s, p, extra, d in zip(
@@ -210,7 +223,7 @@ def _pad_name(args: Any) -> str:
 
 
 @builder("pad", gradient=_pad_name)
-def _pad(x: Node, pad: tuple[int, ...], mode: str, value: float) -> Node:
+def _pad(x: Node, pad: tuple[int, ...], mode: str, value: complex) -> Node:
     dims = len(pad) // 2
     if len(pad) % 2 or dims > x.rank:
         raise RuntimeError(
@@ -219,6 +232,8 @@ def _pad(x: Node, pad: tuple[int, ...], mode: str, value: float) -> Node:
         )
     if mode == "constant":
         return _pad_constant(x, pad, value)
+    if mode in ("reflect", "replicate"):
+        refuse("reflection_pad" if mode == "reflect" else "replication_pad", x, BOOL)
     for i in range(dims):
         axis, before, after = x.rank - 1 - i, pad[2 * i], pad[2 * i + 1]
         _need_room(x, axis, before, after)
@@ -244,7 +259,7 @@ def _need_room(x: Node, axis: int, before: int, after: int) -> None:
         )
 
 
-def _pad_constant(x: Node, pad: tuple[int, ...], value: float) -> Node:
+def _pad_constant(x: Node, pad: tuple[int, ...], value: complex) -> Node:
     low, high = [0] * x.rank, [0] * x.rank
     starts, stops = [0] * x.rank, list(x.shape)
     for i in range(len(pad) // 2):
@@ -298,12 +313,14 @@ def pad(
     mode: 'constant', 'reflect', 'replicate' or 'circular'. Negative numbers crop.
     """
     sizes = tuple(int(p) for p in pad)
-    return record(_pad, input, sizes, mode, 0.0 if value is None else float(value))
+    number = 0.0 if value is None else complex(value) if input.is_complex() else float(value)
+    return record(_pad, input, sizes, mode, number)
 
 
 @builder("unfold", gradient="Im2ColBackward0")
 def _unfold(x: Node, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Node:
     x, alone = _batched(2, x, "unfold")
+    refuse("im2col_out_cpu", x, UNSIGNED, SIGNED)
     outer = (0, 0)
     padded = ops.pad(x, (*outer, *padding), (*outer, *padding))
     view = ops.windows(padded, (2, 3), kernel, stride, dilation)  # [n, c, *out, *kernel]

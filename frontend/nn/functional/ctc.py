@@ -12,6 +12,7 @@ from tilewright.ir import ctc, ops
 from tilewright.ir.dtype import SIGNED, UNSIGNED, float32, float64, int64
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
+from tilewright.ir.op import not_implemented
 
 from ..._tensor import Tensor
 from ...functions.call import public
@@ -92,7 +93,7 @@ def _losses(
     reduction: str,
 ) -> Node:  # fmt: skip
     if x.dtype not in (float32, float64):  # autocast makes float32 of others
-        raise RuntimeError(f'"ctc_loss_cpu" not implemented for {x.dtype}{at_user_line()}')
+        raise not_implemented("ctc_loss_cpu", x.dtype)
     loss = _ctc(x, targets, lengths, counts, blank)
     if zero_infinity:
         zero = ops.full_like(loss, 0)

@@ -12,7 +12,7 @@ from tilewright.ir.dtype import accumulator, int32, int64
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
-from ...functions.promotion import to
+from ...functions.promotion import WHOLE, refuse, to
 from ...recording import record
 from ...recording.builders import FLOAT32, LOWER, WIDEST, builder
 from .resampling import cubic_weights
@@ -158,6 +158,7 @@ def _taps(place: Node, mode: str, moved: Place) -> tuple[Node, Node | None]:
 )
 def grid_sample_of(x: Node, grid: Node, mode: str, padding: str, aligned: bool) -> Node:
     dims = x.rank - 2
+    refuse(f"grid_sampler{dims}d_cpu", x, *WHOLE)
     rows, *out, _ = grid.shape
     wide = to(grid, accumulator(grid.dtype))
     # Positions of the taps [n, *out, *taps], a dimension for those along each axis of the image.

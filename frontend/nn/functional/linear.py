@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import int32, int64
+from tilewright.ir.dtype import BOOL, int32, int64
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import normalize_axis
@@ -16,7 +16,7 @@ from ... import recording
 from ...functions.arguments import into
 from ...functions.call import public
 from ...functions.elementwise import ON_A_GPU
-from ...functions.promotion import to
+from ...functions.promotion import refuse, to
 from ...functions.spellings import also_named, by_numpys_names
 from ...recording import record, record_fallible
 from ...recording.builders import LOWER, WIDEST, builder
@@ -49,6 +49,7 @@ def _linear_name(args: Sequence[Any]) -> str:
 
 @builder("linear", casts=LOWER, gradient=_linear_name)
 def _linear(x: Node, weight: Node, *bias: Node) -> Node:
+    refuse("addmm_impl_cpu_", x, BOOL)
     if weight.rank == 1:  # a vector gives one number for each row, and the dimension is dropped
         y = ops.linear(x, ops.unsqueeze(weight, 0), *bias)
         return ops.squeeze(y, (y.rank - 1,))
@@ -65,6 +66,7 @@ def _bilinear(x: Node, y: Node, weight: Node, *bias: Node) -> Node:
             "bilinear: expected inputs (..., in1) and (..., in2) for a weight (out, in1, in2), got "
             f"{tuple(x.shape)}, {tuple(y.shape)} and {tuple(weight.shape)}{at_user_line()}"
         )
+    refuse("bmm", x, BOOL)
     return ops.bilinear(x, y, weight, *bias)
 
 

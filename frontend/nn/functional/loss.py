@@ -9,13 +9,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
+from tilewright.ir.dtype import BOOL
 from tilewright.ir.location import at_user_line, warn
 from tilewright.ir.node import Node
 from tilewright.ir.shape import Size
 
 from ...functions.call import public
 from ...functions.elementwise import minimum
-from ...functions.promotion import floating, promoted
+from ...functions.promotion import WHOLE, floating, promoted, refuse
+from ...functions.reduction import _mean, _sum
 from ...recording import fallible_node_of, node_of, record, record_fallible, wrap
 from ...recording.builders import FLOAT32, REFUSED, Gradient, builder
 from ..chunking import LinearCrossEntropyOptions
@@ -48,13 +50,18 @@ def _by_reduction(apart: str) -> Callable[[Sequence[Any]], str]:
 def _of_two(name: str, op: Callable[..., Node], gradient: Gradient = None) -> Callable[..., Node]:
     @builder(name, casts=FLOAT32, gradient=gradient)
     def build(x: Node, target: Node, *attrs: Any) -> Node:
-        x, target = promoted(floating(x), target)
+        x, target = promoted(x, target)
+        if op is not _absolute:
+            refuse(name, x, *WHOLE)
         return op(x, target, *attrs)
 
     return build
 
 
 def _absolute(x: Node, target: Node, reduction: str) -> Node:
+    if x.dtype.category in WHOLE:
+        refuse("sub", x, BOOL)
+        return _reduced(ops.abs(x - target), reduction)
     # PyTorch keeps the difference, so both tensors may be overwritten after the loss.
     x, target = ops.saved(x), ops.saved(target)
     if x.dtype.is_complex:
@@ -408,6 +415,8 @@ def _reduced(loss: Node, reduction: str) -> Node:
     every = tuple(range(loss.rank))
     if reduction == "none":
         return loss
+    if not loss.dtype.is_differentiable:  # sums are int64, and means an error
+        return (_mean if reduction == "mean" else _sum)(loss, None, False, None)
     return ops.reshape((ops.mean if reduction == "mean" else ops.sum)(loss, every), Size())
 
 
@@ -422,7 +431,7 @@ def _reduce(loss: Any, reduction: str) -> Any:
 
 @builder("poisson_nll_loss", casts=FLOAT32, gradient=_by_reduction("SubBackward0"))
 def _poisson(x: Node, target: Node, log_input: bool, full: bool, eps: float, how: str) -> Node:
-    x, target = promoted(x, target)
+    x, target = (floating(each) for each in promoted(x, target))
     loss = ops.exp(x) - target * x if log_input else x - target * ops.log(x + eps)
     if full:
         stirling = target * ops.log(target) - target + ops.log(target * (2 * math.pi)) * 0.5
@@ -530,7 +539,7 @@ def _margin_ranking(a: Node, b: Node, target: Node, margin: float, how: str) -> 
             f"input1: {a.shape}, input2: {b.shape}, target: {target.shape}{at_user_line()}"
         )
     a, b, target = promoted(a, b, target)
-    return _reduced(ops.relu((b - a) * target + margin), how)
+    return _reduced(ops.relu(floating((b - a) * target) + margin), how)
 
 
 def margin_ranking_loss(
@@ -595,6 +604,7 @@ def cosine_embedding_loss(
     from ...functions.masks import where
     from .linear import cosine_similarity
 
-    similarity = cosine_similarity(input1, input2, -1)
+    both = (each if each.dtype.is_differentiable else each * 1.0 for each in (input1, input2))
+    similarity = cosine_similarity(*both, -1)
     loss = where(target > 0, 1 - similarity, (similarity - margin).relu())
     return _reduce(loss, _reduction(reduction, size_average, reduce))

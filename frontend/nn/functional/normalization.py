@@ -18,7 +18,7 @@ from tilewright.ir.node import Node
 from ... import recording
 from ...functions.call import public
 from ...functions.elementwise import ON_A_GPU
-from ...functions.promotion import to
+from ...functions.promotion import WHOLE, floating, refuse, to
 from ...recording import record
 from ...recording.builders import builder
 
@@ -83,10 +83,15 @@ def _rms_norm(x: Node, shape: tuple[int, ...], weight: Node | None, eps: float |
             f"[*{''.join(f', {s}' for s in shape)}], but got input of size{list(x.shape)}"
             f"{at_user_line()}"
         )
+    refuse("rms_norm", x, *WHOLE)
     if eps is None:
         eps = float(np.finfo(accumulator(x.dtype).np).eps)
     if weight is not None and dtypes.float64 in (x.dtype, weight.dtype):
         weight = to(weight, x.dtype)
+    if x.dtype.is_complex:
+        axes = tuple(range(x.rank - len(shape), x.rank))
+        scaled = x * ops.rsqrt(ops.mean(x * x, axes) + eps)
+        return scaled if weight is None else scaled * weight
     return ops.rms_norm(x, len(shape), weight, eps)
 
 
@@ -277,12 +282,19 @@ def instance_norm(
 
 @builder("local_response_norm")
 def _local_response_norm(x: Node, size: int, alpha: float, beta: float, k: float) -> Node:
+    if x.dtype is not dtypes.int64:
+        refuse("avg_pool2d", x, *WHOLE, dtypes.COMPLEX)
     square = x * x
     low, high = [0] * x.rank, [0] * x.rank
     low[1], high[1] = size // 2, (size - 1) // 2
     windows = ops.windows(ops.pad(square, low, high), (1,), (size,), (1,), (1,))
     last = windows.rank - 1
-    mean = ops.squeeze(ops.mean(windows, (last,)), (last,))
+    if x.dtype is dtypes.int64:  # means without their fractions
+        total = ops.squeeze(ops.sum(windows, (last,)), (last,))
+        mean = floating(ops.floor_divide(total, ops.full_like(total, size)))
+        x = floating(x)
+    else:
+        mean = ops.squeeze(ops.mean(windows, (last,)), (last,))
     base = mean * alpha + k
     return x / ops.pow(base, ops.full_like(base, beta))
 

@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from tilewright.ir import ops
+from tilewright.ir.dtype import BOOL, int64
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import require_positive
 
 from ...functions.arguments import is_whole
 from ...functions.call import public
+from ...functions.promotion import WHOLE, refuse
 from ...functions.spellings import by_numpys_names
 from ...recording import record
 from ...recording.builders import FLOAT32, Casts, builder
@@ -63,6 +65,7 @@ def _max_builder(dims: int) -> Callable[..., Any]:
     def build(x: Node, kernel: Any, stride: Any, padding: Any, *rest: Any) -> Any:
         dilation, ceil_mode, with_indices = rest
         pairs = _padding(name, x, kernel, stride, padding, dilation, ceil_mode)
+        refuse(name, x, BOOL)
         values = ops.max_pool(x, kernel, stride, pairs, dilation)
         if not with_indices:
             return values
@@ -139,12 +142,37 @@ max_pool1d_with_indices, max_pool2d_with_indices = (
 max_pool3d_with_indices = _max_pool_with_indices(3)
 
 
+def _whole_means(
+    x: Node, kernel: Any, stride: Any, pairs: Any, counted: tuple[int, ...], divisor: int
+) -> Node:
+    """The means of windows of whole numbers, without their fractions. counted: how much of the
+    padding counts. divisor: what to divide by; 0 for the number of elements."""
+    dims = len(kernel)
+    first = x.rank - dims
+    low, high = ([0] * first + [pair[i] for pair in pairs] for i in (0, 1))
+    axes = tuple(range(first, x.rank))
+    windows = ops.windows(ops.pad(x, low, high), axes, kernel, stride, (1,) * dims)
+    inner = tuple(range(x.rank, x.rank + dims))
+    total = ops.squeeze(ops.sum(windows, inner), inner)
+    count = ops.full_like(total, divisor or 1)
+    for axis, k, s, p in zip(axes, kernel, stride, counted) if not divisor else ():
+        begin = ops.iota(total.shape[axis]) * s - low[axis]
+        end = ops.minimum(begin + k, ops.full_like(begin, x.shape[axis] + p))
+        along = end - ops.maximum(begin, ops.full_like(begin, -p))
+        count = count * ops.reshape(along, [-1 if a == axis else 1 for a in range(x.rank)])
+    size = ops.floor_divide(ops.abs(total), ops.abs(count))
+    return ops.where(ops.ne(total < 0, count < 0), -size, size)
+
+
 def _avg_builder(dims: int) -> Callable[..., Node]:
     name = f"avg_pool{dims}d"
 
     def build(x: Node, kernel: Any, stride: Any, padding: Any, *rest: Any) -> Node:
         ceil_mode, count_include_pad, divisor = rest
         pairs = _padding(name, x, kernel, stride, padding, (1,) * dims, ceil_mode)
+        if x.dtype is int64:
+            counted = padding if count_include_pad else (0,) * dims
+            return _whole_means(x, kernel, stride, pairs, counted, divisor)
         return ops.avg_pool(x, kernel, stride, pairs, count_include_pad, divisor)
 
     return builder(name, casts=_casts(dims), gradient=_pool_name("AvgPool", "", dims))(build)
@@ -215,6 +243,12 @@ def _adaptive_builder(name: str, dims: int, op: Any, indices: Any) -> Callable[.
             s if o is None else o
             for s, o in zip(x.shape[x.rank - dims :], output_size, strict=True)
         )
+        if min(sizes) < 0:
+            raise RuntimeError(
+                f"{name}: elements of output_size must be greater than or equal to 0 but received "
+                f"{list(sizes)}{at_user_line()}"
+            )
+        refuse(name, x, *WHOLE)
         values = op(x, sizes)
         return (values, indices(x, sizes)) if with_indices else values
 

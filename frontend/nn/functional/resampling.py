@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import accumulator, float32, int64, uint8
+from tilewright.ir.dtype import COMPLEX, accumulator, float32, int64, uint8
 from tilewright.ir.location import at_user_line, warn
 from tilewright.ir.node import Node
 
 from ...functions.call import public
 from ...functions.elementwise import ON_A_GPU
-from ...functions.promotion import to
+from ...functions.promotion import WHOLE, refuse, to
 from ...functions.spellings import by_numpys_names
 from ...recording import record
 from ...recording.builders import builder
@@ -106,6 +106,11 @@ def _interpolate_name(args: Any) -> str:
 def interpolated(
     x: Node, size: tuple[int, ...], scales: tuple[float, ...], mode: str, aligned: bool
 ) -> Node:
+    if mode.startswith("nearest"):
+        if x.dtype is not uint8:
+            refuse("compute_indices_weights_nearest", x, *WHOLE, COMPLEX)
+    else:
+        refuse("compute_indices_weights_linear", x, *WHOLE)
     for axis, (out, scale) in enumerate(zip(size, scales, strict=True), 2):
         if mode.startswith("nearest"):
             x = _nearest(x, axis, out, scale, mode == "nearest-exact")

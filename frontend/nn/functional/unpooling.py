@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import int64
+from tilewright.ir.dtype import COMPLEX, int64
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
-from ...functions.promotion import to
+from ...functions.promotion import WHOLE, refuse, to
 from ...recording import record, record_fallible
 from ...recording.builders import builder
 from .conv import tuple_of
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 def _unpooled(x: Node, index: Node, size: tuple[int, ...]) -> Node:
     """Zeros […, *size] with x[…, *window] written at `index`, positions in `size` flattened."""
+    refuse(f"max_unpool{len(size)}d", x, *WHOLE, COMPLEX)
     lead = x.shape[: x.rank - len(size)]
     count = math.prod(size)
     index = ops.checked(ops.reshape(index, (*lead, -1)), count, len(lead), "unpool")

@@ -1,0 +1,64 @@
+"""Second derivatives, and tangents, where a formula divides by zero or windows are left over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+
+
+def _drawn(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def _twice(m: Any, f: Any, *arrays: np.ndarray) -> list[np.ndarray]:
+    """The gradients of a weighted sum of f's result, and those of a weighted sum of these."""
+    leaves = [m.tensor(a, requires_grad=True) for a in arrays]
+
+    def weighted(values: Any) -> Any:
+        pairs = [(v * m.tensor(_drawn(i, *v.shape))).sum() for i, v in enumerate(values)]
+        total = sum(pairs)
+        return total.real if total.is_complex() else total
+
+    first = m.autograd.grad(weighted([f(*leaves)]), leaves, create_graph=True)
+    second = m.autograd.grad(weighted(first), leaves)
+    return [g.detach().resolve_conj().numpy() for g in (*first, *second)]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("zeros", [(), (3,), (0, 2, 5), (1, 2), (0, 1, 2, 3, 4, 5)])
+def test_products_of_zeros(torch: Any, zeros: tuple[int, ...], dtype: str) -> None:
+    x = _drawn(1, 3, 6).astype(dtype)
+    x[1, list(zeros)] = 0
+    found, expected = (_twice(m, lambda x: x.cumprod(1), x) for m in (tw, torch))
+    for mine, theirs in zip(found, expected):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("unbatched", [False, True])
+def test_a_transposed_convolution_with_windows_to_spare(torch: Any, unbatched: bool) -> None:
+    options = dict(stride=(3, 2), padding=(1, 2), output_padding=(2, 3), groups=2, dilation=(4, 4))
+    x, weight = _drawn(1, 2, 2, 4, 4), _drawn(2, 2, 2, 4, 5)
+    x = x[0] if unbatched else x
+
+    def f(m: Any) -> Any:
+        return lambda x, w: m.nn.functional.conv_transpose2d(x, w, **options)
+
+    found, expected = (_twice(m, f(m), x, weight) for m in (tw, torch))
+    for mine, theirs in zip(found, expected):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-10, atol=1e-10)
+
+
+def test_tangents_of_logcumsumexp() -> None:
+    x, tangent = _drawn(1, 2, 50) * 8, _drawn(2, 2, 50)
+    x[0, :2] = -np.inf
+    sums = np.logaddexp.accumulate(x, axis=1)
+    with np.errstate(invalid="ignore"):
+        share = np.exp(x[:, None, :] - sums[:, :, None])
+    share = np.where(np.tri(50, dtype=bool) & np.isfinite(sums)[:, :, None], share, 0)
+    expected = np.einsum("rij,rj->ri", share, tangent)
+    moved = tw.func.jvp(lambda t: t.logcumsumexp(1), (tw.tensor(x),), (tw.tensor(tangent),))[1]
+    np.testing.assert_allclose(moved.numpy(), expected, rtol=1e-10, atol=1e-12)
