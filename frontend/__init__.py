@@ -141,6 +141,7 @@ _LAZY = {
             "_shape_as_tensor",
             "_check",
             "_check_index",
+            "_check_is_size",
             "_check_not_implemented",
             "_check_tensor_all",
             "_check_tensor_all_with",

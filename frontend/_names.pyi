@@ -605,6 +605,7 @@ from .naming import _assert as _assert
 from .naming import _assert_async as _assert_async
 from .naming import _check as _check
 from .naming import _check_index as _check_index
+from .naming import _check_is_size as _check_is_size
 from .naming import _check_not_implemented as _check_not_implemented
 from .naming import _check_tensor_all as _check_tensor_all
 from .naming import _check_tensor_all_with as _check_tensor_all_with
