@@ -404,7 +404,7 @@ PATHS: dict[str, dict[str, str]] = {
     },
     "utils.benchmark.utils.compare": {"utils.benchmark": "Colorize Compare"},
     "utils.benchmark.utils.timer": {"utils.benchmark": "Language Timer timer"},
-    "utils._device": {"devices": "device"},
+    "utils._device": {},
     "utils._contextlib": {
         "autograd.modes": "_DecoratorContextManager _NoParamDecoratorContextManager"
     },

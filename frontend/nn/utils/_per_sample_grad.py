@@ -32,6 +32,12 @@ def call_for_per_sample_grads(
             f"Expected loss_reduction argument to be sum or mean, got {loss_reduction}"
             f"{at_user_line()}"
         )
+    for name, p in module.named_parameters():
+        if getattr(p, "grad_sample", None) is not None:
+            raise RuntimeError(
+                f"{name} has gradients by sample already, and they don't add up: set its "
+                f"grad_sample to None{at_user_line()}"
+            )
     axis = 0 if batch_first else 1
 
     def called(*args: Any, **options: Any) -> Any:
@@ -66,13 +72,11 @@ def call_for_per_sample_grads(
 
 def _copies(parameter: Any, count: int, scale: int) -> Tensor:
     """A parameter as many times as there are samples. The gradients of the copies become the
-    parameter's `grad_sample`, or are added to it."""
+    parameter's `grad_sample`."""
     copies: Tensor = parameter.detach().expand(count, *parameter.shape).clone().requires_grad_()
 
     def keep(gradient: Tensor) -> None:
-        found = gradient.detach() * scale if scale != 1 else gradient.detach()
-        before = getattr(parameter, "grad_sample", None)
-        parameter.grad_sample = found if before is None else before + found
+        parameter.grad_sample = gradient.detach() * scale if scale != 1 else gradient.detach()
 
     copies.register_hook(keep)
     return copies
