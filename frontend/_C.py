@@ -64,6 +64,10 @@ class TensorType:
     """The kind of tensors in TorchScript's graphs."""
 
 
+class ScriptMethod:
+    """The kind of compiled methods of TorchScript's modules. Ours are Python's methods."""
+
+
 class ScriptObject:
     """The kind of objects of classes in C++ that TorchScript holds. There are none here."""
 

@@ -134,6 +134,7 @@ _LAZY = {
             "_assert",
             "_check",
             "_check_index",
+            "_check_is_size",
             "_check_not_implemented",
             "_check_tensor_all",
             "_check_tensor_all_with",

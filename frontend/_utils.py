@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -79,10 +79,26 @@ def _unflatten_dense_tensors(flat: Tensor, tensors: Sequence[Tensor]) -> tuple[T
     return tuple(part.view(t.shape) for part, t in zip(parts, tensors, strict=True))
 
 
+def _take_tensors(tensors: Iterable[Tensor], size_limit: int) -> Iterator[list[Tensor]]:
+    """Lists of tensors of one dtype, each of at most `size_limit` bytes or of one tensor."""
+    lists: dict[Any, list[Tensor]] = {}
+    sizes: dict[Any, int] = {}
+    for t in tensors:
+        size = t.numel() * t.element_size()
+        if lists.get(t.dtype) and sizes[t.dtype] + size > size_limit:
+            yield lists[t.dtype]
+            lists[t.dtype], sizes[t.dtype] = [], 0
+        sizes[t.dtype] = sizes.get(t.dtype, 0) + size
+        lists.setdefault(t.dtype, []).append(t)
+    yield from filter(None, lists.values())
+
+
 def __getattr__(name: str) -> Any:
     if name == "_rebuild_parameter":
         home = importlib.import_module(f"{__package__}.nn.parameter")
         return home._rebuild_parameter
+    if name == "ExceptionWrapper":
+        return importlib.import_module(f"{__package__}.utils.data.worker").ExceptionWrapper
     raise AttributeError(f"torch._utils has no {name!r}")
 
 

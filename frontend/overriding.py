@@ -65,8 +65,9 @@ state = _State()
 
 
 def disabled(func: Function, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-    """The `__torch_function__` of a class that wants none."""
-    return func(*args, **(kwargs or {}))
+    """The `__torch_function__` of a class that wants none: no class is asked within the call."""
+    with without_classes():
+        return func(*args, **(kwargs or {}))
 
 
 class without_classes:

@@ -83,6 +83,10 @@ PATHS: dict[str, dict[str, str]] = {
         "distribute_tensor init_device_mesh"
     },
     "distributed._tensor.device_mesh": {"distributed.device_mesh": "DeviceMesh init_device_mesh"},
+    "distributed._tensor.experimental": {"distributed.absent": "implicit_replication"},
+    "distributed._tensor.placement_types": {
+        "distributed.tensor": "Partial Placement Replicate Shard"
+    },
     "distributed.algorithms": {},
     "distributed.algorithms._checkpoint": {},
     "distributed.algorithms._checkpoint.checkpoint_wrapper": {
@@ -162,7 +166,9 @@ PATHS: dict[str, dict[str, str]] = {
     "distributed.fsdp.sharded_grad_scaler": {"distributed.absent": "ShardedGradScaler"},
     "distributed.pipelining": {"distributed.absent": "ScheduleGPipe SplitPoint pipeline"},
     "distributed.tensor._utils": {"distributed.absent": "compute_local_shape_and_global_offset"},
-    "distributed.tensor.experimental": {"distributed.absent": "context_parallel"},
+    "distributed.tensor.experimental": {
+        "distributed.absent": "context_parallel implicit_replication"
+    },
     "distributed.tensor.experimental._attention": {"distributed.absent": "set_rotate_method"},
     "distributed.tensor.parallel": {
         "distributed.absent": "ColwiseParallel ParallelStyle PrepareModuleInput "
@@ -398,6 +404,7 @@ PATHS: dict[str, dict[str, str]] = {
     },
     "utils.benchmark.utils.compare": {"utils.benchmark": "Colorize Compare"},
     "utils.benchmark.utils.timer": {"utils.benchmark": "Language Timer timer"},
+    "utils._device": {},
     "utils._contextlib": {
         "autograd.modes": "_DecoratorContextManager _NoParamDecoratorContextManager"
     },
@@ -406,6 +413,7 @@ PATHS: dict[str, dict[str, str]] = {
         "utils.data.collate": "collate collate_tensor_fn default_collate default_collate_fn_map "
         "default_collate_err_msg_format default_convert np_str_obj_array_pattern"
     },
+    "utils.data._utils.pin_memory": {"utils.data.pinning": "pin_memory"},
     "utils.data._utils.worker": {"utils.data.worker": "WorkerInfo _generate_state get_worker_info"},
 }
 

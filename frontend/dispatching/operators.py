@@ -91,7 +91,13 @@ def _nll_loss_forward(
     return found, (kept if weight is None else kept * weight[target.clamp(min=0)]).sum()
 
 
+def _convolution(*args: Any, **options: Any) -> Any:
+    """`torch.convolution`, whose nine arguments switches of cuDNN follow. They change nothing."""
+    return importlib.import_module(__package__).convolution(*args[:9])
+
+
 _OTHERS: dict[str, Function] = {
+    "_convolution": _convolution,
     "nll_loss_forward": _nll_loss_forward,
     # Packages name these when they are imported, to tell what their own tensors do there.
     **{name: _without(name) for name in ("_sparse_addmm", "_sparse_mm_reduce_impl")},

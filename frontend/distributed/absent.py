@@ -17,7 +17,7 @@ _CLASSES = (
 ).split()
 _FUNCTIONS = (
     "_sync_module_states batched_powerSGD_hook compute_local_shape_and_global_offset "
-    "consolidate_safetensors_files context_parallel elastic_launch "
+    "consolidate_safetensors_files context_parallel elastic_launch implicit_replication "
     "load_sharded_optimizer_state_dict loss_parallel parallelize_module pipeline "
     "powerSGD_hook set_rotate_method"
 ).split()

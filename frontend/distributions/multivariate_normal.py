@@ -45,6 +45,9 @@ def factor_of_inverse(precision: Any) -> Any:
     return solve_triangular(factor, identity, upper=False)
 
 
+_precision_to_scale_tril = factor_of_inverse  # PyTorch's name, which packages import
+
+
 def inverse_by(factor: Any) -> Any:
     """(L Lᵀ)⁻¹."""
     identity = eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)

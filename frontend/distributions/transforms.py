@@ -19,6 +19,7 @@ from .elementwise_transforms import (
     SigmoidTransform,
     SoftplusTransform,
     TanhTransform,
+    _clipped_sigmoid,
 )
 from .matrix_transforms import (
     CorrCholeskyTransform,
@@ -50,5 +51,6 @@ __all__ = [
     "TanhTransform",
     "Transform",
     "_InverseTransform",
+    "_clipped_sigmoid",
     "identity_transform",
 ]

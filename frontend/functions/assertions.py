@@ -37,6 +37,13 @@ def _check_with(
         )
 
 
+def _check_is_size(i: Any, message: Callable[[], str] | None = None, *, max: Any = None) -> None:
+    """Raise an error unless a number can be a size: at least 0, and at most `max` if given."""
+    _check(i >= 0, message)
+    if max is not None:
+        _check(i <= max, message)
+
+
 def _check_index(cond: Any, message: Callable[[], str] | None = None) -> None:
     _check_with(IndexError, cond, message)
 

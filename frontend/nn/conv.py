@@ -265,6 +265,10 @@ class _ConvTransposeNd(_ConvNd):
         return tuple(out)
 
 
+class _ConvTransposeMixin(_ConvTransposeNd):
+    """The base's older name, which packages import. No layer derives from it."""
+
+
 class ConvTranspose1d(_ConvTransposeNd):
     """The transposed convolution of x[n, in, l] with weight[in, out / groups, k], plus
     bias[out]."""

@@ -300,3 +300,118 @@ def test_modules_have_the_names_that_are_read_there(torch) -> None:
         fakes = importlib.import_module(f"{m.__name__}._subclasses.fake_tensor")
         with fakes.unset_fake_temporarily() as mode:
             assert mode is None
+
+
+def test_gradients_by_sample(torch) -> None:
+    def run(m, **options):
+        home = importlib.import_module(f"{m.__name__}.nn.utils._per_sample_grad")
+        layer = m.nn.Linear(3, 2)
+        with m.no_grad():
+            layer.weight.copy_(m.arange(6.0).view(2, 3) / 7)
+            layer.bias.fill_(0.5)
+        layer.bias.requires_grad_(False)
+        x = m.arange(12.0).view(4, 3) / 5
+        call = home.call_for_per_sample_grads(layer, **options)
+        call(x).square().sum(1).mean().backward()
+        with pytest.raises(RuntimeError, match="grad_sample"):
+            home.call_for_per_sample_grads(layer, **options)
+        assert layer.weight.grad is None
+        return layer.weight.grad_sample.numpy()
+
+    for options in ({}, {"loss_reduction": "mean"}, {"batch_size": 4}):
+        np.testing.assert_allclose(run(tw, **options), run(torch, **options), rtol=1e-5)
+    home = importlib.import_module("tilewright.nn.utils._per_sample_grad")
+    with pytest.raises(RuntimeError, match="sum or mean"):
+        home.call_for_per_sample_grads(tw.nn.Linear(3, 2), loss_reduction="all")
+    with pytest.raises(RuntimeError, match="batch_size"):
+        home.call_for_per_sample_grads(tw.nn.Bilinear(3, 3, 2))(tw.ones(2, 3), tw.ones(1, 3))
+
+
+def test_the_protocol_of_parameters_asks_no_class(torch) -> None:
+    def run(m):
+        asked = []
+
+        class Recorder(m.Tensor):
+            @classmethod
+            def __torch_function__(cls, func, types, args=(), kwargs=None):
+                asked.append(func.__name__)
+                made = m.nn.Parameter.__torch_function__(func, types, args, kwargs)
+                return made.as_subclass(cls)
+
+        x = m.ones(2, 3).as_subclass(Recorder)
+        made = m.nn.functional.relu(x)
+        return type(made) is Recorder, asked
+
+    assert run(tw) == run(torch)
+
+
+def test_lists_of_tensors_of_limited_bytes(torch) -> None:
+    def run(m):
+        utils = importlib.import_module(f"{m.__name__}._utils")
+        sizes = [3, 1, 9, 2, 2, 1]
+        tensors = [m.zeros(n, dtype=m.float64 if n == 2 else m.float32) for n in sizes]
+        return [[t.numel() for t in part] for part in utils._take_tensors(tensors, 16)]
+
+    assert run(tw) == run(torch)
+
+
+def test_a_workers_error_is_raised_again(torch) -> None:
+    def run(m):
+        utils = importlib.import_module(f"{m.__name__}._utils")
+        try:
+            raise ValueError("of the worker")
+        except ValueError:
+            kept = utils.ExceptionWrapper(where="in a thread")
+        with pytest.raises(ValueError, match="Caught ValueError in a thread") as raised:
+            kept.reraise()
+        return "of the worker" in str(raised.value)
+
+    assert run(tw) and run(torch)
+
+
+def test_names_that_packages_import(torch) -> None:
+    def run(m):
+        def of(path):
+            return importlib.import_module(f"{m.__name__}.{path}")
+
+        precision = m.tensor([[2.0, 0.5], [0.5, 1.0]])
+        factor = of("distributions.multivariate_normal")._precision_to_scale_tril(precision)
+        clipped = of("distributions.transforms")._clipped_sigmoid(m.tensor([-200.0, 0.0, 200.0]))
+        image, weight = m.ones(1, 2, 4, 4), m.ones(1, 2, 3, 3)
+        switches = (False, False, True, False)
+        convolved = m.ops.aten._convolution(
+            image, weight, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1, *switches
+        )
+        pin = of("utils.data._utils.pin_memory").pin_memory
+        mixin = of("nn.modules.conv")._ConvTransposeMixin
+        assert of("_C").ScriptMethod and of("utils._device")
+        assert of("distributed._tensor.experimental").implicit_replication
+        assert of("utils.data.dataloader")._collate_fn_t
+        return (
+            factor.numpy().round(5).tolist(),
+            clipped.numpy().tolist(),
+            convolved.numpy().tolist(),
+            pin({"x": ["a", 1]}),
+            isinstance(m.nn.ConvTranspose2d(1, 1, 1), mixin),
+        )
+
+    assert run(tw) == run(torch)
+
+
+@pytest.mark.filterwarnings("ignore:_check_is_size will be removed:FutureWarning")
+def test_numbers_that_are_sizes(torch) -> None:
+    for m in (tw, torch):
+        m._check_is_size(3)
+        m._check_is_size(3, max=3)
+        for number, options in ((-1, {}), (3, {"max": 2})):
+            with pytest.raises(RuntimeError):
+                m._check_is_size(number, **options)
+
+
+def test_a_warning_is_given_once() -> None:
+    utils = importlib.import_module("tilewright._dynamo.utils")
+    with pytest.warns(UserWarning, match="said once"):
+        utils.warn_once("said once")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        utils.warn_once("said once")

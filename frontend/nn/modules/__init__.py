@@ -33,8 +33,8 @@ _PATHS: dict[str, dict[str, str]] = {
         "container": "Container ModuleDict ModuleList ParameterDict ParameterList Sequential"
     },
     "conv": {
-        "conv": "_ConvNd _ConvTransposeNd Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d "
-        "ConvTranspose3d",
+        "conv": "_ConvNd _ConvTransposeMixin _ConvTransposeNd Conv1d Conv2d Conv3d ConvTranspose1d "
+        "ConvTranspose2d ConvTranspose3d",
         "lazy": "LazyConv1d LazyConv2d LazyConv3d LazyConvTranspose1d LazyConvTranspose2d "
         "LazyConvTranspose3d",
     },

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import random
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Callable
@@ -60,6 +61,18 @@ class WorkerError:
         except Exception:  # it takes other arguments
             raise RuntimeError(message) from None
         raise error
+
+
+class ExceptionWrapper(WorkerError):
+    """A worker's error as packages' own workers hand it on: the one that is handled now, or that of
+    `exc_info`."""
+
+    def __init__(
+        self, exc_info: tuple[Any, BaseException, Any] | None = None, where: str = "in background"
+    ):
+        error = (exc_info or sys.exc_info())[1]
+        assert error is not None
+        super().__init__(error, where)
 
 
 class _Text(str):

@@ -28,7 +28,6 @@ MISSING = {
     "container.T": "a type variable",
     "container._V": "a type variable",
     "container._addindent": "a step of repr",
-    "conv._ConvTransposeMixin": "deprecated: _ConvTransposeNd is the base",
     "conv._LazyConvXdMixin": "a step of lazy convolutions",
     "lazy._LazyProtocol": "a type for checkers",
     "linear_cross_entropy_options._AUTO_FALLBACK": "a step of cutting into chunks",
