@@ -147,6 +147,7 @@ from .functions.assertions import _assert as _assert
 from .functions.assertions import _assert_async as _assert_async
 from .functions.assertions import _check as _check
 from .functions.assertions import _check_index as _check_index
+from .functions.assertions import _check_is_size as _check_is_size
 from .functions.assertions import _check_not_implemented as _check_not_implemented
 from .functions.assertions import _check_tensor_all as _check_tensor_all
 from .functions.assertions import _check_tensor_all_with as _check_tensor_all_with
