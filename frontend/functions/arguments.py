@@ -43,20 +43,19 @@ def as_handle(value: Any, like: Any = None, wide: bool = False) -> Any:
             ops.constant(value, dtypes.of_scalar(value, recording.default_dtype()))
         )
     token = recording.key_of(value)
-    kind: Any = type(value)
     if recording.clock.volatile and token is not None and like._node is not COMPOUND:
         dtype = recording.scalar_dtype(like.dtype, value)
         dtype = dtypes.accumulator(dtype) if wide else dtype
-        return recording.wrap(recording.known_constant(token, kind, value, dtype))
+        return recording.wrap(recording.known_constant(token, value, dtype))
     node = recording.resolve(like)
-    key = (as_handle, node, token, kind, wide)
+    key = (as_handle, node, token, type(value), wide)
     found = None if token is None else recording.lookup(key)
     if found is None:
         if node is COMPOUND:
             return as_handle(value, like._elements, wide)
         dtype = recording.scalar_dtype(node.dtype, value)
         dtype = dtypes.accumulator(dtype) if wide else dtype
-        found = recording.number((as_handle, node, kind, wide), value, dtype)
+        found = recording.number((as_handle, node, type(value), wide), value, dtype)
         if token is not None and found.op is not ops.scalar:
             recording.remember(key, found)
     return recording.wrap(found)

@@ -16,7 +16,7 @@ from ..recording import Handle, record
 from ..recording.builders import LOWER, WIDEST
 from .arguments import into, is_whole
 from .call import public
-from .promotion import refuse, to
+from .promotion import refuse, result_dtype, to
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -131,6 +131,9 @@ def _contract(a: Node, s: str, b: Node, t: str, later: set[str]) -> tuple[Node, 
         b, t = ops.squeeze(ops.sum(b, (i,)), (i,)), t.replace(c, "")
     batch = [c for c in s if c in t and c in later]
     inner = [c for c in s if c in t and c not in later]
+    if not inner:  # a product without a sum, whose operands may have several dtypes
+        dtype = result_dtype(a, b)
+        a, b = to(a, dtype), to(b, dtype)
     rows, columns = [c for c in s if c not in t], [c for c in t if c not in s]
     size = {
         c: n for term, x in ((s, a), (t, b)) for c, n in zip(term, x.shape, strict=True) if n != 1

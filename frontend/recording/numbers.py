@@ -34,8 +34,8 @@ def number(
     return ops.constant(value, dtype, device)
 
 
-@functools.lru_cache(4096)
-def known_constant(token: Any, kind: type, value: Any, dtype: dtypes.DType) -> Node:
+@functools.lru_cache(4096, typed=True)
+def known_constant(token: Any, value: Any, dtype: dtypes.DType) -> Node:
     """A number as a constant, for calls that are computed at once: no graph has too many numbers.
     token: its `key_of`, as numbers that are equal may be different constants."""
     return ops.constant(value, dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 from . import program, update
 
@@ -434,3 +435,36 @@ def replay_memory(torch, draw):
         loss.backward()
         optimizer.step()
         yield loss, policy
+
+
+@program(varies="texts end after other numbers of words")
+def words_that_rules_allow(torch, draw):
+    """Scores are masked by rules, penalties and the likeliest words, text by text."""
+    embedding, output = draw(10, 6), draw(6, 10)
+    allowed = {0: [1, 2, 5], 1: [3, 4], 2: [3, 9]}
+
+    def likeliest(scores):
+        scores = scores.masked_fill(scores < scores.topk(4)[0][..., -1, None], -math.inf)
+        ordered, places = scores.sort(descending=False)
+        removed = ordered.softmax(-1).cumsum(-1) <= 0.2
+        removed[..., -1:] = 0
+        return scores.masked_fill(removed.scatter(1, places, removed), -math.inf)
+
+    while True:
+        texts = draw.classes(10, 3, 2)
+        done = torch.zeros(3, dtype=torch.bool)
+        finite, counts = [], torch.zeros(3, 10, dtype=torch.int32)
+        while not done.all() and texts.shape[1] < 9:
+            scores = embedding[texts].mean(1) @ output
+            said = torch.gather(scores, 1, texts)
+            scores = scores.scatter(1, texts, torch.where(said < 0, said * 1.3, said / 1.3))
+            mask = torch.full_like(scores, -math.inf)
+            for i, text in enumerate(texts):
+                mask[i, allowed[int(text[-1]) % 3]] = 0
+                counts[i, text[-1]] += 1
+            scores = likeliest(scores + mask)
+            chosen = torch.where(done, torch.zeros_like(texts[:, 0]), scores.argmax(-1))
+            done |= chosen == 9
+            texts = torch.cat([texts, chosen[:, None]], -1)
+            finite.append(torch.isfinite(scores).sum(-1))
+        yield texts, torch.stack(finite), counts, done

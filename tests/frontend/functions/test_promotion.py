@@ -140,3 +140,15 @@ def test_halves_of_wider_numbers(
         m.from_numpy(given).to(getattr(m, target)).double().numpy() for m in (tw, torch)
     )
     np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("equation", ("bd,dn->bdn", "ij,jj->ij"))
+def test_products_without_sums_promote(torch: Any, equation: str) -> None:
+    made = []
+    for m in (tw, torch):
+        a, b = m.arange(9.0, dtype=m.float64).view(3, 3), m.arange(9).view(3, 3).float()
+        made.append(m.einsum(equation, a, b))
+        with pytest.raises(RuntimeError):
+            m.einsum("ij,jk->ik", a, b)
+    assert made[0].tolist() == made[1].tolist()
+    assert str(made[0].dtype) == str(made[1].dtype)
