@@ -154,6 +154,11 @@ def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
 def dot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inner product of two vectors."""
     _ranks("dot", input, other, 1, 1)
+    if input.shape != other.shape:
+        raise RuntimeError(
+            f"inconsistent tensor size, expected tensor {list(input.shape)} and src "
+            f"{list(other.shape)} to have the same number of elements{at_user_line()}"
+        )
     return into(out, record(_dot, input, other), cast=False)
 
 

@@ -604,7 +604,7 @@ def cosine_embedding_loss(
     from ...functions.masks import where
     from .linear import cosine_similarity
 
-    both = (each if each.dtype.is_differentiable else each * 1.0 for each in (input1, input2))
-    similarity = cosine_similarity(*both, -1)
+    a, b = (each if each.dtype.is_differentiable else each * 1.0 for each in (input1, input2))
+    similarity = cosine_similarity(a, b, -1)
     loss = where(target > 0, 1 - similarity, (similarity - margin).relu())
     return _reduce(loss, _reduction(reduction, size_average, reduce))
