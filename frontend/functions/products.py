@@ -40,7 +40,8 @@ def _matmul(a: Node, b: Node) -> Node:
             f"expected m1 and m2 to have the same dtype, but got: {a.dtype} != "
             f"{b.dtype}{at_user_line()}"
         )
-    refuse("addmm_impl_cpu_", a, dtypes.BOOL)
+    if 0 not in (*a.shape, *b.shape):  # PyTorch calls no routine then
+        refuse("addmm_impl_cpu_", a, dtypes.BOOL)
     left, right = a, b
     if a.rank == 1:
         left = ops.unsqueeze(a, 0)
