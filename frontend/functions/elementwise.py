@@ -521,13 +521,13 @@ def clamp(
         raise RuntimeError(
             f"torch.clamp: at least one of 'min' or 'max' must not be None{at_user_line()}"
         )
-    if min is not None and max is not None and input.dtype is dtypes.bool_:
-        raise not_implemented("clamp_cpu", input.dtype)
     result = input
     if min is not None:
         result = record(_clamp_low, result, as_handle(min, input))
     if max is not None:
         result = record(_clamp_high, result, as_handle(max, input))
+        if min is not None and result.dtype is dtypes.bool_:
+            raise not_implemented("clamp_cpu", result.dtype)
     return into(out, result, cast=False)
 
 

@@ -40,7 +40,8 @@ def _matmul(a: Node, b: Node) -> Node:
             f"expected m1 and m2 to have the same dtype, but got: {a.dtype} != "
             f"{b.dtype}{at_user_line()}"
         )
-    refuse("addmm_impl_cpu_", a, dtypes.BOOL)
+    if 0 not in (*a.shape, *b.shape):  # PyTorch calls no routine then
+        refuse("addmm_impl_cpu_", a, dtypes.BOOL)
     left, right = a, b
     if a.rank == 1:
         left = ops.unsqueeze(a, 0)
@@ -154,6 +155,11 @@ def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
 def dot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inner product of two vectors."""
     _ranks("dot", input, other, 1, 1)
+    if input.shape != other.shape:
+        raise RuntimeError(
+            f"inconsistent tensor size, expected tensor {list(input.shape)} and src "
+            f"{list(other.shape)} to have the same number of elements{at_user_line()}"
+        )
     return into(out, record(_dot, input, other), cast=False)
 
 
