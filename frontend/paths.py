@@ -186,15 +186,16 @@ PATHS: dict[str, dict[str, str]] = {
     "distributed.utils": {"distributed.absent": "_sync_module_states"},
     "distributed.fsdp.api": {
         "distributed.fsdp": "BackwardPrefetch CPUOffload FullOptimStateDictConfig "
-        "FullStateDictConfig MixedPrecision OptimStateDictConfig "
-        "ShardedOptimStateDictConfig ShardedStateDictConfig ShardingStrategy StateDictConfig "
-        "StateDictType"
+        "FullStateDictConfig LocalOptimStateDictConfig LocalStateDictConfig MixedPrecision "
+        "OptimStateDictConfig ShardedOptimStateDictConfig ShardedStateDictConfig ShardingStrategy "
+        "StateDictConfig StateDictSettings StateDictType"
     },
     "distributed.fsdp.fully_sharded_data_parallel": {
         "distributed.fsdp": "BackwardPrefetch CPUOffload FullOptimStateDictConfig "
-        "FullStateDictConfig FullyShardedDataParallel MixedPrecision OptimStateDictConfig "
-        "OptimStateKeyType ShardedOptimStateDictConfig ShardedStateDictConfig ShardingStrategy "
-        "StateDictConfig StateDictType"
+        "FullStateDictConfig FullyShardedDataParallel LocalOptimStateDictConfig "
+        "LocalStateDictConfig MixedPrecision OptimStateDictConfig OptimStateKeyType "
+        "ShardedOptimStateDictConfig ShardedStateDictConfig ShardingStrategy StateDictConfig "
+        "StateDictSettings StateDictType"
     },
     "distributed.nn.functional": {
         "distributed.nn": "all_gather all_reduce all_to_all all_to_all_single broadcast gather "
