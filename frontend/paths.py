@@ -232,6 +232,7 @@ PATHS: dict[str, dict[str, str]] = {
     "nn.utils.memory_format": {
         "nn.utils": "convert_conv2d_weight_memory_format convert_conv3d_weight_memory_format"
     },
+    "nn.utils._per_sample_grad": {"func.by_sample": "call_for_per_sample_grads"},
     "nn.utils.spectral_norm": {
         "nn.utils.hooked_spectra": "SpectralNorm remove_spectral_norm spectral_norm"
     },
