@@ -186,15 +186,16 @@ PATHS: dict[str, dict[str, str]] = {
     "distributed.utils": {"distributed.absent": "_sync_module_states"},
     "distributed.fsdp.api": {
         "distributed.fsdp": "BackwardPrefetch CPUOffload FullOptimStateDictConfig "
-        "FullStateDictConfig MixedPrecision OptimStateDictConfig "
-        "ShardedOptimStateDictConfig ShardedStateDictConfig ShardingStrategy StateDictConfig "
-        "StateDictType"
+        "FullStateDictConfig LocalOptimStateDictConfig LocalStateDictConfig MixedPrecision "
+        "OptimStateDictConfig ShardedOptimStateDictConfig ShardedStateDictConfig ShardingStrategy "
+        "StateDictConfig StateDictSettings StateDictType"
     },
     "distributed.fsdp.fully_sharded_data_parallel": {
         "distributed.fsdp": "BackwardPrefetch CPUOffload FullOptimStateDictConfig "
-        "FullStateDictConfig FullyShardedDataParallel MixedPrecision OptimStateDictConfig "
-        "OptimStateKeyType ShardedOptimStateDictConfig ShardedStateDictConfig ShardingStrategy "
-        "StateDictConfig StateDictType"
+        "FullStateDictConfig FullyShardedDataParallel LocalOptimStateDictConfig "
+        "LocalStateDictConfig MixedPrecision OptimStateDictConfig OptimStateKeyType "
+        "ShardedOptimStateDictConfig ShardedStateDictConfig ShardingStrategy StateDictConfig "
+        "StateDictSettings StateDictType"
     },
     "distributed.nn.functional": {
         "distributed.nn": "all_gather all_reduce all_to_all all_to_all_single broadcast gather "
@@ -231,6 +232,7 @@ PATHS: dict[str, dict[str, str]] = {
     "nn.utils.memory_format": {
         "nn.utils": "convert_conv2d_weight_memory_format convert_conv3d_weight_memory_format"
     },
+    "nn.utils._per_sample_grad": {"func.by_sample": "call_for_per_sample_grads"},
     "nn.utils.spectral_norm": {
         "nn.utils.hooked_spectra": "SpectralNorm remove_spectral_norm spectral_norm"
     },

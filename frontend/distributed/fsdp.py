@@ -22,6 +22,8 @@ __all__ = [
     "FullOptimStateDictConfig",
     "FullStateDictConfig",
     "FullyShardedDataParallel",
+    "LocalOptimStateDictConfig",
+    "LocalStateDictConfig",
     "MixedPrecision",
     "MixedPrecisionPolicy",
     "OffloadPolicy",
@@ -140,6 +142,11 @@ class FullStateDictConfig(StateDictConfig):
 
 
 @dataclass
+class LocalStateDictConfig(StateDictConfig):
+    pass
+
+
+@dataclass
 class ShardedStateDictConfig(StateDictConfig):
     _use_dtensor: bool = False
 
@@ -155,5 +162,17 @@ class FullOptimStateDictConfig(OptimStateDictConfig):
 
 
 @dataclass
+class LocalOptimStateDictConfig(OptimStateDictConfig):
+    offload_to_cpu: bool = False
+
+
+@dataclass
 class ShardedOptimStateDictConfig(OptimStateDictConfig):
     _use_dtensor: bool = False
+
+
+@dataclass
+class StateDictSettings:
+    state_dict_type: StateDictType
+    state_dict_config: StateDictConfig
+    optim_state_dict_config: OptimStateDictConfig

@@ -78,6 +78,35 @@ numbers, both libraries were given the same draws.
   small Llama in PyTorch.
 
 Once warm, no model took 10 times PyTorch's time.
+
+## Packages tried once
+
+Small programs of more packages ran beside PyTorch on 2026-11-27: values, gradients and some steps
+of training, each at least three times in one process. Most aren't among the tasks, for they ask for
+heavy or conflicting packages.
+
+| agree with PyTorch | versions | warm time beside PyTorch's |
+|---|---|---|
+| fastai: learners by four optimizers, one-cycle rates, layers, AWD-LSTM | 2.8.12 | 2.8 |
+| DeepXDE: a Poisson equation by Adam and L-BFGS | 1.15.0 | 7.0 |
+| openai-whisper: spectrum, model, greedy decoding and beams | 20250625 | 1.8 |
+| litgpt: GPTs, LoRA, adapters, experts, caches | 0.5.13 | 2.7 |
+| laplace-torch, curvlinops | 0.3, 3.0.1 | 1.7, with BackPACK |
+| torchode: batches of equations, compiled too | 1.0.1 | 8.8, in the eighth run 1.2 |
+| norse, snnTorch: spiking networks | 1.1.0, 1.0.0 | 2.2 |
+| lpips, facenet-pytorch | 0.1.4, 2.6.0 | 0.8 |
+| pytorch-grad-cam with six methods, ttach | 1.5.7, 0.0.3 | 1.4 |
+| torchview: a model's graph | 0.2.7 | 0.8 |
+
+Times are processor time of one thread. Two take more than three times PyTorch's: torchode's third
+run still compiles, and DeepXDE's waits for the compiler and steps through LBFGS.
+
+The modules of 165 packages, with those that they need, were imported in both. These fail here and
+not with PyTorch: torchrl's compiled part, made for PyTorch's binaries; torchopt, which wants
+`torch.distributed.autograd`; torchdata's stateful loader, which wants the loader's inner parts;
+mmengine's strategy of FSDP; torchao. torchtune found no torchao that suits it with PyTorch, either.
+fvcore counts on TorchScript's graphs
+(`torch.jit._get_trace_graph`), which there are none of.
 """
 
 

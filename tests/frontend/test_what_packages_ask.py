@@ -384,6 +384,9 @@ def test_names_that_packages_import(torch) -> None:
         )
         pin = of("utils.data._utils.pin_memory").pin_memory
         mixin = of("nn.modules.conv")._ConvTransposeMixin
+        fsdp = of("distributed.fsdp.api")
+        offloads = fsdp.LocalOptimStateDictConfig(), fsdp.LocalStateDictConfig()
+        assert fsdp.StateDictSettings and not any(each.offload_to_cpu for each in offloads)
         assert of("_C").ScriptMethod and of("utils._device")
         assert of("distributed._tensor.experimental").implicit_replication
         assert of("utils.data.dataloader")._collate_fn_t

@@ -7,9 +7,10 @@ from typing import Any
 
 from tilewright.ir.location import at_user_line
 
-from ... import Tensor
-from ...func import functional_call, vmap
-from ..module import Module
+from .._tensor import Tensor
+from ..nn.module import Module
+from .modules import functional_call
+from .vmapping import vmap
 
 __all__ = ["call_for_per_sample_grads"]
 
