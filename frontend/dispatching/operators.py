@@ -93,7 +93,7 @@ def _nll_loss_forward(
 
 def _convolution(*args: Any, **options: Any) -> Any:
     """`torch.convolution`, whose nine arguments switches of cuDNN follow. They change nothing."""
-    return importlib.import_module(__package__).convolution(*args[:9])
+    return importlib.import_module(_TOP).convolution(*args[:9])
 
 
 _OTHERS: dict[str, Function] = {

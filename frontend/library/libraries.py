@@ -216,7 +216,7 @@ def get_kernel(op: Any, dispatch_key: Any) -> _Kernel:
     space, _, form = name.partition("::")
     found: Any = op if isinstance(op, CustomOpDef) else defined(f"{space}::{form.split('.')[0]}")
     if space == "aten":
-        operators = importlib.import_module("..operators", __package__)
+        operators = importlib.import_module("..dispatching.operators", __package__)
         found = operators.of_aten(form.split(".")[0])
     if found is None:
         raise RuntimeError(f"get_kernel: there is no operator {name}{at_user_line()}")

@@ -240,7 +240,7 @@ def test_other_arithmetic_says_what_to_do(dtype: DType) -> None:
     ]  # fmt: skip
     for call in calls:
         with pytest.raises(
-            NotImplementedError, match=r"not implemented for .*float8.*x\.float\(\)"
+            NotImplementedError, match=r"not implemented for .*Float8.*x\.float\(\)"
         ):
             call()
     other = dtypes.FLOAT8[1 - dtypes.FLOAT8.index(dtype)]
