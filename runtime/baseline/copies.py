@@ -15,7 +15,7 @@ from .indexed import merged
 
 _FROM = 1 << 12
 """Elements from which native code is faster."""
-_SIZES = (4, 8)
+_SIZES = (1, 2, 4, 8)
 """The bytes of elements that it moves."""
 
 

@@ -72,6 +72,8 @@ def _evaluated(node: Node, *arrays: Any) -> Any:
 @functools.cache
 def elementwise(op: Op, dtypes: Sequence[DType], dtype: DType) -> Form:
     """The form of an elementwise op over operands of `dtypes`, of any shapes that broadcast."""
+    if op is ops.where:
+        return maps.where(dtype)
     narrow = (*HALVES, complex32)
     if dtype in narrow or any(d in narrow for d in dtypes):
         # Computed in float32 or complex64, and rounded once.
@@ -81,8 +83,6 @@ def elementwise(op: Op, dtypes: Sequence[DType], dtype: DType) -> Form:
     ready = maps.native(op, dtypes, dtype)
     if ready is not None:
         return ready
-    if op is ops.where:
-        return maps.where(dtype)
     function = elementwise_function(op, len(dtypes))
     np_dtype = dtype.np
     probe = function(*[np.ones(1, d.np) for d in dtypes], np_dtype)

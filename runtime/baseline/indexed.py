@@ -26,6 +26,9 @@ Form = Callable[..., Any]
 _MOST = 2
 """Indices that are operands, at most."""
 
+_SIZES = (1, 2, 4, 8)
+"""The bytes of elements that native code moves."""
+
 _FROM = 64
 """Elements from which native code is faster."""
 
@@ -167,7 +170,7 @@ def merged(
 def all_code() -> Iterator[tuple[str, str]]:
     """(name, LLVM IR) of every piece of code, for the pack."""
     for count in range(1, _MOST + 1):
-        for size, mode in itertools.product((1, 4, 8), (indexed.READ, indexed.SET)):
+        for size, mode in itertools.product(_SIZES, (indexed.READ, indexed.SET)):
             yield _move_name(size, mode, count), _move_text(size, mode, count)
         for dtype, mode in itertools.product((float32, float64), indexed.MODES):
             yield _combine_name(dtype, mode, count), _combine_text(dtype, mode, count)
@@ -191,7 +194,7 @@ def _combine_text(dtype: DType, mode: str, count: int) -> str:
 
 @functools.cache
 def _moving(size: int, mode: str, count: int) -> Any:
-    if size not in (1, 4, 8) or not 1 <= count <= _MOST:
+    if size not in _SIZES or not 1 <= count <= _MOST:
         return None
     code = maps.linked(_move_name(size, mode, count), lambda: _move_text(size, mode, count))
     return None if code is None else _function(code, count)

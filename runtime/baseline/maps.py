@@ -26,8 +26,10 @@ from tilewright.ir.dtype import (
     complex128,
     float32,
     float64,
+    int16,
     int32,
     int64,
+    uint8,
     uint32,
     uint64,
 )
@@ -205,26 +207,43 @@ def _spread(arrays: Sequence[Any]) -> Sequence[Any]:
 _rank = operator.attrgetter("ndim")
 
 
+_BITS = {1: uint8, 2: int16, 4: int32, 8: int64}
+"""The dtypes as which elements of other ones are chosen, by bytes."""
+
+
 @functools.cache
 def where(dtype: DType) -> Callable[..., Any]:
-    """where(condition, a, b) for floats. NumPy's jumps at each element, so it is slow where the
-    condition follows no pattern."""
-    if dtype not in (float32, float64) or not _has_code():
+    """where(condition, a, b). NumPy's jumps at each element, so it is slow where the condition
+    follows no pattern."""
+    has_numbers = dtype in (float32, float64)
+    bits = dtype if has_numbers else _BITS.get(dtype.itemsize)
+    if bits is None or not _has_code():
         return np.where
-    np_dtype, empty = dtype.np, np.empty
+    np_dtype, as_bits, empty = dtype.np, bits.np, np.empty
 
     def where(condition: Any, *arrays: Any) -> Any:
-        if condition.size < _FEW or any(a.shape != condition.shape for a in arrays):
+        shape = condition.shape
+        if any([a.shape and a.shape != shape for a in arrays]):
+            shape = np.broadcast_shapes(shape, *[a.shape for a in arrays])
+            condition = np.broadcast_to(condition, shape)
+            arrays = tuple([np.broadcast_to(a, shape) if a.shape else a for a in arrays])
+        if condition.size < _FEW:
             return np.where(condition, *arrays)
         kinds = tuple([not any(a.strides) for a in arrays])
-        kernel = _chooser(dtype, *kinds)
+        kernel = _chooser(bits, *(kinds if has_numbers else (False, False)))
         if kernel is None:
             return np.where(condition, *arrays)
-        numbers = [a.item(0) for a, is_number in zip(arrays, kinds) if is_number]
-        full = [np.asarray(a, order="C") for a, is_number in zip(arrays, kinds) if not is_number]
-        given, out = (np.asarray(condition, order="C"), *full), empty(condition.shape, np_dtype)
+        numbers, given = [], [np.asarray(condition, order="C")]
+        for a, is_number in zip(arrays, kinds):
+            if not is_number:
+                given.append(np.asarray(a, order="C").view(as_bits))
+            elif has_numbers:
+                numbers.append(a.item(0))
+            else:
+                given.append(np.full(shape, a.view(as_bits).item(0), as_bits))
+        out = empty(shape, as_bits)
         kernel((out, *[given[i] for i in kernel.order]), out.size, numbers)
-        return out
+        return out if has_numbers else out.view(np_dtype)
 
     return where
 
@@ -364,7 +383,7 @@ def _simple() -> Iterator[tuple[str, Graph]]:
             yield _name(op, operands), _alone(op, operands)
     for source, target in _CASTS:
         yield _name(ops.cast, (source,), (target,)), _alone(ops.cast, (source,), (target,))
-    for dtype in (int64, int32, bool_):
+    for dtype in (*_BITS.values(), bool_):
         yield _choice_name(dtype, False, False), _choice(dtype, False, False)()
 
 
