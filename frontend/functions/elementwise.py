@@ -228,16 +228,15 @@ def _pow(a: Node, b: Node) -> Node:
     a, b = promoted(a, b)
     if a.dtype is dtypes.bool_ and b.op.kind is Kind.CONSTANT:
         return ops.bitwise_or(a, ops.logical_not(b))
-    if a.dtype.is_differentiable and b.op.kind is Kind.CONSTANT:
-        number = ops.constant_value(b)
-        exponent = number.item() if a.dtype.is_complex else float(number)
+    if b.op.kind is Kind.CONSTANT:
+        exponent = ops.constant_value(b).item()
         if exponent == 1:
             return a
         if exponent == 2:
             return a * a
         if exponent == 3:
             return a * a * a
-        if exponent == 0.5:
+        if exponent == 0.5 and a.dtype.is_differentiable:
             return ops.sqrt(a)
     return ops.pow(a, b)
 
