@@ -327,6 +327,27 @@ def replaced(t: Any, made: Any) -> bool:
     return _may_rebind(t) and rebound(t, made)
 
 
+def refilled(t: Any, make: Callable[[], np.ndarray | None]) -> bool:
+    """Whether the value of `t` was replaced at once with an array of its shape and dtype.
+
+    make: it, called where nothing but the array is missing; or None."""
+    kind = type(t)
+    if kind is not epoch.tensor_type and kind is not epoch.parameter_type:
+        return False
+    if t._storage is not None or t._shared is not None or t._root is not None:
+        return False
+    if t._history is not None or (t._requires_grad and graph.grad_enabled()):
+        return False
+    if t._node is not None and (t._requires_grad or not fill(t)):
+        return False
+    made = make()
+    if made is None:
+        return False
+    t._changes += 1  # an error for an inference tensor
+    t._buffer = made
+    return True
+
+
 def _may_rebind(t: Any) -> bool:
     """Whether the history of `t` may be replaced: nothing else looks at its memory, and nothing in
     this epoch has read it."""
@@ -454,6 +475,12 @@ def at_rest(t: Any) -> np.ndarray | None:
     state: Any = t if t._storage is None else t._storage
     if state._node is not None and not is_leaf(state):
         return None
+    return _value(t, True)
+
+
+def value(t: Any) -> np.ndarray | None:
+    """The value of a tensor on the host, for what no gradient flows through; None if it has
+    none."""
     return _value(t, True)
 
 

@@ -26,7 +26,7 @@ from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.passes.legalize import widen_long_sums
 from tilewright.ir.shape import Size
 
-from . import composites, folds, forms, maps, scans
+from . import composites, draws, folds, forms, maps, scans
 from .forms import Form
 from .products import matmul
 from .program import CELLS, MOST_SCORES, cell_of, loop_of, quietly, scores_of
@@ -571,7 +571,7 @@ def _sized(op: Op, dtypes: tuple[DType, ...], dtype: DType) -> Callable[..., Any
     if op is ops.slice_op:
         return lambda attrs, _, x: x[tuple(map(slice, *attrs))]
 
-    if op in ops.DRAWS and (draw := maps.draw(op)) is not None:
+    if op in ops.DRAWS and (draw := draws.bits(op)) is not None:
         return lambda attrs, _, seed, offset: draw(seed, offset, attrs[0])
 
     known: dict[Any, Any] = {}  # forms by attrs and shapes
