@@ -332,6 +332,35 @@ def test_draws_have_the_same_bits_in_each_tier(
 
 
 @pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.bool_, np.float16])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_elements_along_an_axis_of_any_size(dtype: Any, axis: int) -> None:
+    for n in (3, 4, 6):
+        a = sample(n, n + 1, n, 5).numpy().astype(dtype)
+        shape = [n, n - 1, 4]
+        at = np.random.default_rng(n).permuted(
+            np.broadcast_to(np.arange(4) % shape[axis], (n, n - 1, 4)).copy(), axis=-1
+        )
+        x, index = torch.tensor(a), torch.tensor(at)
+        part = a[tuple(slice(None) if i == axis else slice(s) for i, s in enumerate(shape))]
+        expected = np.take_along_axis(part, at, axis)
+        np.testing.assert_array_equal(x.gather(axis, index).numpy(), expected)
+        turned = index.transpose(0, 2).contiguous().transpose(0, 2)
+        np.testing.assert_array_equal(x.gather(axis, turned).numpy(), expected)
+        unique = np.argsort(np.random.default_rng(n).random((n, n - 1, 4)), axis=axis)
+        written, ones = a.copy(), np.ones(unique.shape, dtype)
+        view = written[tuple(slice(None) if i == axis else slice(s) for i, s in enumerate(shape))]
+        np.put_along_axis(view, unique, ones, axis)
+        found = x.scatter(axis, torch.tensor(unique), torch.tensor(ones))
+        np.testing.assert_array_equal(found.numpy(), written)
+        for wrong in (-1, a.shape[axis]):
+            bad = index.clone()
+            bad[0, 0, 0] = wrong
+            with pytest.raises((IndexError, RuntimeError), match=r"out of (range|bounds)"):
+                print(x.gather(axis, bad))
+
+
+@pytest.mark.usefixtures("at_once")
 def test_draws_that_are_errors() -> None:
     for call in (
         lambda: torch.bernoulli(torch.tensor([0.5, 1.5])),
