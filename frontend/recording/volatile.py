@@ -223,7 +223,7 @@ def computed_beside(build: Callable[..., Any], t: Any, value: Any, swapped: bool
     blind = is_blind(build)
     call.key += (swapped, other.dtype if blind else other)
     if blind:
-        value = np.asarray(constant_value(other))
+        value = _array(other)
         place = 0 if swapped else 1
         call.operands.insert(place, other)
         call.arrays.insert(place, value)
@@ -233,6 +233,32 @@ def computed_beside(build: Callable[..., Any], t: Any, value: Any, swapped: bool
     else:
         call.args = [other, PLACE] if swapped else [PLACE, other]
     return _found(call)
+
+
+def computed_between(build: Callable[..., Any], t: Any, *values: int | float) -> Any:
+    """The result of a call on a tensor and Python numbers, which its builder doesn't look at; None
+    if it must be recorded."""
+    if not isinstance(t, Handle) or t.dtype in HALVES or not may_compute():
+        return None
+    call = _Called(build)
+    try:
+        if not _add(call, t):
+            return None
+        for value in values:
+            token = key_of(value)
+            if token is None:
+                return None
+            other = _constant(build, t.dtype, default_dtype(), token, value.__class__, value)
+            _put(call, other, _array(other), None, other.dtype)
+    except (OverflowError, ValueError, RuntimeError, Refused):  # the recorded call says what it is
+        return None
+    return _found(call)
+
+
+@functools.lru_cache(_REMEMBERED)
+def _array(of: Node) -> np.ndarray:
+    """The value of a constant, as an array."""
+    return np.asarray(constant_value(of))
 
 
 _GRADIENT = object()
