@@ -521,8 +521,11 @@ def clamp(
         raise RuntimeError(
             f"torch.clamp: at least one of 'min' or 'max' must not be None{at_user_line()}"
         )
-    if clock.volatile and type(min) in _NUMBERS and type(max) in _NUMBERS:
-        made = volatile.computed_between(_clamp_between, input, min, max)
+    bounds = [each for each in (min, max) if each is not None]
+    if clock.volatile and all(type(each) in _NUMBERS for each in bounds):
+        low_or_high = _clamp_high if min is None else _clamp_low
+        build = _clamp_between if len(bounds) == 2 else low_or_high
+        made = volatile.computed_between(build, input, *bounds)
         if made is not None:
             return into(out, made, cast=False)
     result = input

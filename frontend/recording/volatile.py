@@ -235,7 +235,7 @@ def computed_beside(build: Callable[..., Any], t: Any, value: Any, swapped: bool
     return _found(call)
 
 
-def computed_between(build: Callable[..., Any], t: Any, *values: int | float) -> Any:
+def computed_between(build: Callable[..., Any], t: Any, *values: Any) -> Any:
     """The result of a call on a tensor and Python numbers, which its builder doesn't look at; None
     if it must be recorded."""
     if not isinstance(t, Handle) or t.dtype in HALVES or not may_compute():
