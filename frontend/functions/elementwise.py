@@ -12,7 +12,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind, not_implemented
 
-from ..recording import Handle, record
+from ..recording import Handle, clock, record, volatile
 from ..recording.builders import FLOAT32, WIDEST, blind, builder, refuses_bools
 from .arguments import as_first, as_handle, into, truth
 from .call import arithmetic, binary, public, unary, without_operator
@@ -520,6 +520,13 @@ def clamp(
         raise RuntimeError(
             f"torch.clamp: at least one of 'min' or 'max' must not be None{at_user_line()}"
         )
+    bounds = [each for each in (min, max) if each is not None]
+    if clock.volatile and all(type(each) in _NUMBERS for each in bounds):
+        low_or_high = _clamp_high if min is None else _clamp_low
+        build = _clamp_between if len(bounds) == 2 else low_or_high
+        made = volatile.computed_between(build, input, *bounds)
+        if made is not None:
+            return into(out, made, cast=False)
     result = input
     if min is not None:
         result = record(_clamp_low, result, as_handle(min, input))
@@ -546,6 +553,18 @@ def _clamp_low(x: Node, low: Node) -> Node:
 def _clamp_high(x: Node, high: Node) -> Node:
     x, high = promoted(x, high)
     return ops.where(x > high, ops.expand(high, _like(x, high)), ops.expand(x, _like(x, high)))
+
+
+@builder("clamp", gradient="ClampBackward1")
+def _clamp_between(x: Node, low: Node, high: Node) -> Node:
+    """Both of these in a call, where it is computed at once."""
+    if x.dtype is dtypes.bool_:
+        raise not_implemented("clamp_cpu", x.dtype)
+    made: Node = _clamp_high(_clamp_low(x, low), high)
+    return made
+
+
+_NUMBERS = (int, float)
 
 
 def _like(a: Node, b: Node) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +17,12 @@ import numpy as np
 from tilewright.ir import dtype as dtypes
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
+from tilewright.runtime.baseline.program import quietly
 
 from .. import recording
 from ..devices import cuda_available
 from ..devices import device as Device
-from ..recording import volatile
+from ..recording import epoch, novelty, volatile
 from ..recording.epoch import clock, drawn, scalars
 
 if TYPE_CHECKING:
@@ -181,6 +182,37 @@ def draw(generator: Generator | None = None, device: str | None = None) -> tuple
             volatile.Number(offset, functools.partial(_bound, "offset", source, device)),
         )
     return _bound("seed", source, device, seed), _bound("offset", source, device, offset)
+
+
+def draws_at_once(device: str) -> bool:
+    """Whether a draw on a device may be computed when it is made."""
+    return (
+        clock.volatile
+        and device == "cpu"
+        and not clock.holding
+        and not epoch.fallible
+        and volatile.may_compute()
+    )
+
+
+def drawn_at_once(
+    form: Callable[..., np.ndarray | None],
+    generator: Generator | None,
+    device: str,
+    shape: tuple[int, ...],
+    dtype: dtypes.DType,
+    *attrs: Any,
+) -> np.ndarray | None:
+    """The numbers of one draw, computed when it is made; None if it must be recorded, and none was
+    made. form: one of `runtime/baseline/draws.py`."""
+    if not draws_at_once(device) or not novelty.lasts():
+        return None
+    source = default_generator if generator is None else generator
+    made = quietly(form, signed(source._seed), source._offset, shape, dtype, *attrs)
+    if made is not None:
+        source._offset += 1
+        novelty.note((form, shape))
+    return made
 
 
 def _bound(kind: str, source: Generator, device: str | None, value: int) -> Node:

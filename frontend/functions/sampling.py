@@ -6,6 +6,7 @@ backend and in every run; they are not the bits PyTorch draws from that seed.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,10 +19,11 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.op import not_implemented
+from tilewright.runtime.baseline import draws
 
 from .. import devices as device_module
 from .. import recording
-from ..recording import Handle, compounds, record
+from ..recording import Handle, compounds, record, volatile
 from ..recording.builders import builder, takes_sizes
 from .arguments import into, sizes
 from .call import public
@@ -31,6 +33,8 @@ from .generator import (
     Generator,
     default_generator,
     draw,
+    drawn_at_once,
+    draws_at_once,
     fork_rng,
     get_rng_state,
     initial_seed,
@@ -67,6 +71,8 @@ __all__ = [
     "set_rng_state",
 ]
 
+_WIDE = (dtypes.float32, dtypes.float64)
+
 # ---- tensors of random numbers ---------------------------------------------------------------
 
 
@@ -95,6 +101,22 @@ def _standard_normal(seed: Node, offset: Node, dtype: DType, shape: tuple[int, .
 takes_sizes.update((_standard_uniform, _standard_normal))
 
 
+def _drawn(
+    form: Callable[..., Any],
+    build: Callable[..., Node],
+    generator: Generator | None,
+    device: DeviceLike | None,
+    shape: tuple[int, ...],
+    dtype: DType,
+) -> Any:
+    """A draw by a form of the baseline tier, or by a builder."""
+    where = device_module.resolve(device)
+    made = drawn_at_once(form, generator, where, shape, dtype)
+    if made is not None:
+        return volatile.tensor(made, dtype)
+    return record(build, *draw(generator, where), dtype, shape)
+
+
 def _size(name: str, size: tuple[Any, ...], option: Any) -> tuple[int, ...]:
     if option is not None:
         size = (option,)
@@ -120,15 +142,8 @@ def rand(
 ) -> Tensor:
     """Uniform numbers in [0, 1), of shape `size`."""
     shape, dtype = _size("rand", args, size), _float_dtype("rand", dtype)
-    where = device_module.resolve(device)
-    return into(
-        out,
-        finished(
-            record(_standard_uniform, *draw(generator, where), dtype, shape),
-            requires_grad,
-            pin_memory,
-        ),
-    )
+    t = _drawn(draws.uniform, _standard_uniform, generator, device, shape, dtype)
+    return into(out, finished(t, requires_grad, pin_memory))
 
 
 @public("randn", method=False)
@@ -145,15 +160,8 @@ def randn(
 ) -> Tensor:
     """Standard normal numbers, of shape `size`."""
     shape, dtype = _size("randn", args, size), _float_dtype("randn", dtype)
-    where = device_module.resolve(device)
-    return into(
-        out,
-        finished(
-            record(_standard_normal, *draw(generator, where), dtype, shape),
-            requires_grad,
-            pin_memory,
-        ),
-    )
+    t = _drawn(draws.normal, _standard_normal, generator, device, shape, dtype)
+    return into(out, finished(t, requires_grad, pin_memory))
 
 
 @public("randint", method=False)
@@ -190,10 +198,12 @@ def randint(
             f"{at_user_line()}"
         )
     shape = _size("randint", (), size)
-    seed_, offset = draw(generator, device_module.resolve(device))
-    t = record(
-        ops.randint, seed_, offset, low, high, shape, recording.named_dtype(dtype, dtypes.int64)
-    )
+    where, dtype = device_module.resolve(device), recording.named_dtype(dtype, dtypes.int64)
+    made = drawn_at_once(draws.integers, generator, where, shape, dtype, low, high)
+    if made is not None:
+        t = volatile.tensor(made, dtype)
+    else:
+        t = record(ops.randint, *draw(generator, where), low, high, shape, dtype)
     return into(out, finished(t, requires_grad, pin_memory))
 
 
@@ -215,15 +225,14 @@ def randperm(
     """A random permutation of 0, …, n - 1."""
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}{at_user_line()}")
-    seed_, offset = draw(generator, device_module.resolve(device))
-    return into(
-        out,
-        finished(
-            record(_randperm, seed_, offset, int(n), recording.named_dtype(dtype, dtypes.int64)),
-            requires_grad,
-            pin_memory,
-        ),
-    )
+    n, dtype = int(n), recording.named_dtype(dtype, dtypes.int64)
+    where = device_module.resolve(device)
+    made = drawn_at_once(draws.permutation, generator, where, (n,), dtype)
+    if made is not None:
+        t = volatile.tensor(made, dtype)
+    else:
+        t = record(_randperm, *draw(generator, where), n, dtype)
+    return into(out, finished(t, requires_grad, pin_memory))
 
 
 def _like(input: Any, options: dict[str, Any]) -> dict[str, Any]:
@@ -290,16 +299,35 @@ def bernoulli(
 ) -> Tensor:
     """1 with the probability in each element of `input` (or `p` everywhere), else 0."""
     shape, dtype, where = input._typed()
+    if p is None and not dtype.is_floating_point:
+        raise RuntimeError(
+            f"Expected a floating point tensor of probabilities, got {dtype}{at_user_line()}"
+        )
+    made = _trials_at_once(generator, where, tuple(shape), dtype, input if p is None else p)
+    if made is not None:
+        return into(out, volatile.tensor(made, dtype))
     seed_, offset = draw(generator, where)
     if p is None:
-        if not dtype.is_floating_point:
-            raise RuntimeError(
-                f"Expected a floating point tensor of probabilities, got {dtype}{at_user_line()}"
-            )
         recording.fallible_node_of(ops.within_unit, input, "bernoulli")
         return into(out, record(_bernoulli, seed_, offset, input, tuple(shape), dtype))
     t = record(_bernoulli_constant, seed_, offset, _probability(p), tuple(shape), dtype)
     return into(out, t)
+
+
+def _trials_at_once(
+    generator: Generator | None, where: str, shape: tuple[int, ...], dtype: DType, p: Any
+) -> Any:
+    """As `drawn_at_once`, of the probabilities in a tensor, or of one."""
+    if not draws_at_once(where):
+        return None
+    if not isinstance(p, Handle):
+        p = np.float32(_probability(p))
+        return drawn_at_once(draws.trials, generator, where, shape, dtype, p)
+    of = p.dtype
+    probabilities = volatile.value(p) if of in _WIDE else None
+    if probabilities is None or not ((probabilities >= 0) & (probabilities <= 1)).all():
+        return None  # the recorded call has the error
+    return drawn_at_once(draws.trials, generator, where, shape, dtype, probabilities, of)
 
 
 def _normal(seed: Node, offset: Node, *args: Any) -> Node:
@@ -340,11 +368,38 @@ def normal(
             raise TypeError(f"normal() of two numbers needs a size{at_user_line()}")
         shape, where = sizes((size,)), device_module.resolve(device)
     dtype = _float_dtype("normal", dtype)
+    made = _normal_at_once(generator, where, shape, dtype, mean, std)
+    if made is not None:
+        return into(out, finished(volatile.tensor(made, dtype), requires_grad))
     if isinstance(std, Handle):
         recording.fallible_node_of(_not_negative, std, "normal")
     parameters = [v if isinstance(v, Handle) else float(v) for v in (mean, std)]
     t = record(_normal, *draw(generator, where), *parameters, shape, dtype)
     return into(out, finished(t, requires_grad))
+
+
+def _normal_at_once(
+    generator: Generator | None,
+    where: str,
+    shape: tuple[int, ...],
+    dtype: DType,
+    *parameters: Any,
+) -> Any:
+    """As `drawn_at_once`, of means and standard deviations."""
+    if dtype not in _WIDE or not draws_at_once(where):
+        return None
+    given: list[Any] = []
+    for each in parameters:
+        if not isinstance(each, Handle):
+            given.append(float(each))
+        elif each.dtype is not dtype or (each.requires_grad and recording.is_grad_enabled()):
+            return None
+        else:
+            given.append(volatile.value(each))
+    mean, std = given
+    if mean is None or std is None or not np.all(std >= 0):
+        return None  # the recorded call has the error
+    return drawn_at_once(draws.scaled_normal, generator, where, shape, dtype, mean, std)
 
 
 def _not_negative(x: Node, failure: str) -> Node:
@@ -414,20 +469,52 @@ def multinomial(
             "cannot sample n_sample > prob_dist.size(-1) samples without replacement"
             f"{at_user_line()}"
         )
-    drawn = draw(generator, input._typed()[2])
+    count, where = int(num_samples), input._typed()[2]
+    made = _classes_at_once(generator, where, input, count, bool(replacement))
+    if made is not None:
+        return into(out, volatile.tensor(made, dtypes.int64), cast=False)
+    drawn = draw(generator, where)
     recording.fallible_node_of(_are_weights, input, "multinomial")
     recording.fallible_node_of(_have_sum, input, "multinomial sum")
-    found = record(_multinomial, *drawn, input, int(num_samples), bool(replacement))
+    found = record(_multinomial, *drawn, input, count, bool(replacement))
     return into(out, found, cast=False)
+
+
+def _classes_at_once(
+    generator: Generator | None, where: str, input: Any, count: int, replacement: bool
+) -> Any:
+    """As `drawn_at_once`, of weights."""
+    if input.dtype not in _WIDE or not draws_at_once(where):
+        return None
+    p = volatile.value(input)
+    if p is None or not p.size or not (p >= 0).all() or not (p < math.inf).all():
+        return None  # the recorded call has the error
+    if not p.any(-1).all():
+        return None
+    shape = (*p.shape[:-1], count)
+    form = draws.classes
+    return drawn_at_once(form, generator, where, shape, dtypes.int64, p, input.dtype, replacement)
 
 
 # ---- in place --------------------------------------------------------------------------------
 
 
-def _fill(t: Any, build: Callable[..., Node], generator: Generator | None, *attrs: Any) -> Any:
-    shape, _, where = t._typed()
+def _fill(
+    t: Any,
+    build: Callable[..., Node],
+    generator: Generator | None,
+    *attrs: Any,
+    form: Callable[..., Any] | None = None,
+) -> Any:
+    """Overwrite a tensor with a draw by a builder. form: the same in the baseline tier."""
+    shape, dtype, where = t._typed()
+    shape = tuple(shape)
+    if form is not None and recording.clock.volatile:
+        draw_now = functools.partial(drawn_at_once, form, generator, where, shape, dtype, *attrs)
+        if volatile.refilled(t, draw_now):
+            return t
     drawn = draw(generator, where)
-    return recording.assign(t, recording.node_of(build, *drawn, tuple(shape), t.dtype, *attrs))
+    return recording.assign(t, recording.node_of(build, *drawn, shape, dtype, *attrs))
 
 
 def _require_float(name: str, t: Any) -> None:
@@ -463,7 +550,12 @@ def uniform_(
             f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}"
             f"{at_user_line()}"
         )
-    return _fill(self, _uniform, generator, low, high)
+    return _fill(self, _uniform, generator, low, high, form=draws.uniform)
+
+
+def _scaled_normal(seed: Node, offset: Node, *args: Any) -> Node:
+    shape, dtype, mean, std = args
+    return _normal(seed, offset, mean, std, shape, dtype)
 
 
 @public("normal_", function=False)
@@ -477,10 +569,7 @@ def normal_(
     _require_float("normal_", self)
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}{at_user_line()}")
-    shape, dtype, where = self._typed()
-    drawn = draw(generator, where)
-    node = recording.node_of(_normal, *drawn, float(mean), float(std), tuple(shape), dtype)
-    return recording.assign(self, node)
+    return _fill(self, _scaled_normal, generator, float(mean), float(std), form=draws.scaled_normal)
 
 
 # The integers that each dtype holds exactly: random_() draws from [0, 2^digits].
@@ -512,7 +601,7 @@ def random_(
             for what, value in (("from", low), ("to - 1", high - 1)):
                 if not limits.min <= value <= limits.max:
                     raise RuntimeError(f"{what} is out of bounds for {self.dtype}{at_user_line()}")
-    return _fill(self, _integers, generator, low, high)
+    return _fill(self, _integers, generator, low, high, form=draws.integers)
 
 
 @public("bernoulli_", function=False)
@@ -521,6 +610,9 @@ def bernoulli_(
 ) -> Tensor:
     """Fill with 1 with probability `p` (a number, or a tensor that broadcasts), else 0."""
     shape, dtype, where = self._typed()
+    draw_now = functools.partial(_trials_at_once, generator, where, tuple(shape), dtype, p)
+    if recording.clock.volatile and volatile.refilled(self, draw_now):
+        return self
     drawn = draw(generator, where)
     if isinstance(p, Handle):
         recording.fallible_node_of(ops.within_unit, p, "bernoulli")

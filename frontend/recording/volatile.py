@@ -223,7 +223,7 @@ def computed_beside(build: Callable[..., Any], t: Any, value: Any, swapped: bool
     blind = is_blind(build)
     call.key += (swapped, other.dtype if blind else other)
     if blind:
-        value = np.asarray(constant_value(other))
+        value = _array(other)
         place = 0 if swapped else 1
         call.operands.insert(place, other)
         call.arrays.insert(place, value)
@@ -233,6 +233,32 @@ def computed_beside(build: Callable[..., Any], t: Any, value: Any, swapped: bool
     else:
         call.args = [other, PLACE] if swapped else [PLACE, other]
     return _found(call)
+
+
+def computed_between(build: Callable[..., Any], t: Any, *values: Any) -> Any:
+    """The result of a call on a tensor and Python numbers, which its builder doesn't look at; None
+    if it must be recorded."""
+    if not isinstance(t, Handle) or t.dtype in HALVES or not may_compute():
+        return None
+    call = _Called(build)
+    try:
+        if not _add(call, t):
+            return None
+        for value in values:
+            token = key_of(value)
+            if token is None:
+                return None
+            other = _constant(build, t.dtype, default_dtype(), token, value.__class__, value)
+            _put(call, other, _array(other), None, other.dtype)
+    except (OverflowError, ValueError, RuntimeError, Refused):  # the recorded call says what it is
+        return None
+    return _found(call)
+
+
+@functools.lru_cache(_REMEMBERED)
+def _array(of: Node) -> np.ndarray:
+    """The value of a constant, as an array."""
+    return np.asarray(constant_value(of))
 
 
 _GRADIENT = object()
@@ -325,6 +351,27 @@ def replaced(t: Any, made: Any) -> bool:
     if made._history is None:  # a history of `t` ends there, which is recorded
         return not _is_tracked(t) and written(t, ..., made)
     return _may_rebind(t) and rebound(t, made)
+
+
+def refilled(t: Any, make: Callable[[], np.ndarray | None]) -> bool:
+    """Whether the value of `t` was replaced at once with an array of its shape and dtype.
+
+    make: it, called where nothing but the array is missing; or None."""
+    kind = type(t)
+    if kind is not epoch.tensor_type and kind is not epoch.parameter_type:
+        return False
+    if t._storage is not None or t._shared is not None or t._root is not None:
+        return False
+    if t._history is not None or (t._requires_grad and graph.grad_enabled()):
+        return False
+    if t._node is not None and (t._requires_grad or not fill(t)):
+        return False
+    made = make()
+    if made is None:
+        return False
+    t._changes += 1  # an error for an inference tensor
+    t._buffer = made
+    return True
 
 
 def _may_rebind(t: Any) -> bool:
@@ -454,6 +501,12 @@ def at_rest(t: Any) -> np.ndarray | None:
     state: Any = t if t._storage is None else t._storage
     if state._node is not None and not is_leaf(state):
         return None
+    return _value(t, True)
+
+
+def value(t: Any) -> np.ndarray | None:
+    """The value of a tensor on the host, for what no gradient flows through; None if it has
+    none."""
     return _value(t, True)
 
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 def all_kernels(machine: Machine) -> Iterator[tuple[str, Layout, str]]:
     """(name, layout, LLVM IR) of every kernel that is emitted from a graph, for the pack."""
-    from . import maps, recurrences
+    from . import draws, maps, recurrences
 
-    for name, graph in (*maps.all_graphs(), *recurrences.all_graphs()):
+    for name, graph in (*maps.all_graphs(), *draws.all_graphs(), *recurrences.all_graphs()):
         found = maps.emitted(*graph, machine)
         if found is not None:
             yield name, *found

@@ -33,7 +33,7 @@ from tilewright.ir.ops.generate import leaf
 from tilewright.ir.ops.strided import diagonal, set_diagonal
 from tilewright.ir.reference import elementwise_function, evaluate
 
-from . import convolutions, depthwise, folds, indexed, maps, scans, sorting
+from . import convolutions, depthwise, draws, folds, indexed, maps, scans, sorting
 from .products import matmul
 from .rows import add as add_rows
 
@@ -469,7 +469,7 @@ def _scan(node: Node) -> Form:
 
 
 def _random_bits(node: Node) -> Form:
-    draw, shape = maps.draw(node.op), tuple(node.shape)
+    draw, shape = draws.bits(node.op), tuple(node.shape)
     if draw is None:
         return functools.partial(_evaluated, node)
     return lambda seed, offset: draw(seed, offset, shape)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -23,6 +22,8 @@ from . import maps
 
 Form = Callable[..., Any]
 
+DIMENSIONS = indexed.DIMENSIONS
+
 _MOST = 2
 """Indices that are operands, at most."""
 
@@ -30,7 +31,7 @@ _SIZES = (1, 2, 4, 8)
 """The bytes of elements that native code moves."""
 
 _FROM = 64
-"""Elements from which native code is faster."""
+"""Elements from which a table that lies otherwise is first put in order."""
 
 
 def gather(node: Node) -> Form | None:
@@ -40,7 +41,7 @@ def gather(node: Node) -> Form | None:
     places = _Places(x, indices, axis)
     shape, np_dtype = tuple(node.shape), node.dtype.np
     code = _moving(np_dtype.itemsize, indexed.READ, len(places.data))
-    if not places.fit or code is None or math.prod(shape) < _FROM:
+    if not places.fit or code is None:
         return None
 
     reference: Any = node.op.numpy
@@ -63,7 +64,7 @@ def gather(node: Node) -> Form | None:
 
 def scatter(node: Node) -> Form | None:
     """The form of a scatter at several positions, or with extrema; None if NumPy computes it."""
-    base, values, *indices = node.operands
+    base, _, *indices = node.operands
     axis, mode = node.attrs
     places = _Places(base, indices, axis)
     size, np_dtype = node.dtype.np.itemsize, node.dtype.np
@@ -71,7 +72,7 @@ def scatter(node: Node) -> Form | None:
         code = _moving(size, mode, len(places.data))
     else:
         code = _combining(node.dtype, mode, len(places.data))
-    if not places.fit or code is None or math.prod(values.shape) < _FROM:
+    if not places.fit or code is None:
         return None
 
     reference: Any = node.op.numpy
@@ -108,32 +109,49 @@ class _Places:
                 self.along[number] = dimension
         self.data = [i for i in range(len(indices)) if i not in self.along]
         self.fit = 0 not in self.shape
+        self._numbers: dict[tuple[Any, ...], list[int] | None] = {}
 
     def run(
         self, code: Any, lines: Any, table: Any, strides: Sequence[int], indices: Sequence[Any]
     ) -> bool | None:
         """Move the elements; whether all positions were in range. None if nothing was moved, as
         there are too many dimensions. strides: of the table."""
+        read = [indices[i] for i in self.data]
+        key = (*strides, *[i.strides for i in read])
+        if key not in self._numbers:
+            if len(self._numbers) >= _REMEMBERED:
+                self._numbers.clear()
+            self._numbers[key] = self._walk(strides, read)
+        numbers = self._numbers[key]
+        if numbers is None:
+            return None
+        flag = np.zeros(1, np.int64)
+        code((lines, table, flag, *read), numbers)
+        return not flag[0]
+
+    def _walk(self, strides: Sequence[int], read: Sequence[Any]) -> list[int] | None:
+        """What the code is told; None if there are too many dimensions."""
         first, count = self.axis, len(self.placed)
         place = [*strides[:first], *[0] * count, *strides[first + len(self.sizes) :]]
         for number, dimension in self.along.items():
             place[first + dimension] += strides[first + number]
         rows = [place]
-        read = [indices[i] for i in self.data]
         for index in read:
             steps = [s // 8 for s in np.broadcast_to(index, self.placed).strides]
             rows.append([0] * first + steps + [0] * len(self.inner))
         sizes, rows = merged(self.shape, rows)
-        if len(sizes) > indexed.DIMENSIONS:
+        if len(sizes) > DIMENSIONS:
             return None
-        missing = indexed.DIMENSIONS - len(sizes)
+        missing = DIMENSIONS - len(sizes)
         numbers = [*[1] * missing, *sizes]
         numbers += [*[0] * missing, *rows[0]]
         for i, row in zip(self.data, rows[1:], strict=True):
             numbers += [*[0] * missing, *row, strides[first + i], self.sizes[i]]
-        flag = np.zeros(1, np.int64)
-        code((lines, table, flag, *read), numbers)
-        return not flag[0]
+        return numbers
+
+
+_REMEMBERED = 16
+"""The strides of arrays of one shape whose walks are kept."""
 
 
 def _counted(index: Node, placed: Sequence[int]) -> int | None:

@@ -83,7 +83,7 @@ def native(op: Op, dtypes: Sequence[DType], dtype: DType) -> Callable[..., Any] 
             return None
     elif not (is_native(op) or op in _SLOW) or FLOAT not in kinds:
         return None
-    kernel = _kernel(_name(op, dtypes), lambda: _alone(op, dtypes))
+    kernel = compiled(_name(op, dtypes), lambda: _alone(op, dtypes))
     return None if kernel is None else _function(kernel, len(dtypes), dtype)
 
 
@@ -96,7 +96,7 @@ def composite(
     name = _name(op, dtypes, attrs)
     if not _has_code() or not _is_packed(name):
         return None
-    kernel = _kernel(name, lambda: _alone(op, dtypes, attrs))
+    kernel = compiled(name, lambda: _alone(op, dtypes, attrs))
     return None if kernel is None else _function(kernel, len(dtypes), dtype)
 
 
@@ -107,7 +107,7 @@ def half_cast(source: DType, target: DType) -> Callable[[Any], Any]:
     name = _name(ops.cast, (source,), (target,))
     kernel = None
     if _has_code() and _is_packed(name):
-        kernel = _kernel(name, lambda: _alone(ops.cast, (source,), (target,)))
+        kernel = compiled(name, lambda: _alone(ops.cast, (source,), (target,)))
     if kernel is None:
         return lambda x: x.astype(np_dtype)
     native = _function(kernel, 1, target)
@@ -125,7 +125,7 @@ def tile(op: Op, attrs: tuple[Any, ...], dtypes: tuple[DType, ...], dtype: DType
         name = _name(ops.cast, dtypes, (dtype,))
     else:
         name = _name(op, dtypes, attrs)
-    return _kernel(name, lambda: _alone(op, dtypes, attrs)) if _is_packed(name) else None
+    return compiled(name, lambda: _alone(op, dtypes, attrs)) if _is_packed(name) else None
 
 
 @functools.lru_cache(64)
@@ -145,7 +145,7 @@ def choice_by(op: Op, dtype: DType) -> Flat | None:
     if op not in _DECIDING or dtype not in (float32, float64) or not _has_code():
         return None
     name = _choice_by_name(op, dtype)
-    return _kernel(name, lambda: _choice_by(op, dtype)) if _is_packed(name) else None
+    return compiled(name, lambda: _choice_by(op, dtype)) if _is_packed(name) else None
 
 
 def _choice_by_name(op: Op, dtype: DType) -> str:
@@ -257,7 +257,7 @@ _KINDS = tuple(itertools.product((False, True), repeat=2))
 
 @functools.cache
 def _chooser(dtype: DType, *kinds: bool) -> Flat | None:
-    return _kernel(_choice_name(dtype, *kinds), _choice(dtype, *kinds))
+    return compiled(_choice_name(dtype, *kinds), _choice(dtype, *kinds))
 
 
 def _choice_name(dtype: DType, *kinds: bool) -> str:
@@ -277,26 +277,6 @@ def _choice(dtype: DType, *kinds: bool) -> Callable[[], Graph]:
         return (ops.where(leaves[0], *values),), leaves
 
     return graph
-
-
-@functools.cache
-def draw(op: Op) -> Callable[..., Any] | None:
-    """The kernel of one of `ops.DRAWS`: (seed, offset, shape) -> random bits; None if NumPy
-    computes it."""
-    kernel = _kernel(_name(op, ()), functools.partial(_drawn, op))
-    if kernel is None:
-        return None
-    (drawn,), _ = _drawn(op)
-    assert drawn is not None
-    dtype = drawn.dtype.np
-
-    def draw(seed: Any, offset: Any, shape: tuple[int, ...]) -> Any:
-        out = np.empty(shape, dtype)
-        if out.size:
-            kernel((out,), out.size, (seed, offset))
-        return out
-
-    return draw
 
 
 Graph = tuple[Sequence[Node | None], Sequence[Node]]
@@ -387,10 +367,6 @@ def _simple() -> Iterator[tuple[str, Graph]]:
         yield _choice_name(dtype, False, False), _choice(dtype, False, False)()
 
 
-def _drawn(op: Op) -> Graph:
-    return (op(ops.scalar(0, int64), ops.scalar(1, int64), Size((MANY,))),), ()
-
-
 def _has_code() -> bool:
     """Whether the engine of the CPU runs native code."""
     device: Any = devices.get("cpu")
@@ -449,7 +425,7 @@ def function(
     return made
 
 
-def _kernel(name: str, graph: Callable[[], Graph]) -> Flat | None:
+def compiled(name: str, graph: Callable[[], Graph]) -> Flat | None:
     """A kernel from the pack, or compiled now; None if the engine of the CPU computes it by
     NumPy."""
     if not _has_code():
@@ -496,7 +472,7 @@ def emitted(
 
 def all_graphs() -> list[tuple[str, Graph]]:
     """(name, graph) of every kernel, for the pack."""
-    graphs: list[tuple[str, Graph]] = [(_name(op, ()), _drawn(op)) for op in ops.DRAWS]
+    graphs: list[tuple[str, Graph]] = []
     for op in REGISTRY.values():
         if op.kind is Kind.ELEMENTWISE and is_native(op) and not op.params:
             for dtype in (float32, float64):

@@ -9,7 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
 from sys import getrefcount
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -503,13 +503,14 @@ def _constant(form: Form, operands: Sequence[Any]) -> Any:
     return value
 
 
+_T = TypeVar("_T")
 _silent = contextvars.copy_context()
 _silent.run(np.seterr, all="ignore")
 _one_at_a_time = threading.Lock()
 _enter, _run, _leave = _one_at_a_time.acquire, _silent.run, _one_at_a_time.release
 
 
-def quietly(compute: Callable[..., list[Any]], *args: Any) -> list[Any]:
+def quietly(compute: Callable[..., _T], *args: Any) -> _T:
     """compute(*args) without NumPy's warnings. A context that ignores them is entered several times
     as fast as a new one is made, but by one caller at a time."""
     if not _enter(False):

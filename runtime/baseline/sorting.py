@@ -31,28 +31,31 @@ def order(node: Node) -> Form:
     """The form of `argsort`: positions in the stable order, NaN as the largest."""
     axis, descending = node.attrs
 
-    def positions(x: Any) -> Any:
+    def form(x: Any) -> Any:
         x = np.asarray(x)
-        return np.swapaxes(_order(np.swapaxes(x, axis, -1), descending), axis, -1)
+        return np.swapaxes(positions(np.swapaxes(x, axis, -1), descending), axis, -1)
 
-    return positions
+    return form
 
 
 def leading(node: Node, count: int) -> Form:
     """As `order`, only the first `count` positions of each row, which are few."""
     axis, descending = node.attrs
 
-    def positions(x: Any) -> Any:
+    def form(x: Any) -> Any:
         rows = np.swapaxes(np.asarray(x), axis, -1)
-        found = _first(rows, count, descending)
-        if found is None:
-            found = _order(rows, descending)[..., :count]
-        return np.swapaxes(found, axis, -1)
+        return np.swapaxes(first(rows, count, descending), axis, -1)
 
-    return positions
+    return form
 
 
-def _order(x: Any, descending: bool) -> Any:
+def first(x: Any, count: int, descending: bool) -> Any:
+    """The first `count` positions in order along the last axis, which are few."""
+    found = _first(x, count, descending)
+    return positions(x, descending)[..., :count] if found is None else found
+
+
+def positions(x: Any, descending: bool) -> Any:
     """The positions in order along the last axis."""
     keys = _keys(x) if x.size >= _FROM and x.shape[-1] <= _LAST else None
     if keys is None:

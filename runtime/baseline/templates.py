@@ -19,6 +19,7 @@ import numpy as np
 from tilewright.ir import ops
 from tilewright.ir.dtype import FLOAT8, HALVES, DType, float32, float64
 from tilewright.ir.node import Node
+from tilewright.ir.numeric.positions import are_inside
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.ops.generate import value_of
 from tilewright.ir.ops.marker import MARKERS
@@ -26,7 +27,7 @@ from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.passes.legalize import widen_long_sums
 from tilewright.ir.shape import Size
 
-from . import composites, folds, forms, maps, scans
+from . import composites, draws, folds, forms, indexed, maps, scans
 from .forms import Form
 from .products import matmul
 from .program import CELLS, MOST_SCORES, cell_of, loop_of, quietly, scores_of
@@ -43,13 +44,16 @@ class Untold(Exception):
 
 @dataclass
 class Step:
-    """An op in an example. places: of its operands among those of the call and the steps."""
+    """An op in an example. places: of its operands among those of the call and the steps. along: of
+    a gather or scatter the dimension whose positions are its last operand, if it has no others:
+    the rest are those of the place itself."""
 
     op: Op
     attrs: tuple[Any, ...]
     dtype: DType
     shape: Shape
     places: tuple[int, ...]
+    along: int | None = None
 
 
 class Example:
@@ -282,7 +286,7 @@ class Template:
         self._fixed: list[tuple[int, int, int]] = []
         self._steps: list[tuple[Callable[..., Any], tuple[int, ...], Any, bool]] = []
         columns = [list(each) for each in zip(*[e.steps for e in examples])]
-        columns = [_without_expands(each, examples) for each in columns]
+        columns = [_along(_without_expands(each, examples), examples) for each in columns]
         self._places = {i: i for i in range(len(first.dtypes))}  # in examples -> among values
         for place in _needed(columns, first):
             self._add(columns[place - len(first.dtypes)], examples)
@@ -317,9 +321,13 @@ class Template:
         if _is_sized(first.op):
             self._fix(examples)
         varies = _has_extents(attrs)
-        direct = None if varies else _direct(first.op, attrs, dtypes, first.dtype)
+        direct = (
+            None
+            if varies or first.along is not None
+            else _direct(first.op, attrs, dtypes, first.dtype)
+        )
         if direct is None:
-            form = _sized(first.op, dtypes, first.dtype)
+            form = _sized(first.op, dtypes, first.dtype, first.along)
             self._steps.append((form, places, attrs, varies))
         else:
             self._steps.append((direct, places, None, False))
@@ -438,6 +446,51 @@ def _without_expands(steps: list[Step], examples: Sequence[Example]) -> list[Ste
     if any(all(shape(e, p) == s.shape for e, s in rows) for p in places):
         return [Step(s.op, s.attrs, s.dtype, s.shape, places) for s in steps]
     return steps
+
+
+def _along(steps: list[Step], examples: Sequence[Example]) -> list[Step]:
+    """A gather or scatter in all examples, without the positions that follow from the place, as
+    those of `torch.gather` in all dimensions but one. Its form checks those that are left."""
+    first, count = steps[0], len(examples[0].dtypes)
+    if first.op is not ops.gather and first.op is not ops.scatter:
+        return steps
+    before, places = (
+        (first.places[:1], first.places[1:])
+        if first.op is ops.gather
+        else (first.places[:2], first.places[2:])
+    )
+    rank = len(places)
+    if not 1 < rank <= indexed.DIMENSIONS or first.attrs[0] != 0:
+        return steps
+
+    def shape(example: Example, place: int) -> Shape:
+        return example.shapes[place] if place < count else example.steps[place - count].shape
+
+    def counts(example: Example, number: int) -> bool:
+        """Whether the positions in a dimension are 0, 1, … along it."""
+        place = places[number] - count
+        if place < 0 or example.steps[place].op is not ops.reshape_op:
+            return False
+        inner, made = example.steps[place].places[0] - count, example.steps[place].shape
+        is_count = inner >= 0 and example.steps[inner].op is ops.iota
+        return is_count and len(made) == rank and made[number] == math.prod(made)
+
+    left = [i for i in range(rank) if not all(counts(e, i) for e in examples)]
+    if len(left) != 1:
+        return steps
+    (at,) = left
+    for example in examples:
+        table, index = shape(example, first.places[0]), shape(example, places[at])
+        if len(table) != rank or len(index) != rank:
+            return steps
+        if any(index[i] != shape(example, p)[i] for i, p in enumerate(places) if i != at):
+            return steps
+    place = places[at]
+    if place >= count and examples[0].steps[place - count].op is ops.check:
+        said = [(e.steps[place - count].attrs[0], shape(e, first.places[0])[at]) for e in examples]
+        if all(size == of for size, of in said):
+            (place,) = examples[0].steps[place - count].places
+    return [Step(s.op, s.attrs, s.dtype, s.shape, (*before, place), at) for s in steps]
 
 
 def _needed(columns: Sequence[Sequence[Step]], example: Example) -> list[int]:
@@ -562,8 +615,10 @@ def _cut(attrs: tuple[Any, ...]) -> Callable[..., Any]:
     return lambda x: x[place]
 
 
-def _sized(op: Op, dtypes: tuple[DType, ...], dtype: DType) -> Callable[..., Any]:
-    """(attrs, *operands) -> what a step makes, by the form for these sizes."""
+def _sized(
+    op: Op, dtypes: tuple[DType, ...], dtype: DType, along: int | None
+) -> Callable[..., Any]:
+    """(attrs, *operands) -> what a step makes, by the form for these sizes. along: see Step."""
     if op is ops.reshape_op:
         return lambda attrs, _, x: np.asarray(x).reshape(attrs[0])
     if op is ops.expand_op:
@@ -571,7 +626,7 @@ def _sized(op: Op, dtypes: tuple[DType, ...], dtype: DType) -> Callable[..., Any
     if op is ops.slice_op:
         return lambda attrs, _, x: x[tuple(map(slice, *attrs))]
 
-    if op in ops.DRAWS and (draw := maps.draw(op)) is not None:
+    if op in ops.DRAWS and (draw := draws.bits(op)) is not None:
         return lambda attrs, _, seed, offset: draw(seed, offset, attrs[0])
 
     known: dict[Any, Any] = {}  # forms by attrs and shapes
@@ -583,11 +638,13 @@ def _sized(op: Op, dtypes: tuple[DType, ...], dtype: DType) -> Callable[..., Any
             if len(known) >= _REMEMBERED:
                 known.clear()
             operands = tuple([_stand_in(ops.leaf, (), (), s, d) for s, d in zip(key[1:], dtypes)])
+            if along is not None:
+                operands = _with_counts(operands, along)
             shape, _ = op.infer(*operands, *attrs)
             node = _stand_in(op, attrs, operands, shape, dtype)
             if op.kind is Kind.ATTENTION and scores_of(node) > MOST_SCORES:
                 raise Untold
-            form = known[key] = _form(node)
+            form = known[key] = _form(node) if along is None else _form_along(node, along)
         return form(shared, arrays) if form.__class__ is _Staged else form(*arrays)
 
     return sized
@@ -610,6 +667,40 @@ def _form(node: Node) -> Any:
     if parts is not None:
         return _Staged(*parts)
     return composites.form_of(node) or forms.form_of(node)
+
+
+def _with_counts(operands: tuple[Node, ...], along: int) -> tuple[Node, ...]:
+    """The operands of a gather or scatter along a dimension, with the positions in the others."""
+    *before, index = operands
+    indices = []
+    for i, size in enumerate(index.shape):
+        shape = [1] * index.rank
+        shape[i] = size
+        counted = _stand_in(ops.iota, (size,), (), (size,), index.dtype)
+        indices.append(_stand_in(ops.reshape_op, (tuple(shape),), (counted,), shape, index.dtype))
+    indices[along] = index
+    return (*before, *indices)
+
+
+def _form_along(node: Node, along: int) -> Any:
+    """The form of a gather or scatter along a dimension, which checks its positions."""
+    native = indexed.gather(node) if node.op is ops.gather else indexed.scatter(node)
+    form = native or forms.form_of(node)
+    indices = node.operands[1:] if node.op is ops.gather else node.operands[2:]
+    counts = [
+        np.arange(n.shape[i]).reshape(n.shape) if i != along else None
+        for i, n in enumerate(indices)
+    ]
+    before, after = counts[:along], counts[along + 1 :]
+    size = node.operands[0].shape[along]
+
+    def found(*arrays: Any) -> Any:
+        *given, index = arrays
+        if native is None and not are_inside(index, size):
+            raise IndexError("a position is out of range")
+        return form(*given, *before, index, *after)
+
+    return found
 
 
 class _Staged:

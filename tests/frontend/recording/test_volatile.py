@@ -12,6 +12,7 @@ import pytest
 import tilewright as torch
 from tilewright.recording import epoch, novelty
 from tilewright.recording.epoch import clock
+from tilewright.runtime import tiers
 
 F = torch.nn.functional
 
@@ -267,6 +268,131 @@ def test_draws_are_made_in_their_epoch() -> None:
     for n in (300, 400, 500):
         kept = F.dropout(torch.ones(n, 4) * torch.rand(n, 1).clamp(0.5), 0.5)
         assert 0 < (kept == 0).sum().item() < 4 * n
+
+
+def _weights(*shape: int, dtype: Any = np.float32) -> Any:
+    made = np.random.default_rng(0).random(shape).astype(dtype)
+    made[made < 0.2] = 0
+    return torch.tensor(made)
+
+
+_OTHERS = {"dtype": torch.float64}
+DRAWS: list[tuple[str, Callable[[], Any]]] = [
+    ("rand", lambda: (torch.rand(7, 5), torch.rand(33, **_OTHERS), torch.rand(0, 3))),
+    ("randn", lambda: (torch.randn(7, 5), torch.randn(33, **_OTHERS), torch.randn(()))),
+    ("like", lambda: (torch.rand_like(_weights(9)), torch.randn_like(_weights(2, 3)))),
+    ("randint", lambda: (torch.randint(-3, 9, (41,)), torch.randint(5, (4,), dtype=torch.uint8))),
+    ("randint of many", lambda: (torch.randint(0, 2**31, (9,)), torch.randint(0, 2**40, (9,)))),
+    ("randint of floats", lambda: torch.randint(0, 9, (9,), dtype=torch.float32)),
+    ("randperm", lambda: (torch.randperm(12), torch.randperm(700), torch.randperm(0))),
+    ("randperm of ints", lambda: torch.randperm(12, dtype=torch.int32)),
+    (
+        "bernoulli",
+        lambda: (torch.bernoulli(_weights(6, 7)), _weights(9, dtype=np.float64).bernoulli()),
+    ),
+    ("bernoulli of one", lambda: (_weights(9).bernoulli(0.3), torch.ones(9).long().bernoulli(0.5))),
+    ("normal", lambda: (torch.normal(2.0, 0.1, (5,)), torch.normal(_weights(3, 1), _weights(4)))),
+    ("normal of one", lambda: (torch.normal(_weights(4), 1e30), torch.normal(0.1, _weights(4)))),
+    ("multinomial", lambda: (_weights(4, 9).multinomial(1), _weights(4, 900).multinomial(2))),
+    (
+        "classes again",
+        lambda: (_weights(9).multinomial(20, True), _weights(4, 9).multinomial(3, True)),
+    ),
+    ("normal_", lambda: (torch.empty(6).normal_(), _weights(5).normal_(-1, 0.3))),
+    ("uniform_", lambda: (torch.empty(6).uniform_(), _weights(5).uniform_(-1, 0.3))),
+    ("random_", lambda: (torch.empty(6).random_(), torch.arange(5).random_(2, 9))),
+    (
+        "bernoulli_",
+        lambda: (torch.empty(6).bernoulli_(0.4), torch.ones(3, 4).bernoulli_(_weights(4))),
+    ),
+    ("part", lambda: torch.zeros(4, 3)[1:3].normal_()),
+    ("half", lambda: (torch.rand(5, dtype=torch.float16), torch.ones(4).half().normal_())),
+]
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("call", [c for _, c in DRAWS], ids=[name for name, _ in DRAWS])
+def test_draws_have_the_same_bits_in_each_tier(
+    call: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def drawn() -> tuple[list[np.ndarray], int]:
+        torch.manual_seed(5)
+        return arrays(call()), torch.default_generator.get_offset()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found, draws = drawn()
+    for mode in (tiers.BASELINE, tiers.FUSED):
+        monkeypatch.setattr(tiers, "mode", mode)
+        clock.volatile = False
+        expected, count = drawn()
+        assert draws == count
+        for a, b in zip(found, expected, strict=True):
+            assert a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.bool_, np.float16])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_elements_along_an_axis_of_any_size(dtype: Any, axis: int) -> None:
+    for n in (3, 4, 6):
+        a = sample(n, n + 1, n, 5).numpy().astype(dtype)
+        shape = [n, n - 1, 4]
+        at = np.random.default_rng(n).permuted(
+            np.broadcast_to(np.arange(4) % shape[axis], (n, n - 1, 4)).copy(), axis=-1
+        )
+        x, index = torch.tensor(a), torch.tensor(at)
+        part = a[tuple(slice(None) if i == axis else slice(s) for i, s in enumerate(shape))]
+        expected = np.take_along_axis(part, at, axis)
+        np.testing.assert_array_equal(x.gather(axis, index).numpy(), expected)
+        turned = index.transpose(0, 2).contiguous().transpose(0, 2)
+        np.testing.assert_array_equal(x.gather(axis, turned).numpy(), expected)
+        unique = np.argsort(np.random.default_rng(n).random((n, n - 1, 4)), axis=axis)
+        written, ones = a.copy(), np.ones(unique.shape, dtype)
+        view = written[tuple(slice(None) if i == axis else slice(s) for i, s in enumerate(shape))]
+        np.put_along_axis(view, unique, ones, axis)
+        found = x.scatter(axis, torch.tensor(unique), torch.tensor(ones))
+        np.testing.assert_array_equal(found.numpy(), written)
+        for wrong in (-1, a.shape[axis]):
+            bad = index.clone()
+            bad[0, 0, 0] = wrong
+            with pytest.raises((IndexError, RuntimeError), match=r"out of (range|bounds)"):
+                print(x.gather(axis, bad))
+
+
+@pytest.mark.usefixtures("at_once")
+def test_draws_that_are_errors() -> None:
+    for call in (
+        lambda: torch.bernoulli(torch.tensor([0.5, 1.5])),
+        lambda: torch.ones(2).bernoulli_(torch.tensor([0.5, float("nan")])),
+        lambda: torch.multinomial(torch.tensor([0.5, -1.0]), 1),
+        lambda: torch.multinomial(torch.zeros(2, 3), 1),
+        lambda: torch.multinomial(torch.tensor([1.0, float("inf")]), 1),
+        lambda: torch.normal(torch.zeros(2), torch.tensor([1.0, -1.0])),
+        lambda: torch.ones(2, requires_grad=True).normal_(),
+    ):
+        with pytest.raises(RuntimeError):
+            print(call())
+
+
+@pytest.mark.usefixtures("at_once")
+def test_what_is_drawn_over_is_another_value_to_all() -> None:
+    x = sample(0, 4)
+    view, w = x.view(2, 2), torch.ones(4, requires_grad=True)
+    kept = (x * w).sum()
+    x.uniform_(5, 6)
+    assert (view > 4).all()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        kept.backward()
+    with torch.no_grad():
+        w.normal_()
+    assert w.requires_grad and w.is_leaf and (w != 1).all()
+    (w * 2).sum().backward()
+    assert w.grad.tolist() == [2] * 4
+    y = w * 1
+    y.normal_()  # which takes its gradient
+    y.sum().backward()
+    assert w.grad.tolist() == [2] * 4
 
 
 @pytest.mark.usefixtures("usual_rule")
