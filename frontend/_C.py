@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 from ._tensor import Tensor as _Tensor
+from .autograd.hooks import current_task as _current_graph_task_id
 from .autograd.modes import is_grad_enabled as _grad_enabled
 from .devices import cuda_available as _cuda_available
 from .devices import device as _device
@@ -17,7 +18,7 @@ from .overriding import state as _state
 from .overriding import without_any as _without_any
 from .overriding import without_classes as _without_classes
 
-__all__ = ["Generator", "_disabled_torch_function_impl"]
+__all__ = ["Generator", "_current_graph_task_id", "_disabled_torch_function_impl"]
 
 _has_cuda, _has_xpu, _has_mps = True, False, False  # the kinds of devices that we can be made for
 DisableTorchFunction, DisableTorchFunctionSubclass = _without_any, _without_classes

@@ -730,3 +730,12 @@ def _copied_value(x: Node, dtype: DType, shape: tuple[int, ...]) -> Node:
 
 epoch.tensor_type = Tensor
 calls.tensor_of_array = from_data.tensor
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name == "_rebuild_from_type_v2":  # readers of PyTorch's files call it, Lightning's too
+            home = importlib.import_module(f"{__package__}.serialization.rebuilding")
+            return home.rebuild_typed
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

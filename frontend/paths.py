@@ -76,7 +76,7 @@ PATHS: dict[str, dict[str, str]] = {
     "distributed._composable": {},
     "distributed._composable.fsdp": {
         "distributed.fsdp": "CPUOffloadPolicy FSDPModule MixedPrecisionPolicy OffloadPolicy "
-        "fully_shard"
+        "fully_shard register_fsdp_forward_method"
     },
     "distributed._tensor": {
         "distributed.tensor": "DTensor DeviceMesh Partial Replicate Shard distribute_module "

@@ -29,6 +29,7 @@ __all__ = [
     "add_hook",
     "arguments_of",
     "at_end",
+    "current_task",
     "keep_grad",
     "one_pass",
     "register",
@@ -36,6 +37,8 @@ __all__ = [
 ]
 
 _ids = itertools.count()
+_tasks = itertools.count()
+_task = -1
 SEEN = 1024
 """The most tensors of an epoch among which readers of a tensor are looked for."""
 at_end: list[Callable[[bool], None]] = []
@@ -45,15 +48,23 @@ at_end: list[Callable[[bool], None]] = []
 @contextmanager
 def one_pass() -> Iterator[None]:
     """Treat the block as one backward pass, and call the functions `at_end` after it."""
+    global _task
     outer, at_end[:] = list(at_end), []
+    outer_task, _task = _task, next(_tasks)
     complete = False
     try:
         yield
         complete = True
     finally:
+        _task = outer_task
         ended, at_end[:] = list(at_end), outer
         for end in ended:
             end(complete)
+
+
+def current_task() -> int:
+    """The number of the backward pass that runs; -1 outside of one."""
+    return _task
 
 
 _queued: list[Callable[[], Any]] = []

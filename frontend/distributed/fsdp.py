@@ -35,6 +35,7 @@ __all__ = [
     "StateDictConfig",
     "StateDictType",
     "fully_shard",
+    "register_fsdp_forward_method",
 ]
 
 
@@ -55,6 +56,11 @@ class FSDPModule(_Absent):
 
 def fully_shard(*args: Any, **options: Any) -> NoReturn:
     _refuse("fsdp.fully_shard")
+
+
+def register_fsdp_forward_method(module: Any, method_name: str) -> None:
+    """Let a method gather the parameters as `forward` does. A module that isn't spread stays as it
+    is, as with PyTorch, and there are no others."""
 
 
 class ShardingStrategy(enum.Enum):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -121,6 +122,51 @@ def from_file(
     return over(array, kind).requires_grad_(requires_grad)
 
 
+def _from_buffer(
+    buffer: Any, byte_order: str | None, count: int = -1, offset: int = 0, *, dtype: DType
+) -> Tensor:
+    """Elements of a buffer object, copied.
+
+    byte_order: native, little or big. PyTorch wants it for all but whole numbers of one byte.
+    count: how many, all by default. offset: bytes before the first one.
+    """
+    if byte_order is None:
+        if dtype not in (dtypes.uint8, dtypes.int8):
+            raise RuntimeError("function missing required argument 'byte_order' (pos 2)")
+        byte_order = "native"
+    if byte_order not in ("native", "little", "big"):
+        raise ValueError(
+            f"invalid byte_order '{byte_order}' (expected 'native', 'little' or 'big')"
+        )
+    size = memoryview(buffer).nbytes
+    if offset < 0 or (offset >= size and size > 0):
+        raise ValueError(
+            f"offset must be non-negative and no greater than buffer length ({size}), got {offset}"
+        )
+    if count < 0:
+        count, rest = divmod(size - offset, dtype.itemsize)
+        if rest:
+            raise ValueError(
+                f"buffer size ({size}) must be a multiple of element size ({dtype.itemsize})"
+            )
+    elif offset + count * dtype.itemsize > size:
+        raise ValueError(
+            f"buffer has only {size - offset} elements after offset {offset}, but specified a size "
+            f"of {count}"
+        )
+    array = np.frombuffer(buffer, dtype.np, count, offset) if count else np.zeros(0, dtype.np)
+    swapped = byte_order not in ("native", sys.byteorder)
+    return from_data.from_numpy(array.byteswap() if swapped else array.copy())
+
+
+def _listed(held: UntypedStorage | TypedStorage, name: str) -> str:
+    """PyTorch's text of a storage: its elements, one a line, and its name."""
+    if held.device.type == "meta":
+        return f"...\n{name}"
+    lines = "\n ".join(map(str, held))
+    return f" {lines}\n{name}"
+
+
 class StorageBase:
     """The class of memory without a type."""
 
@@ -142,6 +188,14 @@ class UntypedStorage(StorageBase):
     def from_file(cls, filename: str, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
         """The bytes of a file. shared: writes go to it, and it gets `nbytes` if it is shorter."""
         return cls(over(_mapped(filename, shared, nbytes), dtypes.uint8))
+
+    @classmethod
+    def from_buffer(
+        cls, buffer: Any, byte_order: str | None = None, count: int = -1, offset: int = 0, *,
+        dtype: Any,
+    ) -> UntypedStorage:  # fmt: skip
+        """A copy of the elements of a buffer object: see `_from_buffer`."""
+        return cls(_from_buffer(buffer, byte_order, count, offset, dtype=dtype))
 
     @property
     def device(self) -> Any:
@@ -225,7 +279,8 @@ class UntypedStorage(StorageBase):
         return self
 
     def __repr__(self) -> str:
-        return f"[torch.storage.UntypedStorage(device={self.device}) of size {self.nbytes()}]"
+        kind = f"torch.storage.UntypedStorage(device={self.device})"
+        return _listed(self, f"[{kind} of size {self.nbytes()}]")
 
 
 class TypedStorage:
@@ -319,7 +374,8 @@ class TypedStorage:
         return self
 
     def __repr__(self) -> str:
-        return f"[torch.storage.TypedStorage(dtype={self.dtype}) of size {self.size()}]"
+        kind = f"torch.storage.TypedStorage(dtype={self.dtype}, device={self.device})"
+        return _listed(self, f"[{kind} of size {self.size()}]")
 
 
 def untyped_storage(t: Tensor) -> UntypedStorage:

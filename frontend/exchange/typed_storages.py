@@ -6,7 +6,7 @@ from typing import Any
 
 from tilewright.ir import dtype as dtypes
 
-from .storages import TypedStorage, from_file
+from .storages import TypedStorage, UntypedStorage, from_file
 
 
 class _OfDtype(type):
@@ -30,6 +30,17 @@ class _Legacy(TypedStorage, metaclass=_OfDtype):
     def from_file(cls, filename: str, shared: bool = False, size: int = 0) -> TypedStorage:
         """The elements of a file. shared: writes go to it, and a shorter file is made longer."""
         return from_file(filename, shared, size, dtype=cls._dtype).storage()
+
+    @classmethod
+    def from_buffer(
+        cls, buffer: Any, byte_order: str | None = None, count: int = -1, offset: int = 0
+    ) -> TypedStorage:
+        """A copy of the elements of a buffer object: see `storages._from_buffer`."""
+        own = cls._dtype
+        held = UntypedStorage.from_buffer(buffer, byte_order, count, offset, dtype=own)
+        return TypedStorage(wrap_storage=held, dtype=own)
+
+    _from_buffer = from_buffer
 
 
 def _class(name: str, dtype: dtypes.DType) -> Any:

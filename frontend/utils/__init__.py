@@ -21,7 +21,10 @@ __all__ = [
     "swap_tensors",
 ]
 
-_LATER = "backend_registration benchmark collect_env model_zoo throughput_benchmark weak".split()
+_LATER = (
+    "_triton backend_registration benchmark collect_env deterministic model_zoo "
+    "throughput_benchmark weak"
+).split()
 _HOMES = {
     "ThroughputBenchmark": "throughput_benchmark",
     "generate_methods_for_privateuse1_backend": "backend_registration",

@@ -234,6 +234,27 @@ def test_iterators_are_pytorchs(torch):
     assert seen(tw) == seen(torch)
 
 
+def test_a_stream_begins_once(torch):
+    """The iterators of transformers' pipelines begin again whenever `iter` is called on them."""
+
+    def seen(t):
+        class Again(t.utils.data.IterableDataset):
+            def __iter__(self):
+                self.rest = iter(range(5))
+                return self
+
+            def __next__(self):
+                return next(self.rest)
+
+        return [
+            [batch.tolist() for batch in t.utils.data.DataLoader(Again(), n, drop_last=drop)]
+            for n in (1, 2, 5, 6)
+            for drop in (False, True)
+        ]
+
+    assert seen(tw) == seen(torch)
+
+
 def test_a_loader_that_answers_for_its_indices():
     """Packages override what a loader asks, as torchtuples does to read whole batches."""
 

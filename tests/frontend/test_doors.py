@@ -143,6 +143,71 @@ def test_a_storage_of_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:TypedStorage")
+def test_storages_of_buffers(torch: Any) -> None:
+    """Accelerate and Hugging Face's readers make them, to send objects between processes."""
+
+    def seen(m: Any) -> list[Any]:
+        eight = b"12345678"
+        found: list[Any] = []
+        for make in (
+            lambda: m.ByteTensor(m.ByteStorage._from_buffer(eight)).tolist(),
+            lambda: m.CharStorage.from_buffer(eight, count=2, offset=3),
+            lambda: m.FloatStorage.from_buffer(eight, "native"),
+            lambda: m.FloatStorage.from_buffer(eight, "big"),
+            lambda: m.ShortStorage.from_buffer(eight, "little", 1, 4),
+            lambda: m.BoolStorage.from_buffer(b"\0\2", "big"),
+            lambda: m.UntypedStorage.from_buffer(eight, "native", dtype=m.float32),
+            lambda: m.UntypedStorage.from_buffer(b"ab", dtype=m.uint8),
+            lambda: m.LongStorage.from_buffer(b"", "native"),
+            lambda: m.FloatStorage.from_buffer(eight, "native", 0),
+            lambda: m.zeros(2, device="meta").untyped_storage(),
+        ):
+            found.append(repr(make()))
+        for fail in (
+            lambda: m.FloatStorage.from_buffer(eight),
+            lambda: m.FloatStorage.from_buffer(eight[:5], "native"),
+            lambda: m.FloatStorage.from_buffer(eight, "native", 3),
+            lambda: m.FloatStorage.from_buffer(eight, "native", -1, 9),
+            lambda: m.FloatStorage.from_buffer(eight, "middle"),
+        ):
+            with pytest.raises((RuntimeError, ValueError)) as error:
+                fail()
+            found.append((error.type, str(error.value)[:20]))
+        return found
+
+    assert seen(tw) == seen(torch)
+
+
+def test_tensors_of_subclasses_are_rebuilt(torch: Any) -> None:
+    """Lightning's lazy reader of checkpoints rebuilds them itself."""
+
+    def seen(m: Any) -> list[Any]:
+        kind = type("Marked", (m.Tensor,), {})
+        home = importlib.import_module(f"{m.__name__}._tensor")
+        made = home._rebuild_from_type_v2(m.tensor, kind, ([1.0, 2.0],), {"mark": 3})
+        return [type(made).__name__, made.mark, made.tolist()]
+
+    assert seen(tw) == seen(torch)
+
+
+def test_names_that_packages_ask_of_the_machine(torch: Any) -> None:
+    def seen(m: Any) -> list[Any]:
+        triton = importlib.import_module(f"{m.__name__}.utils._triton")
+        fsdp = importlib.import_module(f"{m.__name__}.distributed.fsdp")
+        layer = m.nn.Linear(2, 2)
+        kept = layer.forward
+        fsdp.register_fsdp_forward_method(layer, "forward")
+        unset = importlib.import_module(f"{m.__name__}.utils.deterministic")
+        return [
+            triton.has_triton() == (triton.has_triton_package() and m.cuda.is_available()),
+            layer.forward == kept,
+            unset.fill_uninitialized_memory,
+        ]
+
+    assert seen(tw) == seen(torch)
+
+
 def test_shared_memory_is_that_of_a_forked_process(run_python) -> None:
     code = (
         "import os, tilewright as tw\n"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import operator
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ...recording.threads import gives_way
@@ -52,12 +51,17 @@ def _stream(
     ended = False
 
     @gives_way
-    def take(indices: Sized) -> Any:
+    def take(indices: Iterable[Any]) -> Any:
         nonlocal ended
         if ended:
             raise StopIteration
-        batch = list(itertools.islice(samples, len(indices)))
-        ended = len(batch) < len(indices)
+        batch = []
+        for _ in indices:  # `iter(samples)`, which islice calls, restarts some iterators
+            try:
+                batch.append(next(samples))
+            except StopIteration:
+                ended = True
+                break
         if not batch or (ended and drop_last):
             raise StopIteration
         return collate_fn(batch)

@@ -102,3 +102,35 @@ def test_what_hooks_refuse() -> None:
     z.grad_fn.register_hook(lambda inputs, outputs: (None, None))
     with pytest.raises(RuntimeError, match="returned 2 gradients, expected 1"):
         z.sum().backward()
+
+
+def test_each_backward_pass_has_a_number(torch: Any) -> None:
+    """Packages that move saved values to the host tell passes apart by it."""
+
+    def seen(m: Any) -> list[Any]:
+        number = m._C._current_graph_task_id
+        x = m.ones(2, requires_grad=True)
+        numbers = [number()]
+        x.register_hook(lambda g: numbers.append(number()))
+        for _ in range(2):
+            (x * 3).sum().backward()
+
+        class Nested(m.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x * 2
+
+            @staticmethod
+            def backward(ctx, g):
+                before = number()
+                with m.enable_grad():
+                    (x * 2).sum().backward()
+                numbers.extend([before, number()])
+                return g * 2
+
+        y = m.ones(2, requires_grad=True)
+        Nested.apply(y).sum().backward()
+        first = numbers[1]
+        return [n if n < 0 else n - first for n in [*numbers, number()]]
+
+    assert seen(tw) == seen(torch)
