@@ -277,7 +277,7 @@ def test_quantize_dynamic_takes_what_pytorch_takes(torch: Any, model: Any) -> No
         net = m.nn.Sequential(m.nn.Linear(3, 4))
         assert quiet(own.quantize_dynamic, net, mapping={m.nn.Linear: Own})[0].out_features == 5
         for spec, error in ((None, ValueError), ({m.nn.Linear}, RuntimeError)):
-            with pytest.raises(error, match="dtype|default settings"):
+            with pytest.raises(error, match=r"dtype|default settings"):
                 quiet(own.quantize_dynamic, net, spec, dtype=m.qint32)
         wrong = own.QConfig(own.default_observer, own.MinMaxObserver)
         with pytest.raises(AssertionError, match=r"qint8 and float16, got:? torch.quint8"):
@@ -302,23 +302,57 @@ def test_gradients(model: Any) -> None:
         model_of(tw.tensor(X, requires_grad=True)).sum().backward()
 
 
-def test_observers(torch: Any) -> None:
-    x = VALUES[:60].reshape(3, 20)
-    for name, options in (
-        ("MinMaxObserver", {}),
-        ("MinMaxObserver", {"qscheme": "per_tensor_symmetric", "dtype": "qint8"}),
-        ("MovingAverageMinMaxObserver", {"averaging_constant": 0.1}),
-        ("PerChannelMinMaxObserver", {"ch_axis": 0, "dtype": "qint8"}),
-        ("PerChannelMinMaxObserver", {"ch_axis": 1, "qscheme": "per_channel_symmetric"}),
-    ):
-        answers = []
-        for m in (torch, tw):
-            own = {k: getattr(m, v) if isinstance(v, str) else v for k, v in options.items()}
-            observer = quiet(getattr(m.ao.quantization, name), **own)
-            observer(m.tensor(x)), observer(m.tensor(x * 2 - 1))
-            answers.append([n.numpy() for n in quiet(observer.calculate_qparams)])
-        for want, found in zip(*answers):
-            np.testing.assert_allclose(found, want, rtol=1e-6)
+SEEN = [
+    VALUES[:120].reshape(4, 5, 6) * 3 + 2,
+    VALUES[60:180].reshape(4, 5, 6),
+    -np.ones((4, 5, 6), np.float32),
+]
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"reduce_range": True},
+    {"quant_min": -8, "quant_max": 7},
+    {"quant_min": 0, "quant_max": 127},
+    {"eps": 1e-2},
+]
+OBSERVERS: dict[str, dict[str, Any]] = {
+    "MinMaxObserver": {},
+    "MovingAverageMinMaxObserver": {"averaging_constant": 0.1},
+    "PerChannelMinMaxObserver": {"ch_axis": 1},
+    "MovingAveragePerChannelMinMaxObserver": {"ch_axis": -1},
+    "HistogramObserver": {"bins": 64},
+}
+
+
+@pytest.mark.parametrize("name", OBSERVERS)
+def test_observers(torch: Any, name: str) -> None:
+    """Scales, zero points and their types, or the error."""
+    kind = "channel" if "Channel" in name else "tensor"
+    schemes = [f"per_{kind}_{end}" for end in ("affine", "symmetric")]
+    if kind == "channel":
+        schemes.append("per_channel_affine_float_qparams")
+    types = "quint8 qint8 qint32 quint4x2 int8 uint8 int16 uint16 int32".split()
+
+    def seen(m: Any, dtype: str, scheme: str, options: dict[str, Any]) -> Any:
+        try:
+            made = getattr(m.ao.quantization, name)(
+                dtype=getattr(m, dtype), qscheme=getattr(m, scheme), **options
+            )
+            for x in SEEN:
+                made(m.tensor(x))
+            return made.calculate_qparams()
+        except NotImplementedError as error:
+            return str(error).split(", at")[0].split()
+
+    for dtype in types:
+        for scheme in schemes:
+            for options in (*OPTIONS, OBSERVERS[name]):
+                want, found = (quiet(seen, m, dtype, scheme, options) for m in (torch, tw))
+                if isinstance(want, list):
+                    assert found == want
+                    continue
+                for mine, yours in zip(found, want, strict=True):
+                    assert repr(mine.dtype) == repr(yours.dtype)
+                    np.testing.assert_allclose(mine.numpy(), yours.numpy(), rtol=1e-5)
 
 
 @pytest.mark.parametrize(
