@@ -114,8 +114,8 @@ class Linear(nn.Module):
         if self.dtype is not qint8:
             return self.qweight
         if not self.qscale.dim():
-            scale, zero = self.qscale.item(), int(self.qzero.item())
-            return QuantizedTensor(self.qweight, scale, zero, qint8)
+            number = float(self.qscale.item()), int(self.qzero.item())
+            return QuantizedTensor(self.qweight, *number, qint8)
         scale, zero = self.qscale.to(dtypes.float64), self.qzero.to(dtypes.int64)
         return QuantizedTensor(self.qweight, scale, zero, qint8, 0)
 
