@@ -216,7 +216,9 @@ def _shifted(input: Any, dim: Any, sign: int) -> Any:
     dims = range(input.dim()) if dim is None else (dim,) if isinstance(dim, int) else dim
     dims = [normalize_axis(d, input.dim()) for d in dims]
     by = [input.shape[d] // 2 if sign > 0 else (input.shape[d] + 1) // 2 for d in dims]
-    return roll(input, by, dims) if dims else input.clone()
+    if not dims:
+        raise RuntimeError(f"`shifts` required: a tensor without dimensions has no{at_user_line()}")
+    return roll(input, by, dims)
 
 
 @by_numpys_names

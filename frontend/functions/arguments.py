@@ -99,6 +99,8 @@ def into(out: Any, result: Any, cast: bool = True, apart: Sequence[Any] = ()) ->
             f"result type {result.dtype} can't be cast to the desired output type "
             f"{out.dtype}{at_user_line()}"
         )
+    if any(out is each for each in apart):
+        raise _shared()
     if out.shape != result.shape:
         if out.numel():
             warnings.warn(
@@ -112,11 +114,15 @@ def into(out: Any, result: Any, cast: bool = True, apart: Sequence[Any] = ()) ->
             raise views.overlap_error()
         out.resize_(result.shape)  # ends the epoch: nodes from before are invalid then
     if any(_share(out, each) for each in apart):
-        raise RuntimeError(
-            "unsupported operation: the input tensor and the written-to tensor refer to the same "
-            f"memory. Please clone() the input{at_user_line()}"
-        )
+        raise _shared()
     return recording.assign(out, recording.resolve(result))
+
+
+def _shared() -> RuntimeError:
+    return RuntimeError(
+        "unsupported operation: the input tensor and the written-to tensor refer to the same "
+        f"memory. Please clone() the input{at_user_line()}"
+    )
 
 
 def _share(a: Any, b: Any) -> bool:

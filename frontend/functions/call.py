@@ -22,7 +22,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.op import Op
 
 from .. import recording
-from ..recording import Handle, at_once, clock, handles, record, resolve, tape, volatile
+from ..recording import Handle, at_once, clock, compounds, handles, record, resolve, tape, volatile
 from ..recording.builders import Cast, Casts, Gradient, builder, facts
 from .arguments import as_handle, into
 from .promotion import can_cast
@@ -344,6 +344,8 @@ def overwriting(name: str, method: Function) -> Function:
             result = method(self, *args, **options)
             if result is NotImplemented:
                 return result
+            if compounds.is_compound(result):  # a product of a dense tensor and a sparse one
+                result = result.to_dense()
             if clock.volatile:
                 if volatile.replaced(self, result):
                     return self

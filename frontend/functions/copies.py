@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tilewright.ir.location import at_user_line
+
 from . import parts, shapes
 from .arguments import into
 from .call import public
@@ -74,6 +76,10 @@ def narrow_copy(
     input: Tensor, dim: int, start: int, length: int, *, out: Tensor | None = None
 ) -> Tensor:
     """A copy of `length` elements of dimension `dim` from `start` on."""
+    if dim >= input.dim():  # below 0 it is an IndexError
+        raise RuntimeError(
+            f"narrow_copy: expected a dimension below {input.dim()}, got {dim}{at_user_line()}"
+        )
     return into(out, shapes.clone(parts.narrow(input, dim, start, length)))
 
 

@@ -192,7 +192,7 @@ def _like(value: Any) -> Any:
         pin_memory: bool = False,
     ) -> Any:
         """A tensor of the shape, dtype and device of `input` (unless others are named)."""
-        if compounds.is_compound(input):
+        if compounds.is_compound(input) and layout is not strided:
             return compounds.apply(filled, (input, value, dtype, requires_grad))
         return filled(
             input.shape,

@@ -111,7 +111,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None)
     made = at_once.joined(tensors, dim, new_axis=True) if out is None else None
     if made is not None:
         return made
-    return _into(out, record(_stack, *tensors, dim))
+    return _into(out, record(_stack, *tensors, dim), tensors)
 
 
 joins.update({_cat: False, _stack: True})

@@ -12,6 +12,7 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import bool_
 from tilewright.ir.location import at_user_line, warn
 from tilewright.ir.node import Node
+from tilewright.ir.op import not_implemented
 from tilewright.ir.shape import broadcast
 
 from .. import recording
@@ -324,6 +325,8 @@ def cross(
             f"linalg.cross: expected inputs of one dtype, got {input.dtype} and {other.dtype}"
             f"{at_user_line()}"
         )
+    if input.dtype is bool_:
+        raise not_implemented("cross", bool_)
     axis = dim % len(shape)
     a, b = input.expand(shape), other.expand(shape)
     return into(

@@ -522,6 +522,11 @@ def nanmean(
 
 
 def _dist(a: Node, b: Node, p: float) -> Node:
+    if a.dtype is b.dtype is dtypes.bool_:
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or "
+            f"`logical_xor()` operator instead.{at_user_line()}"
+        )
     return _norm(ops.sub(*promoted(a, b)), p, None, False)
 
 

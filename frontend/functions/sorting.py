@@ -98,21 +98,53 @@ def _logcumsumexp(x: Node, dim: int) -> Node:
 
 def _of_complex_sums(x: Node, axis: int) -> Node:
     """logcumsumexp of complex numbers: each takes in the one before it, then two more, four, …"""
-    size, by = x.shape[axis], 1
+    given, size, by = x, x.shape[axis], 1
     while by < size:
         rest = complex_logaddexp(
             ops.slice_axis(x, axis, by, size), ops.slice_axis(x, axis, 0, size - by)
         )
         x = ops.cat([ops.slice_axis(x, axis, 0, by), rest], axis)
         by *= 2
-    return x
+    return _in_phase(x, given, axis) if size > 1 else x
+
+
+def _in_phase(found: Node, x: Node, axis: int) -> Node:
+    """The running sums `found` with the turns that they have when terms are added one by one: each
+    phase is near that of the sum before it or that of its own term, whichever is the larger."""
+    size = x.shape[axis]
+
+    def later(node: Node) -> Node:
+        return ops.slice_axis(node, axis, 1, size)
+
+    def turns(angle: Node) -> Node:
+        return ops.round(angle / math.tau)
+
+    own, phase = ops.imag(x), ops.imag(found)
+    begins = ops.lt(ops.slice_axis(ops.real(found), axis, 0, size - 1), later(ops.real(x)))
+    base = ops.where(begins, later(own), ops.slice_axis(phase, axis, 0, size - 1))
+    step = later(phase) - base
+    first = ops.full_like(ops.slice_axis(own, axis, 0, 1), 0)
+    step = ops.cat([first, step - turns(step) * math.tau], axis)
+    total = ops.cumsum(step, axis)
+    place = ops.positions_along(axis, x.shape)
+    place = ops.where(ops.cat([ops.eq(first, first), begins], axis), place, place * 0)
+    place = ops.cummax(place, axis)
+    wanted = ops.take_along(own + step - total, place, axis) + total
+    more = turns(wanted - phase)
+    more = ops.where(ops.eq(more - more, ops.full_like(more, 0)), more, ops.full_like(more, 0))
+    return found + to(more, x.dtype) * ops.constant(complex(0, math.tau), x.dtype)
 
 
 def complex_logaddexp(a: Node, b: Node) -> Node:
-    """log(exp(a) + exp(b)), without overflow. Terms of both -inf are -inf."""
-    most = ops.maximum(ops.real(a), ops.real(b))
-    finite = ops.eq(most - most, ops.full_like(most, 0))
-    most = to(ops.where(finite, most, ops.full_like(most, 0)), a.dtype)
+    """log(exp(a) + exp(b)), without overflow. Terms of both -inf are -inf.
+
+    Its imaginary part is near that of the term with the larger real part, so that phases aren't
+    wrapped around.
+    """
+    most = ops.where(ops.lt(ops.real(a), ops.real(b)), b, a)
+    size = ops.real(most)
+    finite = ops.eq(size - size, ops.full_like(size, 0))
+    most = ops.where(finite, most, ops.full_like(most, 0))
     return most + ops.log(ops.exp(a - most) + ops.exp(b - most))
 
 

@@ -160,6 +160,8 @@ def polynomial(name: str, family: Family, shifted: bool = False) -> Any:
     hermite = family in (orthogonal.HERMITE_H, orthogonal.HERMITE_HE)
 
     def at(x: Node, n: Node) -> Node:
+        if x.dtype.is_complex:
+            raise not_implemented(f"{name}_cpu", x.dtype)
         # PyTorch gives NaN above these degrees.
         most = {dtypes.float32: 128, dtypes.float64: 512}[x.dtype] if hermite else None
         if shifted:

@@ -268,6 +268,7 @@ def _ldl_solve(packed: Node, pivots: Node, b: Node, hermitian: bool) -> Node:
             f"({packed.shape[-2]}x{packed.shape[-1]} and {b.shape[-2]}x{b.shape[-1]})"
             f"{at_user_line()}"
         )
+    need_float(name, packed)
     need_wide("ldl_solve_kernel_cpu", packed)
     require_lapack(name)
     packed, b = in_one_batch(packed, b)

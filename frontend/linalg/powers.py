@@ -78,7 +78,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     if N is not None and N <= 1:
         raise RuntimeError(f"N must be greater than 1.{at_user_line()}")
     x = x.unsqueeze(0) if not x.dim() else x
-    if x.dtype in NARROW:
+    if x.dtype in NARROW or x.dtype is dtypes.bool_:
         raise RuntimeError(
             "linalg.vander supports floating point, complex, and integer tensors, but got "
             f"{x.dtype}{at_user_line()}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line, warn
 from tilewright.ir.node import Node
-from tilewright.ir.op import Op
+from tilewright.ir.op import Op, not_implemented
 
 from .. import return_types
 from ..functions import reduction
@@ -56,6 +56,8 @@ _GONE = (
 def cholesky(input: Tensor, upper: bool = False, *, out: Tensor | None = None) -> Tensor:
     """The triangular factor of a symmetric positive-definite matrix; see torch.linalg.cholesky."""
     warn(_GONE.format("cholesky", "cholesky"), once=True)
+    if not input.dtype.is_differentiable:
+        raise not_implemented("cholesky_cpu", input.dtype)
     build = decompositions.checked_cholesky
     return into(out, checked(build, input, bool(upper), "cholesky"))
 

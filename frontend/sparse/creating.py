@@ -60,7 +60,7 @@ def _placed(values: Any, device: Any, *others: Any) -> Any:
 
 
 def sparse_coo_tensor(
-    indices: Any,
+    indices: Any = None,
     values: Any = None,
     size: Sequence[int] | None = None,
     *,
@@ -109,7 +109,8 @@ def sparse_coo_tensor(
     else:
         sizes = tuple(map(int, size))
         _check_sizes(sizes, dims, elements, high)
-    made = coo(at, elements, sizes, bool(is_coalesced))
+    alone = is_coalesced is None and own.shape[1] < 2
+    made = coo(at, elements, sizes, alone or bool(is_coalesced))
     if is_coalesced and check_invariants and not structure.is_merged(own, sizes[:dims]):
         raise RuntimeError(
             "cannot set is_coalesced to true if indices correspond to uncoalesced COO tensor"

@@ -228,11 +228,18 @@ def _div_trunc(a: Any, b: Any) -> Any:
     return whole._like(record(elementwise._div_trunc, whole._elements, b))
 
 
-@rule(Sparse, *DECLARED["floor_divide"].builders)
+@rule(Sparse, elementwise._div_floor, *DECLARED["floor_divide"].builders)
 def _floor_divide(a: Any, b: Any) -> Any:
     _need_number(b)
     whole = a.coalesce() if isinstance(a, COO) else a
     return whole._like(whole._elements // b)
+
+
+@rule(Sparse, *DECLARED["dist"].builders)
+def _dist(a: Any, b: Any, p: float) -> Any:
+    apart = summed(a, -b)
+    held = apart.coalesce() if isinstance(apart, COO) else apart
+    return held._elements.norm(p)
 
 
 @rule(Sparse, elementwise._pow)

@@ -120,24 +120,24 @@ def selected(t: COO, axis: int, index: int) -> Any:
 
 @rule(Sparse, indexing.getitem)
 def _item(t: Any, key: Any) -> Any:
-    """t[key], for numbers, slices and `...`."""
+    """t[key], for numbers, slices, None and `...`."""
     keys = list(key) if isinstance(key, tuple) else [key]
-    if any(isinstance(k, (Handle, list, np.ndarray, bool)) or k is None for k in keys):
+    if any(isinstance(k, (Handle, list, np.ndarray, bool)) for k in keys):
         raise NotImplementedError(
             f"tensors of layout {t.layout} take numbers and slices as indices; use index_select"
             f"{at_user_line()}"
         )
     if Ellipsis in keys:
         at = keys.index(Ellipsis)
-        keys[at : at + 1] = [slice(None)] * (t.dim() - len(keys) + 1)
-    if len(keys) > t.dim():
+        keys[at : at + 1] = [slice(None)] * (t.dim() - len(keys) + keys.count(None) + 1)
+    if len(keys) - keys.count(None) > t.dim():
         raise IndexError(f"too many indices for tensor of dimension {t.dim()}{at_user_line()}")
     axis, found = 0, t
     for each in keys:
-        if isinstance(each, slice):
-            start, stop, step = (
-                each.indices(t.shape[axis]) if axis == 0 else each.indices(found.shape[axis])
-            )
+        if each is None:
+            found, axis = found.unsqueeze(axis), axis + 1
+        elif isinstance(each, slice):
+            start, stop, step = each.indices(found.shape[axis])
             if (start, stop, step) != (0, found.shape[axis], 1):
                 if step <= 0:
                     raise ValueError(f"step must be greater than zero{at_user_line()}")

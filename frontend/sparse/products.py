@@ -36,6 +36,7 @@ from .tensors import (
     coo_at,
     is_sparse,
     rows_at,
+    to_compressed,
 )
 
 
@@ -93,7 +94,8 @@ def dense_times(dense: Any, sparse: Any) -> Any:
 
 
 def times_sparse(a: Any, b: Any) -> Any:
-    """The product of two sparse matrices, sparse in the first one's layout."""
+    """The product of two sparse matrices, in the first one's layout; by rows if that is by
+    columns."""
     _need_inner(a, b)
     left, right = _need_matrix("mm", a).coalesce(), _need_matrix("mm", b).coalesce()
     if left.dtype is not right.dtype:
@@ -108,6 +110,8 @@ def times_sparse(a: Any, b: Any) -> Any:
     terms = rows_at(left._elements, i) * rows_at(right._elements, j)
     elements = record(_merged, terms, beside(place, terms), at.shape[1])
     found = coo_at(at, elements, sizes)
+    if isinstance(a, Compressed):
+        return to_compressed(found, by_rows=True)
     return in_layout_of(a, found)
 
 

@@ -16,7 +16,7 @@ from tilewright.ir.shape import Size
 
 from .. import layouts, recording
 from ..compound import Compound, blank
-from ..functions import from_data, indexing
+from ..functions import creation, from_data, indexing
 from ..functions.gathering import index_select
 from ..recording import compounds, record
 from ..recording.builders import builder
@@ -104,6 +104,12 @@ class Sparse(Compound):
     @property
     def _dimI(self) -> Callable[[], int]:
         return self.sparse_dim
+
+    def new_zeros(self, *size: Any, **options: Any) -> Any:
+        """Zeros in this layout."""
+        return super().new_zeros(*size, **{"layout": self.layout, **options})
+
+    new_empty = new_zeros
 
     def _elements_of(self, gradient: Tensor) -> Any:
         return gradient.sparse_mask(self)._elements
@@ -375,6 +381,9 @@ class Lines(Sparse):
     def _unpickled(cls, parts: Any, rest: Any) -> Any:
         pointers, minor, elements = parts
         return lines(cls, rest[0], pointers, minor, elements, rest[1])
+
+    def zero_(self) -> Self:
+        return self._become(creation.zeros_like(self))
 
     # ---- what it is made of ------------------------------------------------------------------
 

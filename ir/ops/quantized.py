@@ -251,10 +251,10 @@ def _linear_dynamic(x: Node, weight: Node, scale: Node, sums: Node, *bias: Node)
         return _finished(full_like(matmul(rows, transpose(cast(weight, float32))), 0), x, bias)
     zero = constant(0, float32)
     low, high = minimum(least(rows, (0, 1)), zero), maximum(greatest(rows, (0, 1)), zero)
-    step = _step((high - low) * (1 / 255))
-    # From -128 on, since tensor cores multiply int8 with int8.
-    middle = _clamped(round(-low / step) - 128, -128, 127)
-    codes = cast(_clamped(round(rows / step) + middle, -128, 127), int8)
+    # Of 7 bits, as in PyTorch, whose kernels add pairs of products in 16. They are int8, too.
+    step = _step((high - low) * (1 / 127))
+    middle = _clamped(round(-low / step), 0, 127)
+    codes = cast(_clamped(round(rows / step) + middle, 0, 127), int8)
     product = integer_matmul(codes, transpose(weight)) - cast(middle, int32) * sums
     return _finished(cast(product, float32) * (step * as_dtype(scale, float32)), x, bias)
 
@@ -266,7 +266,7 @@ linear_dynamic = Op(
     vjp=_no_gradient("linear_dynamic"),
     decompose=_linear_dynamic,
 )
-"""linear_dynamic(x[..., in], weight[out, in], scale[out], sums[out], bias[out]?): x rounded to 256
+"""linear_dynamic(x[..., in], weight[out, in], scale[out], sums[out], bias[out]?): x rounded to 128
 steps between its least and its largest element (and 0), times a weight of int8 with a scale for
 each output. sums: those of the weight's rows, int32. The product is one of integers."""
 

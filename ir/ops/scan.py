@@ -114,7 +114,14 @@ def _cumprod_vjp(g: Node, out: Node, x: Node, axis: int) -> tuple[Node]:
     return (_cumprod_grad_op(g, out, x, axis) if x.shape[axis] else x,)
 
 
-cumprod_op = _accumulation("cumprod", np.cumprod, Fold.PROD, _cumprod_vjp, wide=True, complex=True)
+def _products(x: Any, axis: int, dtype: Any) -> Any:
+    if not np.issubdtype(dtype, np.complexfloating):
+        return np.cumprod(x, axis, dtype=dtype)
+    # As in PyTorch, 1 comes first: the product of it and an infinity has a part that is NaN.
+    return np.delete(np.cumprod(np.insert(x.astype(dtype), 0, 1, axis), axis), 0, axis)
+
+
+cumprod_op = _accumulation("cumprod", _products, Fold.PROD, _cumprod_vjp, wide=True, complex=True)
 
 
 def cumprod(x: Node, axis: int) -> Node:

@@ -231,8 +231,8 @@ def test_the_rounding_of_inputs_is_exact(engine: str) -> None:
     values = {x: codes * np.float32(0.5), w: weight, scale: np.ones(24, np.float32)}
     found = compute(engine, [ops.linear_by_rows(x, w, scale)], values)[0].reshape(6, 24)
     np.testing.assert_allclose(found, exact * 0.5, rtol=1e-6)
-    values |= {x: (codes + 127) * np.float32(255 / 254), sums: weight.sum(1, dtype=np.int32)}
-    steps = np.rint((codes + 127) * (255 / 254)).astype(np.int64)
+    values |= {x: (codes + 127) * np.float32(127 / 254), sums: weight.sum(1, dtype=np.int32)}
+    steps = np.rint((codes + 127) * (127 / 254)).astype(np.int64)
     found = compute(engine, [ops.linear_dynamic(x, w, scale, sums)], values)[0].reshape(6, 24)
     np.testing.assert_allclose(found, steps @ weight.astype(np.int64).T, rtol=1e-6)
 

@@ -151,13 +151,8 @@ def test_recurrent_layers(torch: Any, name: str, half: bool) -> None:
         results.append((found.detach().numpy(), text, list(made.get_weight()), list(states)))
     (mine, text, weights, _), (yours, wanted, known, _) = results
     assert text == wanted and weights == known
-    # PyTorch has one scale for a weight and 128 steps for the input; here each row has its own
-    # scale, and inputs have 256: both are near the layer of floats.
-    np.testing.assert_allclose(mine, yours, atol=2e-3 if half else 3e-2)
-    exact = theirs(torch.from_numpy(np.array(drawn(tw, 1, *shape).numpy())))
-    exact = exact[0] if isinstance(exact, tuple) else exact
-    near = np.abs(mine - exact.detach().numpy()).max()
-    assert near <= max(np.abs(yours - exact.detach().numpy()).max(), 1e-6) * 1.5
+    # A number may be rounded to the next step, as sums differ in their last bits.
+    np.testing.assert_allclose(mine, yours, atol=2e-3)
 
 
 def test_packed_sequences_through_a_quantized_lstm(torch: Any) -> None:

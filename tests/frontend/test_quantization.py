@@ -178,29 +178,112 @@ def test_quantize_in_place(model: Any, config: Any, error: float) -> None:
         assert moved <= 2 * error * np.abs(want).max()
 
 
-def test_quantize_dynamic(torch: Any, model: Any) -> None:
-    """No further from the model of floats than PyTorch's, whose weights share one scale."""
+SPECS: dict[str, Any] = {
+    "one scale": lambda m, q: {m.nn.Linear},
+    "by channel": lambda m, q: {m.nn.Linear: q.per_channel_dynamic_qconfig},
+    "by name": lambda m, q: {
+        "0": q.per_channel_dynamic_qconfig, "1": None, "3": q.default_dynamic_qconfig,
+        "0.0": q.default_dynamic_qconfig, m.nn.Tanh: q.default_dynamic_qconfig,
+    },
+    "name before type": lambda m, q: {
+        "1": q.per_channel_dynamic_qconfig, m.nn.Linear: q.default_dynamic_qconfig
+    },
+    "type before parents": lambda m, q: {"0": q.default_dynamic_qconfig, m.nn.Linear: None},
+    "with a zero point": lambda m, q: {
+        m.nn.Linear: q.QConfig(
+            q.default_dynamic_quant_observer, q.MinMaxObserver.with_args(dtype=m.qint8)
+        )
+    },
+    "with zero points": lambda m, q: {
+        m.nn.Linear: q.QConfig(
+            q.default_dynamic_quant_observer, q.PerChannelMinMaxObserver.with_args(dtype=m.qint8)
+        )
+    },
+}  # fmt: skip
+
+
+def of_torch(torch: Any, model: Any) -> Any:
+    """The same model of PyTorch."""
     theirs = torch.nn.Sequential(
         torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.GELU()),
         torch.nn.Linear(96, 32, bias=False), torch.nn.Tanh(), torch.nn.Linear(32, 8),
     )  # fmt: skip
     theirs.load_state_dict({k: torch.tensor(v.numpy()) for k, v in model.state_dict().items()})
-    want = answer(model)
-    rounded = quiet(torch.ao.quantization.quantize_dynamic, theirs, {torch.nn.Linear})
-    other = rounded(torch.tensor(X)).detach().numpy()
-    made = tw.quantization.quantize_dynamic(model, {nn.Linear})
-    found = answer(made)
-    assert 0 < np.abs(found - want).max() <= 1.2 * np.abs(other - want).max()
-    layer = made[0][0]
-    assert type(layer) is tw.ao.nn.quantized.dynamic.Linear
-    assert repr(layer).split(", qscheme")[0] == repr(rounded[0][0]).split(", qscheme")[0]
-    exact = model[0][0].weight.detach().numpy()
-    error = np.abs(layer.weight().dequantize().numpy() - exact).max(1)
-    assert (error <= np.abs(exact).max(1) / 253).all()
+    return theirs
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_quantize_dynamic(torch: Any, model: Any, spec: str) -> None:
+    """The same layers with the same integers and scales, whose results are PyTorch's."""
+    made = q.quantize_dynamic(model, SPECS[spec](tw, q))
+    other = quiet(
+        torch.ao.quantization.quantize_dynamic,
+        of_torch(torch, model),
+        SPECS[spec](torch, torch.ao.quantization),
+    )
+    assert repr(made) == repr(other)
     assert type(model[0][0]) is nn.Linear  # a copy was quantized
-    half = q.quantize_dynamic(model, {"0": q.float16_dynamic_qconfig, nn.Linear: None})
+    quantized = "type before parents" not in spec
+    assert (type(made[0][0]) is tw.ao.nn.quantized.dynamic.Linear) == quantized
+    for mine, yours in ((made[0][0], other[0][0]), (made[1], other[1]), (made[3], other[3])):
+        if type(mine) is nn.Linear:
+            continue
+        weights = mine.weight(), yours.weight()
+        assert repr(weights[0].qscheme()) == repr(weights[1].qscheme())
+        codes = [weight.int_repr().numpy().astype(int) for weight in weights]
+        assert np.abs(codes[0] - codes[1]).max() <= 0
+        for name in ("q_scale", "q_zero_point"):
+            if "channel" in repr(weights[0].qscheme()):
+                name = name.replace("q_", "q_per_channel_") + "s"
+                np.testing.assert_array_equal(*[getattr(w, name)().numpy() for w in weights])
+            else:
+                assert getattr(weights[0], name)() == getattr(weights[1], name)()
+        if mine.in_features != 64:
+            continue
+        x = np.concatenate([X, X[:1] * 0.01])
+        found, want = mine(tw.tensor(x)).detach().numpy(), yours(torch.tensor(x)).detach().numpy()
+        np.testing.assert_allclose(found, want, atol=5e-6)
+    want = other(torch.tensor(X)).detach().numpy()
+    np.testing.assert_allclose(answer(made), want, atol=2e-3)
+    again = q.quantize_dynamic(model, SPECS["one scale"](tw, q))
+    if repr(again) == repr(made) or "channel" in spec:
+        again.load_state_dict(made.state_dict())  # the scheme is that of the file
+        np.testing.assert_array_equal(answer(again), answer(made))
+        assert repr(again) == repr(made)
+
+
+def test_quantize_dynamic_takes_what_pytorch_takes(torch: Any, model: Any) -> None:
+    want = answer(model)
+    half = q.quantize_dynamic(model, {"0.0": q.float16_dynamic_qconfig})
     assert half[0][0].weight().dtype is tw.float16 and type(half[1]) is nn.Linear
     assert np.abs(answer(half) - want).max() <= 1e-3
+    for m in (torch, tw):
+        own = m.ao.quantization
+        net = m.nn.Sequential(m.nn.Conv2d(3, 4, 2), m.nn.RNN(3, 4), m.nn.Linear(3, 4))
+        net[2].qconfig = own.per_channel_dynamic_qconfig
+        made = quiet(own.quantize_dynamic, net, {m.nn.Conv2d, m.nn.RNN, m.nn.Linear}, inplace=True)
+        assert made is net and type(made[0]) is m.nn.Conv2d and type(made[1]) is m.nn.RNN
+        assert not made.training and not hasattr(made, "qconfig")
+        assert repr(made[2].weight().qscheme()) == "torch.per_channel_affine"
+        alone = m.nn.Linear(3, 4)
+        assert type(quiet(own.quantize_dynamic, alone)) is m.nn.Linear
+
+        class Own(m.nn.Linear):  # type: ignore[name-defined, misc]
+            @classmethod
+            def from_float(cls, mod: Any) -> Any:
+                assert mod.qconfig.weight().dtype is not None
+                return cls(mod.in_features, 5)
+
+        net = m.nn.Sequential(m.nn.Linear(3, 4))
+        assert quiet(own.quantize_dynamic, net, mapping={m.nn.Linear: Own})[0].out_features == 5
+        for spec, error in ((None, ValueError), ({m.nn.Linear}, RuntimeError)):
+            with pytest.raises(error, match=r"dtype|default settings"):
+                quiet(own.quantize_dynamic, net, spec, dtype=m.qint32)
+        wrong = own.QConfig(own.default_observer, own.MinMaxObserver)
+        with pytest.raises(AssertionError, match=r"qint8 and float16, got:? torch.quint8"):
+            quiet(own.quantize_dynamic, net, {m.nn.Linear: wrong})
+        with pytest.raises(AssertionError, match="float_qparams_weight_only_qconfig"):
+            quiet(own.quantize_dynamic, m.nn.Sequential(m.nn.Embedding(3, 4)), {m.nn.Embedding})
 
 
 def test_gradients(model: Any) -> None:
@@ -219,23 +302,57 @@ def test_gradients(model: Any) -> None:
         model_of(tw.tensor(X, requires_grad=True)).sum().backward()
 
 
-def test_observers(torch: Any) -> None:
-    x = VALUES[:60].reshape(3, 20)
-    for name, options in (
-        ("MinMaxObserver", {}),
-        ("MinMaxObserver", {"qscheme": "per_tensor_symmetric", "dtype": "qint8"}),
-        ("MovingAverageMinMaxObserver", {"averaging_constant": 0.1}),
-        ("PerChannelMinMaxObserver", {"ch_axis": 0, "dtype": "qint8"}),
-        ("PerChannelMinMaxObserver", {"ch_axis": 1, "qscheme": "per_channel_symmetric"}),
-    ):
-        answers = []
-        for m in (torch, tw):
-            own = {k: getattr(m, v) if isinstance(v, str) else v for k, v in options.items()}
-            observer = quiet(getattr(m.ao.quantization, name), **own)
-            observer(m.tensor(x)), observer(m.tensor(x * 2 - 1))
-            answers.append([n.numpy() for n in quiet(observer.calculate_qparams)])
-        for want, found in zip(*answers):
-            np.testing.assert_allclose(found, want, rtol=1e-6)
+SEEN = [
+    VALUES[:120].reshape(4, 5, 6) * 3 + 2,
+    VALUES[60:180].reshape(4, 5, 6),
+    -np.ones((4, 5, 6), np.float32),
+]
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"reduce_range": True},
+    {"quant_min": -8, "quant_max": 7},
+    {"quant_min": 0, "quant_max": 127},
+    {"eps": 1e-2},
+]
+OBSERVERS: dict[str, dict[str, Any]] = {
+    "MinMaxObserver": {},
+    "MovingAverageMinMaxObserver": {"averaging_constant": 0.1},
+    "PerChannelMinMaxObserver": {"ch_axis": 1},
+    "MovingAveragePerChannelMinMaxObserver": {"ch_axis": -1},
+    "HistogramObserver": {"bins": 64},
+}
+
+
+@pytest.mark.parametrize("name", OBSERVERS)
+def test_observers(torch: Any, name: str) -> None:
+    """Scales, zero points and their types, or the error."""
+    kind = "channel" if "Channel" in name else "tensor"
+    schemes = [f"per_{kind}_{end}" for end in ("affine", "symmetric")]
+    if kind == "channel":
+        schemes.append("per_channel_affine_float_qparams")
+    types = "quint8 qint8 qint32 quint4x2 int8 uint8 int16 uint16 int32".split()
+
+    def seen(m: Any, dtype: str, scheme: str, options: dict[str, Any]) -> Any:
+        try:
+            made = getattr(m.ao.quantization, name)(
+                dtype=getattr(m, dtype), qscheme=getattr(m, scheme), **options
+            )
+            for x in SEEN:
+                made(m.tensor(x))
+            return made.calculate_qparams()
+        except NotImplementedError as error:
+            return str(error).split(", at")[0].split()
+
+    for dtype in types:
+        for scheme in schemes:
+            for options in (*OPTIONS, OBSERVERS[name]):
+                want, found = (quiet(seen, m, dtype, scheme, options) for m in (torch, tw))
+                if isinstance(want, list):
+                    assert found == want
+                    continue
+                for mine, yours in zip(found, want, strict=True):
+                    assert repr(mine.dtype) == repr(yours.dtype)
+                    np.testing.assert_allclose(mine.numpy(), yours.numpy(), rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +365,6 @@ def test_observers(torch: Any) -> None:
             "0: expected groups of a multiple of 32 .* in_features=33",
         ),
         (lambda: q.quantize_(nn.Sequential(), 8), TypeError, "expected a config"),
-        (lambda: q.quantize_dynamic(nn.Module(), {nn.RNN}), NotImplementedError, "got RNN"),
         (lambda: q.quantize_dynamic(nn.Module(), dtype=tw.int8), ValueError, "expected dtype"),
         (lambda: tw._int_mm(tw.ones(2, 3), tw.ones(3, 2)), RuntimeError, "of int8"),
         (lambda: tw.quantize_per_tensor(tw.ones(2), 0.1, 300, tw.quint8), RuntimeError, "above"),

@@ -6,9 +6,6 @@
 from __future__ import annotations
 
 _DIFFERENCES = {
-    "`out` that overlaps an operand, or has another dtype, is written to.": """
-        cat errors
-    """,
     "Low precision: sums and edges round in another order.": """
         addbmm forward
         grid_sampler_2d forward
@@ -46,9 +43,6 @@ _DIFFERENCES = {
     "Sparse gradients by frequency are refused at the call, not in the backward pass.": """
         nn.functional.embedding forward
         nn.functional.embedding_bag forward
-    """,
-    "An error of another class.": """
-        narrow_copy errors
     """,
     "PyTorch's documentation has no such function.": """
         nn.functional.alpha_dropout in place

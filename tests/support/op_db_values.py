@@ -58,7 +58,11 @@ def ours(value: Any, memories: dict[int, Any] | None = None) -> Any:
     import torch
 
     if isinstance(value, torch.Tensor):
-        return tensor(value, memories)
+        if memories is None:
+            return tensor(value)
+        if -id(value) not in memories:  # no address is negative
+            memories[-id(value)] = tensor(value, memories)
+        return memories[-id(value)]
     if isinstance(value, torch.Size):
         return tuple(value)
     if isinstance(value, (torch.dtype, torch.memory_format, torch.layout)):

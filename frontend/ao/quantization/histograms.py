@@ -88,6 +88,7 @@ class HistogramObserver(Observer):
     the results is the part of it with the least error."""
 
     histogram: Any
+    _reduces_symmetric = True
 
     def __init__(self, bins: int = 2048, **options: Any):
         super().__init__(**options)

@@ -6,6 +6,8 @@ import abc
 import warnings
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tilewright.ir import dtype as dtypes
 from tilewright.ir.location import at_user_line
 
@@ -26,6 +28,8 @@ from ...functions.quantized import (
 )
 
 if TYPE_CHECKING:
+    from tilewright.ir.dtype import DType
+
     from ..._tensor import Tensor
 
 
@@ -57,7 +61,7 @@ class ObserverBase(_Made, abc.ABC, nn.Module):
     """A module that sees tensors go by: `forward` takes them, `calculate_qparams` gives the scale
     and the zero point."""
 
-    def __init__(self, dtype: QuantizedDType, is_dynamic: bool = False):
+    def __init__(self, dtype: QuantizedDType | DType, is_dynamic: bool = False):
         super().__init__()
         self.dtype, self.is_dynamic = dtype, is_dynamic
 
@@ -112,10 +116,7 @@ def qparams(observer: Any, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
     eps = float(observer.eps)
     if observer.qscheme in (per_tensor_symmetric, per_channel_symmetric):
         scale = (high.maximum(-low) / (steps / 2)).clamp(min=eps)
-        middle = 0 if observer.dtype.is_signed else 128
-        if not observer.dtype.is_signed and observer.has_customized_qrange:
-            middle = (least + most) // 2
-        zero = full_like(zeros_like(scale, dtype=dtypes.int32), middle)
+        zero = full_like(zeros_like(scale, dtype=dtypes.int64), _middle(observer))
     else:
         scale = ((high - low) / float(steps)).clamp(min=eps)
         zero = (least - (low / scale).round().to(dtypes.int32)).clamp(least, most)
@@ -124,15 +125,43 @@ def qparams(observer: Any, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
     return scale, zero
 
 
+def _middle(observer: Any) -> int:
+    """The integer that stands for 0 where numbers lie around it."""
+    if observer.dtype is dtypes.uint16:
+        return 2**15
+    if observer.dtype not in (quint8, dtypes.uint8):
+        return 0
+    ends = observer.quant_min + observer.quant_max
+    return int(ends // 2) if observer.has_customized_qrange else 128
+
+
+_OF_A_BYTE = qint8, quint8, dtypes.int8, dtypes.uint8
+"""The types of which `reduce_range` leaves out a bit."""
+
+
+def _range(dtype: QuantizedDType | DType) -> tuple[int, int]:
+    """The least and the largest integer of a type."""
+    if isinstance(dtype, QuantizedDType):
+        return dtype.range
+    if dtype not in (*_OF_A_BYTE, dtypes.int16, dtypes.uint16, dtypes.int32):
+        raise AssertionError(
+            f"expected a type of quantized numbers or of integers up to 32 bits, got {dtype}"
+            f"{at_user_line()}"
+        )
+    limits = np.iinfo(dtype.np)
+    return int(limits.min), int(limits.max)
+
+
 class Observer(ObserverBase):
     """The least and the largest numbers so far: `min_val` and `max_val`."""
 
     min_val: Tensor
     max_val: Tensor
+    _reduces_symmetric = False
 
     def __init__(
         self,
-        dtype: QuantizedDType = quint8,
+        dtype: QuantizedDType | DType = quint8,
         qscheme: qscheme = per_tensor_affine,
         reduce_range: bool = False,
         quant_min: int | None = None,
@@ -144,10 +173,15 @@ class Observer(ObserverBase):
     ):
         super().__init__(dtype, is_dynamic, **options)
         self.has_customized_qrange = quant_min is not None and quant_max is not None
-        low, high = dtype.range
+        low, high = _range(dtype)
         low = low if quant_min is None else quant_min
         high = high if quant_max is None else quant_max
-        if reduce_range:
+        around_0 = qscheme in (per_tensor_symmetric, per_channel_symmetric)
+        if reduce_range and dtype is quint8 and around_0 and not self._reduces_symmetric:
+            raise NotImplementedError(
+                f"Cannot reduce range for symmetric quantization for quint8{at_user_line()}"
+            )
+        if reduce_range and dtype in _OF_A_BYTE:
             low, high = low // 2, high // 2
         self.reduce_range, self.quant_min, self.quant_max = reduce_range, low, high
         self.qscheme = qscheme

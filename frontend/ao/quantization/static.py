@@ -108,12 +108,12 @@ def get_default_qat_module_mappings() -> dict[Any, Any]:
 def propagate_qconfig_(
     module: nn.Module, qconfig_dict: Any = None, prepare_custom_config_dict: Any = None
 ) -> None:
-    """Give each module below `module` a qconfig: the one that it has, that of its name or type in
-    `qconfig_dict`, or that of the module around it."""
+    """Give each module below `module` a qconfig: the one that it has, that of its name in
+    `qconfig_dict`, that of its type, or that of the module around it."""
     chosen = dict(qconfig_dict or {})
 
     def walk(each: Any, name: str, around: Any) -> None:
-        config = chosen.get(type(each), chosen.get(name, around))
+        config = chosen.get(name, chosen.get(type(each), around))
         config = getattr(each, "qconfig", config)
         each.qconfig = config
         for part, child in each.named_children():

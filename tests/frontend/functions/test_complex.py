@@ -287,3 +287,28 @@ def test_logcumsumexp(torch: Any, dtype: str) -> None:
     assert tw.logcumsumexp(tw.zeros(2, 0, dtype=getattr(tw, dtype)), 1).shape == (2, 0)
     nothing = tw.full((2,), -float("inf"), dtype=getattr(tw, dtype))
     assert (tw.logcumsumexp(nothing, 0).real == -float("inf")).all()
+
+
+# PyTorch's logaddexp overflows to NaN in complex64 beyond, where ours doesn't.
+@pytest.mark.parametrize(
+    ("dtype", "scale"),
+    [(np.complex64, 0.3), (np.complex64, 5), (np.complex128, 3), (np.complex128, 30)],
+)
+def test_sums_of_exponentials_keep_their_phase(dtype: Any, scale: float) -> None:
+    """Beyond a turn it is that of the larger term, not the one nearest to 0."""
+    a, b = (np.random.default_rng(i).normal(size=(2, 7, 30)) for i in range(2))
+    a, b = ((scale * (x[0] + 1j * x[1])).astype(dtype) for x in (a, b))
+    tolerance = 2e-4 if dtype is np.complex64 else 1e-11
+    for call in (
+        lambda m, x, y: m.logaddexp(x, y),
+        lambda m, x, y: m.logcumsumexp(x, 0),
+        lambda m, x, y: m.logcumsumexp(y, 1),
+    ):
+        found = []
+        for m in (tw, torch):
+            x, y = (m.tensor(v, requires_grad=True) for v in (a, b))
+            result = call(m, x, y)
+            (result.real * 0.3 + result.imag).sum().backward()
+            grads = [None if v.grad is None else v.grad for v in (x, y)]
+            found.append([result, *[g for g in grads if g is not None]])
+        agree(*found, tolerance)

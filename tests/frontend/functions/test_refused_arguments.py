@@ -171,3 +171,41 @@ def test_losses_of_two_dtypes(torch: Any, name: str, dtype: str) -> None:
         found.append(LOSSES[name](m, x(m, 4), other))
     assert str(found[0].dtype) == str(found[1].dtype)
     np.testing.assert_allclose(found[0].numpy(), found[1].numpy(), rtol=1e-5)
+
+
+BOOLS = "t([[True, False, True], [False, True, False], [True, True, True]])"
+REFUSED = f"""
+m.fft.fftshift(t(3.0))
+m.fft.ifftshift(t(3.0))
+m.special.hermite_polynomial_h(t([1j]), 2)
+m.special.hermite_polynomial_he(t([1j]), t(2))
+m.special.chebyshev_polynomial_t(t([1j]), 3)
+m.special.shifted_chebyshev_polynomial_u(t([1j]), 3)
+m.special.legendre_polynomial_p(t([1j]), 3)
+m.special.laguerre_polynomial_l(t([1j]), 3)
+m.mm(t([[1j]]).to(m.complex32), t([[1j]]).to(m.complex32))
+m.narrow_copy(m.ones(3, 4), 2, 0, 1)
+m.narrow_copy(m.ones(3, 4), -3, 0, 1)
+m.narrow_copy(m.ones(3, 4), 0, 2, 2)
+m.cat([e, m.ones(2)], out=e)
+m.stack([f[0], f[1]], out=f[:2])
+m.linalg.vander({BOOLS}[0])
+m.linalg.cross({BOOLS}, {BOOLS})
+m.linalg.ldl_solve({BOOLS}, m.ones(3, dtype=m.int32), {BOOLS})
+m.cholesky({BOOLS})
+m.dist({BOOLS}, {BOOLS})
+m.linalg.inv({BOOLS})
+m.linalg.matrix_power({BOOLS}, 2)
+"""
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("source", REFUSED.strip().splitlines())
+def test_the_class_of_an_error_is_pytorchs(torch: Any, source: str) -> None:
+    classes = []
+    for m in (torch, tw):
+        names = {"m": m, "t": m.tensor, "e": m.zeros(0), "f": m.ones(3, 4)}
+        with pytest.raises(Exception) as caught:
+            eval(source, names)
+        classes.append(caught.type)
+    assert issubclass(classes[1], classes[0]), classes

@@ -121,6 +121,10 @@ ARITHMETIC: dict[str, Call] = {
     "sparse_mask": lambda m, s, d: d.sparse_mask(s),
     "type": lambda m, s, d: s.type() if s.is_sparse else "",
     "to": lambda m, s, d: (s.to("cpu") is s, s.to(m.float64)),
+    "new_zeros": lambda m, s, d: (s.new_zeros(2, 3), s.new_zeros((1, 2), dtype=m.int64)),
+    "new_empty": lambda m, s, d: str(s.new_empty(2, 2).layout),
+    "sparse_coo_tensor of a size": lambda m, s, d: m.sparse_coo_tensor(size=(2, 3)),
+    "one element": lambda m, s, d: m.sparse_coo_tensor([[1]], [2.0], (3,)).is_coalesced(),
 }
 BY_COORDINATES: dict[str, Call] = {
     "s - s": lambda m, s, d: s - s,
@@ -128,6 +132,12 @@ BY_COORDINATES: dict[str, Call] = {
     "s / 2": lambda m, s, d: s / 2,
     "s // 2": lambda m, s, d: s // 2,
     "s ** 2": lambda m, s, d: s**2,
+    "dense.mul_(s)": lambda m, s, d: d.mul_(s),
+    "dense *= s": lambda m, s, d: d.__imul__(s),
+    "zeros_like of another layout": lambda m, s, d: m.zeros_like(s, layout=m.strided),
+    "floor": lambda m, s, d: s.div(2, rounding_mode="floor"),
+    "dist": lambda m, s, d: (m.dist(s, s * 3), s.dist(s + s, 1)),
+    "s[None]": lambda m, s, d: s[None],
     "s * row": lambda m, s, d: s * d[0],
     "coalesce": lambda m, s, d: (s.coalesce(), s.coalesce().indices(), s.coalesce().values()),
     "parts": lambda m, s, d: (s._indices(), s._values(), s._nnz(), s.is_coalesced()),
@@ -184,8 +194,6 @@ def test_by_rows(torch: Any) -> None:
         "isnan",
         "isinf",
         "signbit",
-        "s.zero_()",
-        "s @ s",
         "linear by sparse",
     )
     calls = {name: call for name, call in ARITHMETIC.items() if name not in left_out}

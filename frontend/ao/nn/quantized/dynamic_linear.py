@@ -9,17 +9,21 @@ from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 
 from .... import nn
-from ....functions.creation import ones, zeros
+from ....functions.creation import ones, zeros, zeros_like
+from ....functions.from_data import tensor
 from ....functions.quantized import (
     QuantizedDType,
     QuantizedTensor,
     per_channel_affine,
     per_tensor_affine,
     qint8,
+    quantize_per_tensor_dynamic,
+    quint8,
 )
 from ....nn import functional as F
-from ....recording import record
-from ...quantization.rounding import by_rows
+from ....recording import Handle, record
+from ...quantization.qconfig import default_dynamic_qconfig
+from .layers import rounded
 
 if TYPE_CHECKING:
     from tilewright.ir.dtype import DType
@@ -30,12 +34,13 @@ __all__ = ["Linear"]
 
 
 class Linear(nn.Module):
-    """x[..., in_features] @ weight^T + bias, for a weight of int8 with a scale for each output, or
-    for one of float16.
+    """x[..., in_features] @ weight^T + bias, for a weight of int8 with one scale or with a scale
+    for each output, or for one of float16.
 
-    With int8 the input is rounded to 256 steps between its least and its largest element, and the
-    product is one of integers. Buffers: `qweight`, `qscale` (of each row), `qsums` (of each row's
-    integers) and `qbias`.
+    With int8 the input is rounded to 128 steps between its least and its largest element, and the
+    product is one of integers. Buffers: `qweight`, `qscale` and `qzero` (the scale and the integer
+    that stands for 0: numbers, or vectors of one for each row), `qsums` (of each row's integers)
+    and `qbias`.
     """
 
     def __init__(
@@ -53,51 +58,87 @@ class Linear(nn.Module):
             )
         self.in_features, self.out_features, self.dtype = in_features, out_features, dtype
         shape = out_features, in_features
+        self._around_0 = True
         if dtype is qint8:
             self.register_buffer("qweight", zeros(shape, dtype=dtypes.int8))
-            self.register_buffer("qscale", ones(out_features))
+            self.register_buffer("qscale", ones(()))
+            self.register_buffer("qzero", zeros((), dtype=dtypes.int32))
             self.register_buffer("qsums", zeros(out_features, dtype=dtypes.int32))
         else:
             self.register_buffer("qweight", zeros(shape, dtype=dtypes.float16))
         self.register_buffer("qbias", zeros(out_features) if bias_ else None)
 
     @classmethod
-    def from_float(
-        cls,
-        mod: nn.Linear,
-        dtype: QuantizedDType | DType = qint8,
-        use_precomputed_fake_quant: bool = False,
-    ) -> Linear:
-        """The layer for the weights of `mod`."""
-        made = cls(mod.in_features, mod.out_features, mod.bias is not None, dtype)
-        made.set_weight_bias(mod.weight, mod.bias)
-        return made.train(mod.training)
+    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Linear:
+        """The layer for the weights of a linear one, by the observer for weights of its qconfig:
+        `default_dynamic_qconfig` if it has none."""
+        inner = mod[0] if isinstance(mod, nn.Sequential) else mod
+        observer = weight_observer(mod)
+        made = cls(inner.in_features, inner.out_features, inner.bias is not None, observer.dtype)
+        made._take(inner.weight, inner.bias, observer)
+        return made.train(inner.training)
+
+    def _take(self, weight: Tensor, bias: Tensor | None, observer: Any) -> None:
+        """Take a weight of floats, which is rounded as the observer says, and a bias."""
+        weight = weight.detach().float()
+        if self.dtype is qint8:
+            observer(weight)
+            self.set_weight_bias(rounded(weight, observer), bias)
+        else:
+            self.set_weight_bias(weight, bias)
 
     def set_weight_bias(self, w: Tensor | QuantizedTensor, b: Tensor | None) -> None:
-        """Takes a weight of floats, which is rounded, and a bias."""
-        weight = w.dequantize() if isinstance(w, QuantizedTensor) else w.detach()
-        if self.dtype is qint8:
-            self.qweight, self.qscale = by_rows(weight.float())
+        """Take a quantized weight, or one of floats for a layer of float16, and a bias."""
+        if self.dtype is not qint8:
+            held = w.dequantize() if isinstance(w, QuantizedTensor) else w.detach()
+            self.qweight = held.half()
+        elif isinstance(w, QuantizedTensor) and w.dtype is qint8:
+            self.qweight = w._codes
+            self.qscale, self.qzero = (
+                number if isinstance(number, Handle) else tensor(number)
+                for number in (w._scale, w._zero_point)
+            )
+            self.qscale = self.qscale.to(dtypes.float32)
+            self.qzero = self.qzero.to(dtypes.int32)
             self.qsums = self.qweight.to(dtypes.int32).sum(1).to(dtypes.int32)
+            self._around_0 = not self.qzero.any()
         else:
-            self.qweight = weight.half()
+            raise RuntimeError(
+                f"set_weight_bias: expected a weight of torch.qint8, got {w.dtype}: "
+                f"quantize_per_tensor and quantize_per_channel make them{at_user_line()}"
+            )
         self.qbias = None if b is None else b.detach().clone()
 
     def weight(self) -> Any:
         """The rounded weight: a quantized tensor, or one of float16."""
         if self.dtype is not qint8:
             return self.qweight
-        zero = zeros(self.out_features, dtype=dtypes.int64)
-        return QuantizedTensor(self.qweight, self.qscale, zero, qint8, 0)
+        if not self.qscale.dim():
+            number = float(self.qscale.item()), int(self.qzero.item())
+            return QuantizedTensor(self.qweight, *number, qint8)
+        scale, zero = self.qscale.to(dtypes.float64), self.qzero.to(dtypes.int64)
+        return QuantizedTensor(self.qweight, scale, zero, qint8, 0)
 
     def bias(self) -> Tensor | None:
         return self.qbias
 
     def forward(self, x: Tensor) -> Tensor:
         bias = () if self.qbias is None else (self.qbias,)
-        if self.dtype is qint8:
-            return record(ops.linear_dynamic, x, self.qweight, self.qscale, self.qsums, *bias)
-        return F.linear(x, self.qweight.to(x.dtype), self.qbias)
+        if self.dtype is not qint8:
+            return F.linear(x, self.qweight.to(x.dtype), self.qbias)
+        if self._around_0:
+            scale = self.qscale.expand(self.out_features)
+            return record(ops.linear_dynamic, x, self.qweight, scale, self.qsums, *bias)
+        steps = quantize_per_tensor_dynamic(x.detach().float(), quint8, True).dequantize()
+        return F.linear(steps, self.weight().dequantize(), self.qbias).to(x.dtype)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        for name in ("qscale", "qzero"):  # a number or a vector, as the weight was rounded
+            found = state_dict.get(prefix + name)
+            if found is not None:
+                setattr(self, name, zeros_like(found))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+        self._around_0 = self.dtype is not qint8 or not self.qzero.any()
 
     def _get_name(self) -> str:
         return "DynamicQuantizedLinear"
@@ -106,5 +147,18 @@ class Linear(nn.Module):
         said = (
             f"in_features={self.in_features}, out_features={self.out_features}, dtype={self.dtype}"
         )
-        scheme = per_channel_affine if self.dtype is qint8 else per_tensor_affine
-        return f"{said}, qscheme={scheme}" if self.dtype is qint8 else said
+        if self.dtype is not qint8:
+            return said
+        return f"{said}, qscheme={per_channel_affine if self.qscale.dim() else per_tensor_affine}"
+
+
+def weight_observer(mod: Any) -> Any:
+    """A new observer of a layer's weight, of the layer's qconfig."""
+    config = getattr(mod, "qconfig", None)
+    made = (default_dynamic_qconfig if config is None else config).weight()
+    if made.dtype is not qint8 and made.dtype is not dtypes.float16:
+        raise AssertionError(
+            "The only supported dtypes for dynamic quantized layers are qint8 and float16, got: "
+            f"{made.dtype}{at_user_line()}"
+        )
+    return made

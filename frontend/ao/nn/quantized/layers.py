@@ -101,7 +101,7 @@ class Weighted(nn.Module):
         observer = getattr(mod, "weight_fake_quant", None) or mod.qconfig.weight()
         observer(weight)
         made = cls._like(inner)
-        made.set_weight_bias(_rounded(weight.detach().float(), observer), bias)
+        made.set_weight_bias(rounded(weight.detach().float(), observer), bias)
         scale, zero = mod.activation_post_process.calculate_qparams()
         made.scale, made.zero_point = float(scale), int(zero)
         return made
@@ -112,7 +112,7 @@ class Weighted(nn.Module):
         raise NotImplementedError
 
 
-def _rounded(weight: Any, observer: Any) -> QuantizedTensor:
+def rounded(weight: Any, observer: Any) -> QuantizedTensor:
     """A weight at the scales that its observer gives."""
     scale, zero = observer.calculate_qparams()
     if scale.numel() == 1 and not observer.qscheme.by_channel:

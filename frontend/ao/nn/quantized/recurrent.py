@@ -13,7 +13,8 @@ from ....functions.creation import empty, zeros
 from ....functions.joining import stack
 from ....functions.quantized import qint8
 from ....nn import init
-from .dynamic_linear import Linear
+from ...quantization.qconfig import default_dynamic_qconfig
+from .dynamic_linear import Linear, weight_observer
 
 __all__ = ["GRU", "LSTM", "GRUCell", "LSTMCell", "RNNCell"]
 
@@ -47,7 +48,7 @@ def _product(inputs: int, outputs: int, bias: bool, dtype: Any, width: int) -> L
     weight, rest = (
         init.uniform_(empty(*s), -bound, bound) for s in ((outputs, inputs), (outputs,))
     )
-    made.set_weight_bias(weight, rest if bias else None)
+    made._take(weight, rest if bias else None, default_dynamic_qconfig.weight())
     return made
 
 
@@ -60,11 +61,11 @@ class _Weights(nn.Module):
     def _linear(self, name: str) -> Linear:
         return self._modules[f"_{name}"]
 
-    def _take(self, mod: Any, dtype: Any) -> Any:
+    def _take(self, mod: Any) -> Any:
         """Take the weights and biases of a layer of floats."""
         for name in self._weight_names():
             bias = getattr(mod, name.replace("weight", "bias")) if self.bias else None
-            self._linear(name).set_weight_bias(getattr(mod, name), bias)
+            self._linear(name)._take(getattr(mod, name), bias, weight_observer(mod))
         return self.train(mod.training)
 
     def _weight_names(self) -> list[str]:
@@ -123,12 +124,13 @@ class _Layers(_Weights, nn.RNNBase):
         return {}
 
     @classmethod
-    def from_float(cls, mod: Any, dtype: Any = qint8, **_: Any) -> Any:
+    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
         """The layers for the weights of layers of floats."""
         if mod.proj_size:
             raise NotImplementedError("a quantized LSTM has no projections: proj_size must be 0")
         options = (mod.num_layers, mod.bias, mod.batch_first, mod.dropout, mod.bidirectional)
-        return cls(mod.input_size, mod.hidden_size, *options, dtype)._take(mod, dtype)
+        dtype = weight_observer(mod).dtype
+        return cls(mod.input_size, mod.hidden_size, *options, dtype)._take(mod)
 
     def _layer(
         self, number: int, x: Any, valid: Any, h: Any, c: Any, reverse: bool
@@ -180,12 +182,13 @@ class _Cell(_Weights):
         return self._mode
 
     @classmethod
-    def from_float(cls, mod: Any, dtype: Any = qint8, **_: Any) -> Any:
+    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
         """The cell for the weights of a cell of floats."""
+        dtype = weight_observer(mod).dtype
         made = cls(mod.input_size, mod.hidden_size, mod.bias, dtype=dtype)
         if hasattr(mod, "nonlinearity"):
             made.nonlinearity = mod.nonlinearity
-        return made._take(mod, dtype)
+        return made._take(mod)
 
     def _next(self, input: Any, states: tuple[Any, ...] | None) -> tuple[Any, ...]:
         if input.shape[-1] != self.input_size:
