@@ -174,7 +174,7 @@ def test_losses_of_two_dtypes(torch: Any, name: str, dtype: str) -> None:
 
 
 BOOLS = "t([[True, False, True], [False, True, False], [True, True, True]])"
-REFUSED = f"""
+OF_OTHER_CLASSES = f"""
 m.fft.fftshift(t(3.0))
 m.fft.ifftshift(t(3.0))
 m.special.hermite_polynomial_h(t([1j]), 2)
@@ -200,7 +200,7 @@ m.linalg.matrix_power({BOOLS}, 2)
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("source", REFUSED.strip().splitlines())
+@pytest.mark.parametrize("source", OF_OTHER_CLASSES.strip().splitlines())
 def test_the_class_of_an_error_is_pytorchs(torch: Any, source: str) -> None:
     classes = []
     for m in (torch, tw):
