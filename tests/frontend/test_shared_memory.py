@@ -19,11 +19,11 @@ from tilewright import nn
 def train(rank, model, steps, results, go_on):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     x = torch.linspace(-1, 1, 16).view(-1, 1)
-    for _ in range(40):
+    for _ in range(200):  # a step that reads, waits and writes undoes what the other one did then
         optimizer.zero_grad()
         ((model(x) - 3 * x - 1) ** 2).mean().backward()
         optimizer.step()
-    steps[rank] += 40
+    steps[rank] += 200
     results.put((rank, steps, torch.full((2,), float(rank))))
     go_on.wait()
 
@@ -44,7 +44,7 @@ def main():
         p.start()
     got = sorted((results.get() for _ in range(2)), key=lambda g: g[0])
     assert [g[2].tolist() for g in got] == [[0, 0], [1, 1]]  # by value
-    assert steps.tolist() == [40, 40] and got[0][1].is_shared()
+    assert steps.tolist() == [200, 200] and got[0][1].is_shared()
     got[1][1].fill_(7)
     assert steps.tolist() == [7, 7]
     go_on.set()
