@@ -2,8 +2,9 @@
 
 Workers are threads of the operating system that never enter Python. They need no lock of Python's
 and can't delay its exit. TW_NUM_THREADS sets the number of threads; the default is one for each
-core that this process may use. If a launch begins while another thread's launch runs, its caller
-runs it alone. The results are the same, as chunks don't depend on who runs them.
+core that this process may use. Workers keep to the cores that it might use when they began. If a
+launch begins while another thread's launch runs, its caller runs it alone. The results are the
+same, as chunks don't depend on who runs them.
 """
 
 from __future__ import annotations
