@@ -96,7 +96,7 @@ class _Pass:
                 raise _Ended
         if self.tensors is not None:
             self._look(target.call)
-        self._arrive(tape.Operand(t, seed, target), seed)
+        self._arrive(tape.operand(t, seed, target), seed)
 
     def _look(self, root: Call) -> None:
         """Find the calls beneath `root` that lead to a tensor asked for."""
@@ -158,13 +158,13 @@ class _Pass:
             if call.kept is None or call.is_changed:
                 raise _Ended  # which histories refuse
             self.used.append(call)
-            template = call.template
+            template = call.known.template
             seeds = [
                 sums[i].value if sums[i].value is not None else call.zeros(i)
                 for i in template.seeds
             ]
             del sums
-            grads = template.backward(call.kept, seeds, call.shapes, call.stages)
+            grads = call.backward(seeds)
             del seeds
             for place, g in zip(template.cotangents, grads):
                 operand = call.operands[place]
@@ -203,9 +203,9 @@ class _Sum:
     def add(self, operand: tape.Operand, g: Array) -> None:
         """Add what arrives at an operand, which may be a view."""
         before: Any = self.value
-        if operand.chain is not None:
+        if isinstance(operand, tape.Part):
             if self._is_own and g.size < before.size:
-                operand.part(before)[...] += g
+                operand.seen_in(before)[...] += g
                 return
             g = operand.spread(g)
             if before is None and g.base is None:
@@ -247,6 +247,6 @@ def _target(t: Any) -> Any:
 def _targets(call: Call) -> list[Any]:
     return [
         target
-        for place in call.template.cotangents
+        for place in call.known.template.cotangents
         if (target := call.operands[place].target) is not None
     ]

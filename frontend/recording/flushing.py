@@ -558,6 +558,7 @@ def clear_tables() -> None:
         *tables.values(),
         epoch.recipes,
         epoch.families,
+        epoch.known,
         epoch.sites,
         epoch.leaf_nodes,
         epoch.latest_nodes,

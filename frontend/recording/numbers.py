@@ -105,3 +105,4 @@ def set_default_dtype(dtype: dtypes.DType) -> None:
         table.clear()
     epoch.recipes.clear()
     epoch.families.clear()
+    epoch.known.clear()

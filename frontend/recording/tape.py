@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,23 +20,20 @@ from tilewright.ir import node as graph
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType
 from tilewright.ir.node import Node
+from tilewright.ir.ops.generate import constant
 from tilewright.ir.ops.marker import value_node
 from tilewright.ir.shape import Size
-from tilewright.runtime.baseline.derivatives import DifferentiatedTemplate, Join
 
 from . import epoch, flushing, novelty, resolving, views
 from .derivations import saved_nodes
 from .epoch import clock
+from .families import PLACE, Known, Number
 from .histories import Held, History, Shared, Viewed, with_views
 from .roots import source_of
 from .rounding import rounded_once
 from .states import Handle
 
 Array = np.ndarray
-
-
-PLACE: Any = object()
-"""Stands for an operand among the arguments of a call."""
 
 
 class Refused(Exception):
@@ -80,27 +77,18 @@ def is_watched(t: Any) -> bool:
 class Operand:
     """A tensor that a call read.
 
-    tensor: holds it, and looks at `base`, its memory then, of this shape, through `chain`; None
-    after a backward pass, as are these. array: its value. target: where its gradient goes, or None.
-    changes, rewrites, moves, writes: what it had counted by then (see Held).
+    tensor: holds it, and is None after a backward pass. array: its value, likewise. target: where
+    its gradient goes, or None. changes, rewrites, moves: what it had counted by then (see Held).
     """
 
-    __slots__ = (
-        "array", "base", "chain", "changes", "moves", "rewrites", "shape", "target", "tensor",
-        "writes",
-    )  # fmt: skip
+    __slots__ = ("array", "changes", "moves", "rewrites", "target", "tensor")
     array: Any
-    base: Any
     tensor: Any
+    chain: views.Chain | None = None
 
     def __init__(self, tensor: Any, array: Array, target: Any):
         self.tensor, self.array, self.target = tensor, array, target
         state = tensor._storage or tensor
-        if target is None or target is tensor or tensor._chain is None:
-            self.base, self.chain = array, None
-        else:
-            self.base, self.chain = state._buffer, tensor._chain
-            self.shape, self.writes = state._buffer.shape, state._writes
         self.changes, self.rewrites, self.moves = state._changes, state._rewrites, tensor._moves
 
     @property
@@ -114,64 +102,77 @@ class Operand:
             or t._moves != self.moves
         )
 
+    @property
+    def base(self) -> Any:
+        """The memory that the tensor had."""
+        return self.array
+
+    def free(self) -> None:
+        self.array = self.tensor = None
+
+
+class Part(Operand):
+    """A view that a call read, whose gradient goes where that of its memory does.
+
+    base: that memory, of this shape, which the tensor looks at through `chain`; None after a
+    backward pass. writes: how often it had been written to.
+    """
+
+    __slots__ = ("_base", "chain", "shape", "writes")
+    chain: views.Chain
+
+    def __init__(self, tensor: Any, array: Array, target: Any):
+        super().__init__(tensor, array, target)
+        storage = tensor._storage
+        self._base, self.chain = storage._buffer, tensor._chain
+        self.shape, self.writes = storage._buffer.shape, storage._writes
+
+    @property
+    def base(self) -> Any:
+        return self._base
+
+    def free(self) -> None:
+        super().free()
+        self._base = None
+
     def spread(self, g: Array) -> Array:
-        """The gradient of the memory that the tensor is a view of."""
-        if self.chain is None:
-            return g
+        """The gradient of the memory."""
         if g.size == math.prod(self.shape):
             shape, strides, _ = self.chain.layout  # type: ignore[misc]
             order = sorted(range(len(shape)), key=lambda i: (-strides[i], shape[i] != 1, i))
             return g.transpose(order).reshape(self.shape)
         whole = np.zeros(self.shape, g.dtype)
-        self.part(whole)[...] = g
+        self.seen_in(whole)[...] = g
         return whole
 
-    def part(self, whole: Array) -> Any:
+    def seen_in(self, whole: Array) -> Any:
         """The part of memory like its own that the tensor is a view of."""
         return views.seen_in(whole, self.chain)
+
+
+def operand(tensor: Any, array: Array, target: Any) -> Operand:
+    """A tensor that is read, with its value and where its gradient goes."""
+    is_part = tensor._chain is not None and target is not None and target is not tensor
+    return Part(tensor, array, target) if is_part else Operand(tensor, array, target)
 
 
 class Call:
     """A call on the tape.
 
-    number: of its epoch. build, args: what was called, with PLACE for each operand. operands:
-    tensors, and numbers, in order. kept: the arrays that its derivative reads; None once a
-    backward pass has freed them. shapes: of the operands, and the sizes among the arguments.
-    stages: what composites among its ops have left. results: the living ones, with the count of
-    their writes. made: their shapes.
+    known: what it is. number: of its epoch. operands: tensors, and numbers, in order. kept: the
+    arrays that its derivative reads; None once a backward pass has freed them. stages: what
+    composites among its ops have left. results: the living ones, with the count of their writes.
     """
 
-    __slots__ = (
-        "_graph",
-        "args",
-        "build",
-        "kept",
-        "made",
-        "number",
-        "operands",
-        "results",
-        "shapes",
-        "shared",
-        "stages",
-        "template",
-    )  # fmt: skip
+    __slots__ = ("_graph", "kept", "known", "number", "operands", "results", "shared", "stages")
 
     def __init__(
-        self,
-        template: DifferentiatedTemplate | Join,
-        build: Callable[..., Any],
-        args: Sequence[Any],
-        operands: Sequence[Any],
-        kept: Sequence[Any],
-        shapes: Sequence[Any],
-        stages: dict[Any, Any],
+        self, known: Known, operands: Sequence[Any], kept: Sequence[Any], stages: dict[Any, Any]
     ):
-        self.template, self.build, self.args, self.operands = template, build, args, operands
+        self.known, self.operands, self.stages = known, operands, stages
         self.kept: Sequence[Any] | None = kept
-        self.shapes, self.stages = shapes, stages
         self.number = _number()
         self.results: list[tuple[weakref.ref[Any], int, int]] = []
-        self.made: list[tuple[int, ...]] = []
         self.shared: Shared | None = None
         self._graph: _Graph | None = None
 
@@ -179,10 +180,11 @@ class Call:
     def is_changed(self) -> bool:
         """Whether something that the derivative reads was written to since."""
         operands = self.operands
-        for i in self.template.operands_read:
-            if operands[i].__class__ is Operand and operands[i].is_changed:
+        template = self.known.template
+        for i in template.operands_read:
+            if isinstance(operands[i], Operand) and operands[i].is_changed:
                 return True
-        for i in self.template.results_read:
+        for i in template.results_read:
             ref, changes, rewrites = self.results[i]
             t = ref()
             if t is not None:
@@ -201,16 +203,23 @@ class Call:
 
     def zeros(self, index: int) -> Array:
         """The cotangent of a result that no gradient reaches."""
-        return np.zeros(self.made[index], self.template.dtypes[index].np)
+        shape, dtype, _ = self.known.avals[index]
+        return np.zeros(shape, dtype.np)
+
+    def backward(self, seeds: Sequence[Array]) -> Sequence[Any]:
+        """The cotangents of the operands `template.cotangents`, by those of the results. Called in
+        a block of `quietly`."""
+        assert self.kept is not None
+        return self.known.backward(self.kept, seeds, self.stages)
 
     def free(self) -> None:
         """Release all values. If the derivative reads any, a second pass is an error."""
-        if self.template.reads:
+        if self.known.template.reads:
             self.kept = None
             self.stages.clear()
         for each in self.operands:
-            if each.__class__ is Operand:
-                each.array = each.base = each.tensor = None
+            if isinstance(each, Operand):
+                each.free()
 
 
 _epoch, _count = -1, 0  # that of the latest call, and its number there
@@ -265,19 +274,21 @@ class _Graph:
         self.buffers: list[Any] = []
         self.targets: dict[Node, Any] = {}
         self.held: dict[Node, Held] = {}
-        self.viewed: dict[Node, tuple[Operand, views.Chain]] = {}
+        self.viewed: dict[Node, tuple[Part, views.Chain]] = {}
         self.shared = Shared()
         known: dict[Any, Node] = {}
         args: list[Any] = []
         with graph.grad_mode(True):
-            operands = iter(zip(call.operands, call.shapes, call.template.operand_dtypes))
-            for each in call.args:
+            said = call.known
+            operands = iter(zip(call.operands, said.operands))
+            for each in said.args:
                 if each is not PLACE:
                     args.append(each)
                     continue
-                operand, shape, dtype = next(operands)
-                if operand.__class__ is not Operand:
-                    args.append(operand if operand.__class__ is Node else operand.constant)
+                operand, (shape, dtype, _) = next(operands)
+                if not isinstance(operand, Operand):
+                    is_array = operand.__class__ is np.ndarray
+                    args.append(constant(operand[()], dtype) if is_array else operand.constant)
                     continue
                 t = operand.tensor
                 key = (
@@ -288,16 +299,16 @@ class _Graph:
                 node = known.get(key)
                 if node is None:
                     node = known[key] = self._leaf(operand, shape, dtype)
-                if operand.chain is not None:
+                if isinstance(operand, Part):
                     node = self._view(operand, node)
                 args.append(node)
-            args.extend(call.shapes[len(call.operands) :])
-            made = rounded_once(call.build, args)
+            args.extend(said.shapes[len(call.operands) :])
+            made = rounded_once(said.build, args)
             results = (made,) if made.__class__ is Node else tuple(made)
             self.nodes = [ops.clone(r) if r in args else r for r in results]
         for node in self.nodes:
             if node.requires_grad:
-                node.memo.setdefault("call", (call.build, args))
+                node.memo.setdefault("call", (said.build, args))
                 if len(results) > 1:
                     node.memo["among"] = len(results)
         if self.shared.views:
@@ -305,7 +316,7 @@ class _Graph:
 
     def _leaf(self, operand: Operand, shape: Any, dtype: DType) -> Node:
         t, base = operand.tensor, operand.base
-        if operand.chain is not None:
+        if isinstance(operand, Part):
             shape = operand.shape
         if base is None:  # no derivative reads it any more
             base = np.zeros(shape, dtype.np)
@@ -322,7 +333,7 @@ class _Graph:
         self.targets[variable] = operand.target
         return variable
 
-    def _view(self, operand: Operand, node: Node) -> Node:
+    def _view(self, operand: Part, node: Node) -> Node:
         """The node of an operand that looks at memory with `node`, and those of the views that it
         was taken of."""
         t, base = operand.tensor, node
@@ -382,11 +393,24 @@ class _Graph:
         return Held.of(holder, None)
 
 
-def note(call: Call, results: Sequence[Any]) -> None:
-    """Give the results of a call their histories."""
+def note(
+    known: Known,
+    operands: Sequence[Any],
+    arrays: Sequence[Array],
+    targets: Sequence[Any],
+    kept: Sequence[Any],
+    stages: dict[Any, Any],
+    results: Sequence[Any],
+) -> None:
+    """Give the results of a call their histories. operands: tensors, arrays of numbers, and
+    Numbers. kept, stages: see Call."""
+    read = [
+        t if t.__class__ is np.ndarray or t.__class__ is Number else operand(t, array, target)
+        for t, array, target in zip(operands, arrays, targets)
+    ]
+    call = Call(known, read, kept, stages)
     call.results = [(weakref.ref(t), t._changes, t._rewrites) for t in results]
-    call.made = [tuple(t._aval[0]) for t in results]
-    for i in call.template.seeds:
+    for i in known.template.seeds:
         results[i]._history = Taped(call, i)
 
 
@@ -409,7 +433,7 @@ def let_overwrite(t: Any, made: Any) -> None:
     derivative reads the old value."""
     if made._history.__class__ is Taped:
         for each in made._history.call.operands:
-            if each.__class__ is Operand and _state(each.tensor) is _state(t):
+            if isinstance(each, Operand) and _state(each.tensor) is _state(t):
                 each.tensor = _copy(each)
 
 

@@ -3,8 +3,8 @@
 A text that grows by a token, or a loop that keeps fewer boxes in each round, meets no call twice.
 To record such a call costs many times what it computes, and nothing is ever found again. So where
 graphs keep being new, calls are computed as PyTorch computes them, by templates that are learned
-from the first calls (`runtime/baseline/templates.py`). Those that gradients flow through are noted
-on a tape (`tape.py`).
+from the first calls (`families.py`). Those that gradients flow through are noted on a tape
+(`tape.py`).
 
 Whether it does is the matter of `novelty.py`.
 """
@@ -21,162 +21,20 @@ from tilewright.ir import node as graph
 from tilewright.ir import ops
 from tilewright.ir.dtype import HALVES, DType, bool_, int64
 from tilewright.ir.node import Node
-from tilewright.ir.ops.generate import constant, constant_value, leaf
+from tilewright.ir.ops.generate import constant, constant_value
 from tilewright.ir.shape import Size
-from tilewright.runtime import debug, tiers
+from tilewright.runtime import tiers
 from tilewright.runtime.baseline import timed
-from tilewright.runtime.baseline.derivatives import Differentiated, DifferentiatedTemplate, Join
-from tilewright.runtime.baseline.templates import Example, Template, Untold
+from tilewright.runtime.baseline.templates import Shared
 
 from . import epoch, flushing, novelty, views, wrapping
 from .at_once import MOST, fill, is_leaf, is_plain, is_tracked, places, written
-from .builders import facts, is_blind, joins, name_of, refuses_bools, takes_sizes
+from .builders import facts, is_blind, refuses_bools
 from .epoch import clock
+from .families import PLACE, REMEMBERED, Called, Number, met
 from .numbers import default_dtype, key_of, scalar_dtype
-from .rounding import rounded_once
-from .states import Handle
-from .tape import PLACE, Call, Operand, Refused, note, rebound, target_of
-
-FEWEST = 1
-"""The examples of a call from which a template is made. One tells of its own sizes alone."""
-_EXAMPLES = 6
-"""The examples of a call, after which it is recorded if they still don't tell."""
-_REMEMBERED = 4096
-"""Families of calls, and numbers in them, that are remembered."""
-
-
-class _Family:
-    """Calls of a builder that differ in sizes alone.
-
-    template: what computes them; None if it isn't known. told: shapes for which it does. examples:
-    of the calls. failed: whether they are recorded.
-    """
-
-    __slots__ = ("examples", "failed", "template", "told")
-
-    def __init__(self) -> None:
-        self.examples: list[Any] = []
-        self.template: Any = None
-        self.told: set[Any] = set()
-        self.failed = False
-
-    def learn(self, call: _Called) -> None:
-        """Add an example of the call."""
-        build = call.build
-        try:
-            example, kind = call.example()
-            known = any(e.shapes == example.shapes for e in self.examples)
-            if not known:
-                self.examples.append(example)
-            if known or len(self.examples) >= FEWEST:
-                self.template = kind(self.examples)
-                self.told.clear()
-            self.failed = len(self.examples) > _EXAMPLES
-        except Exception:  # Untold, or an error, which the recorded call has in the user's line
-            self.failed = True
-        if self.failed:
-            debug.say(f"calls of {name_of(build) or build} are recorded: no template computes them")
-            self.examples.clear()
-            self.template = None
-
-    def made(self, call: _Called) -> list[Any] | None:
-        """What the template makes of a call; None if it must be recorded."""
-        arrays, shapes = call.arrays, call.shapes
-        for _ in range(2):
-            template = self.template
-            if template is None:
-                return None
-            call.shared = {}
-            forward: Template = template.forward if call.targets else template
-            try:
-                if shapes in self.told:
-                    return forward(arrays, shapes, call.shared)
-                forward.check(shapes)
-                made = forward(arrays, shapes, call.shared)
-                if call.targets:
-                    template.check(shapes, made)
-            except Untold:
-                self.learn(call)
-            except Exception:  # the recorded call has the better message
-                return None
-            else:
-                if len(self.told) >= _REMEMBERED:
-                    self.told.clear()
-                self.told.add(shapes)
-                return made
-        return None
-
-
-class Number(Handle):
-    """A number of int64 that a call reads, as a draw its seed. It is a node where the call is
-    recorded.
-
-    make: of the value, the node in the present epoch.
-    """
-
-    dtype = int64
-
-    def __init__(self, value: int, make: Callable[[int], Node]):
-        self.value, self._make = value, make
-        self._known: tuple[int, Node] | None = None
-
-    @property
-    def _node(self) -> Node:  # type: ignore[override]
-        if self._known is None or self._known[0] != clock.number:
-            self._known = clock.number, self._make(self.value)
-        return self._known[1]
-
-    @property
-    def constant(self) -> Node:
-        return constant(self.value, int64)
-
-
-class _Called:
-    """A call that is about to be computed.
-
-    key: of its family. args: with PLACE for each operand, and without the last argument if it is a
-    shape, which `sizes` has. operands: tensors, and numbers. arrays: their values. shapes: of
-    these, and then `sizes`. targets: where their gradients go; empty if no gradient flows through
-    the call. taping: whether it may. is_open: whether the operands may have gradients. shared: what
-    composites among its ops leave for their derivatives.
-    """
-
-    __slots__ = (
-        "args", "arrays", "build", "is_open", "key", "operands", "shapes", "shared", "sizes",
-        "taping", "targets",
-    )  # fmt: skip
-    shapes: tuple[Any, ...]
-
-    def __init__(self, build: Callable[..., Any], sizes: tuple[Any, ...] = ()):
-        self.build, self.sizes = build, sizes
-        self.key: list[Any] = [build]
-        self.args: list[Any] = []
-        self.operands: list[Any] = []
-        self.arrays: list[Any] = []
-        self.targets: Sequence[Any] = ()
-        tracked = graph.grad_enabled()
-        self.taping = clock.taping and tracked
-        self.is_open = self.taping or not tracked
-        self.shared: dict[Any, Any] = {}
-
-    def example(self) -> tuple[Any, Callable[..., Any]]:
-        """It as an example, and the template that such examples make."""
-        operands = [
-            leaf(i, Size(array.shape), each.dtype)
-            for i, (each, array) in enumerate(zip(self.operands, self.arrays))
-        ]
-        with graph.grad_mode(bool(self.targets)):
-            targets = self.targets or [None] * len(operands)
-            tracked = [
-                o if target is None else ops.variable(o, i)
-                for i, (o, target) in enumerate(zip(operands, targets))
-            ]
-            given = iter(tracked)
-            args = [next(given) if a is PLACE else a for a in self.args]
-            made = rounded_once(self.build, [*args, *self.sizes])
-        if self.targets:
-            return Differentiated(operands, tracked, made, self.sizes), DifferentiatedTemplate
-        return Example(operands, made, self.sizes), Template
+from .states import Aval, Handle
+from .tape import Refused, note, rebound, target_of
 
 
 def may_compute() -> bool:
@@ -186,138 +44,224 @@ def may_compute() -> bool:
 
 def computed(build: Callable[..., Any], args: Sequence[Any]) -> Any:
     """The results of a call, as a tensor or a tuple of tensors; None if it must be recorded."""
-    if epoch.fallible or Node in map(type, args) or not may_compute():
-        return None  # what reads the result makes the checks; a node is of this epoch
-    if build in takes_sizes:
-        *args, last = args
-        call = _Called(build, (last,))
-        call.key.append(_kinds(last))
-    else:
-        call = _Called(build)
-    key = call.key
-    try:
-        for each in args:
-            if isinstance(each, Handle):
-                if not _add(call, each):
-                    return None
-            else:
-                call.args.append(each)
-                key.append(each)
-    except Refused:
+    if epoch.fallible or not may_compute():
+        return None  # what reads the result makes the checks
+    tracked = graph.grad_enabled()
+    taping = tracked and clock.taping
+    key: list[Any] = [build]
+    operands, arrays, avals, targets = [], [], [], []
+    flows = False
+    for each in args:
+        if isinstance(each, Handle):
+            found = _operand(each, taping, tracked)
+            if found is None:
+                return None
+            array, aval, target = found
+            if target is not None:
+                flows = True
+                key.append(_GRADIENT)
+            key.append(aval)
+            operands.append(each)
+            arrays.append(array)
+            avals.append(aval)
+            targets.append(target)
+        elif each.__class__ is Node:
+            return None  # of this epoch
+        else:
+            key.append(each)
+    if not arrays:
         return None
-    return _found(call) if call.arrays else None
+    to = targets if flows else None
+    return _found(tuple(key), build, args, operands, arrays, avals, to)
+
+
+def _operand(t: Any, taping: bool, tracked: bool) -> tuple[np.ndarray, Aval, Any] | None:
+    """The value of an operand, its aval, and where its gradient goes; None if it has no value that
+    can be used. tracked: whether it may have a gradient; taping: whether the tape takes those."""
+    kind = t.__class__
+    if kind is Number:
+        return np.asarray(t.value, np.int64), _OF_NUMBER, None
+    if (
+        (kind is epoch.tensor_type or kind is epoch.parameter_type)
+        and t._node is None
+        and t._storage is None
+        and t._shared is None
+        and t._buffer.__class__ is np.ndarray
+        and (taping or not tracked)
+        and not epoch.inferred
+    ):  # the usual case of what follows
+        target: Any = (t._history or (t if t._requires_grad else None)) if taping else None
+        return t._buffer, t._aval, target
+    array = _value(t, taping)
+    if array is None:
+        return None
+    target = None
+    if taping:
+        state = t._storage or t
+        if state._shared is not None:
+            array = array.copy()  # others may write to that memory
+        if epoch.inferred and state._changes is epoch.untracked:
+            return None  # a tensor of inference mode
+        try:
+            target = target_of(t)
+        except Refused:
+            return None
+    return array, (Size(array.shape), t.dtype, "cpu"), target
+
+
+_OF_NUMBER: Aval = (Size(()), int64, "cpu")
+_GRADIENT = object()
+"""Stands in a key before an operand that has a gradient."""
+
+
+def _found(
+    key: tuple[Any, ...],
+    build: Callable[..., Any],
+    args: Sequence[Any],
+    operands: Sequence[Any],
+    arrays: Sequence[np.ndarray],
+    avals: Sequence[Aval],
+    targets: Sequence[Any] | None,
+) -> Any:
+    """The results of a call, of which nothing is missing; None if it must be recorded.
+
+    key: all that they follow from but the values of the operands. operands: those among `args`.
+    arrays, avals: theirs. targets: where their gradients go; None if none of them has one.
+    """
+    if not novelty.lasts():
+        return None
+    shared: Shared = {}
+    try:
+        known = epoch.known.get(key)
+        if known is not None:
+            made = known.made(arrays, shared)
+    except Exception:  # an unhashable argument, or an error: the recorded call has its message
+        return None
+    if known is None:
+        if any([a.size > MOST for a in arrays]):
+            return None
+        given = {id(o) for o in operands}
+        where = [PLACE if id(a) in given else a for a in args]
+        found = met(Called(build, where, arrays, avals, targets), shared)
+        if found is None:
+            return None
+        known, made = found
+        if len(epoch.known) >= REMEMBERED:
+            epoch.known.clear()
+        epoch.known[key] = known
+    novelty.note(known.mark)
+    template = known.template
+    if targets is None:
+        if template.is_single:
+            return _tensor(made, known.avals[0])
+        return tuple(map(_tensor, made, known.avals))
+    rows = [made] if known.forward.is_single else made
+    tensors = list(map(_tensor, rows, known.avals))
+    if template.seeds:
+        kept = template.kept(arrays, rows)
+        note(known, operands, arrays, targets, kept, shared, tensors)
+    return tensors[0] if template.is_single else tuple(tensors)
+
+
+def _tensor(array: np.ndarray, aval: Aval) -> Any:
+    t = wrapping.blank()
+    t._buffer, t._aval = array, aval
+    return t
 
 
 def computed_beside(build: Callable[..., Any], t: Any, value: Any, swapped: bool) -> Any:
     """The result of a call on a tensor and a Python number; None if it must be recorded."""
-    if t.dtype in HALVES or not may_compute():
-        return None
+    if is_blind(build):
+        return _beside(build, t, (value,), swapped)
+    found = _at_rest_beside(t)
     token = key_of(value)
-    call = _Called(build)
-    try:
-        if token is None or not _add(call, t):
-            return None
-        other = _constant(build, t.dtype, default_dtype(), token, value.__class__, value)
-    except (OverflowError, ValueError, RuntimeError, Refused):  # the recorded call says what it is
+    if found is None or token is None:
         return None
-    blind = is_blind(build)
-    call.key += (swapped, other.dtype if blind else other)
-    if blind:
-        value = _array(other)
-        place = 0 if swapped else 1
-        call.operands.insert(place, other)
-        call.arrays.insert(place, value)
-        if call.targets:
-            call.targets = (None, *call.targets) if swapped else (*call.targets, None)
-        call.args = [PLACE, PLACE]
-    else:
-        call.args = [other, PLACE] if swapped else [PLACE, other]
-    return _found(call)
+    array, aval, target = found
+    try:
+        other = _constant(build, aval[1], default_dtype(), token, value.__class__, value)
+    except (OverflowError, ValueError, RuntimeError):  # the recorded call says what it is
+        return None
+    key = (build, aval, target is not None, other, swapped)
+    args = (other, t) if swapped else (t, other)
+    to = None if target is None else (target,)
+    return _found(key, build, args, (t,), (array,), (aval,), to)
 
 
 def computed_between(build: Callable[..., Any], t: Any, *values: Any) -> Any:
     """The result of a call on a tensor and Python numbers, which its builder doesn't look at; None
     if it must be recorded."""
-    if not isinstance(t, Handle) or t.dtype in HALVES or not may_compute():
+    return _beside(build, t, values, False) if isinstance(t, Handle) else None
+
+
+def _beside(build: Callable[..., Any], t: Any, values: Sequence[Any], swapped: bool) -> Any:
+    """The result of a call on a tensor and numbers, which become operands as it is."""
+    found = _at_rest_beside(t)
+    if found is None:
         return None
-    call = _Called(build)
-    try:
-        if not _add(call, t):
+    array, aval, target = found
+    operands, arrays, avals = [t], [array], [aval]
+    for value in values:
+        number = _number(build, aval[1], value)
+        if number is None:
             return None
-        for value in values:
-            token = key_of(value)
-            if token is None:
-                return None
-            other = _constant(build, t.dtype, default_dtype(), token, value.__class__, value)
-            _put(call, other, _array(other), None, other.dtype)
-    except (OverflowError, ValueError, RuntimeError, Refused):  # the recorded call says what it is
+        operands.append(number[0])
+        arrays.append(number[0])
+        avals.append(number[1])
+    targets = None if target is None else [target, *[None] * len(values)]
+    if swapped:
+        for row in (operands, arrays, avals, targets or []):
+            row.reverse()
+    key = (build, target is not None, swapped, *avals)
+    return _found(key, build, operands, operands, arrays, avals, targets)
+
+
+def _at_rest_beside(t: Any) -> tuple[np.ndarray, Aval, Any] | None:
+    """A tensor beside numbers, as of `_operand`; None if the call must be recorded."""
+    if not may_compute():
         return None
-    return _found(call)
+    tracked = graph.grad_enabled()
+    found = _operand(t, tracked and clock.taping, tracked)
+    return None if found is None or found[1][1] in HALVES else found
 
 
-@functools.lru_cache(_REMEMBERED)
-def _array(of: Node) -> np.ndarray:
-    """The value of a constant, as an array."""
-    return np.asarray(constant_value(of))
+def _number(build: Callable[..., Any], of: DType, value: Any) -> tuple[np.ndarray, Aval] | None:
+    """A number beside a tensor of a dtype, as an array, and its aval; None if the recorded call
+    says what it is."""
+    kind, default = value.__class__, default_dtype()
+    if (kind is float or kind is int) and (_LEAST < value < _MOST or -_MOST < value < -_LEAST):
+        aval = _usual(build, of, default, kind)
+        try:
+            return np.asarray(value, aval[1].np), aval
+        except OverflowError:
+            pass
+    token = key_of(value)
+    if token is None:
+        return None
+    try:
+        return _known_number(build, of, default, token, kind, value)
+    except (OverflowError, ValueError, RuntimeError):
+        return None
 
 
-_GRADIENT = object()
-"""Stands in a family's key before an operand that has a gradient."""
+_LEAST, _MOST = 1e-30, 1 << 31
+"""What no conversion to a dtype warns of."""
 
 
-def _add(call: _Called, t: Any) -> bool:
-    """Add a tensor to the operands of a call; False if it has no value that can be used."""
-    if t.__class__ is Number:
-        _put(call, t, np.asarray(t.value, np.int64), None, int64)
-        return True
-    array, taping = t._buffer, call.taping
-    if (
-        call.is_open
-        and array.__class__ is np.ndarray
-        and t._node is None
-        and t._storage is None
-        and t._shared is None
-        and t._aval[2] == "cpu"
-        and (t.__class__ is epoch.tensor_type or t.__class__ is epoch.parameter_type)
-    ):  # the usual case of what follows
-        target = (t._history or (t if t._requires_grad else None)) if taping else None
-        dtype = t._aval[1]  # type: ignore[index]
-    else:
-        array, dtype = _value(t, taping), t.dtype
-        if array is None:
-            return False
-        if taping and (t._storage or t)._shared is not None:
-            array = array.copy()  # others may write to that memory
-        target = target_of(t) if taping else None
-    if array.size > MOST:
-        return False
-    if taping and epoch.inferred and (t._storage or t)._changes is epoch.untracked:
-        return False  # a tensor of inference mode
-    _put(call, t, array, target, dtype)
-    return True
+@functools.lru_cache(REMEMBERED)
+def _usual(build: Callable[..., Any], of: DType, default: DType, kind: type) -> Aval:
+    """The aval of a usual number of a kind beside a tensor."""
+    return _known_number(build, of, default, 1, kind, kind(1))[1]
 
 
-def _put(call: _Called, t: Any, array: np.ndarray, target: Any, dtype: DType) -> None:
-    if target is not None:
-        call.key.append(_GRADIENT)
-        if not call.targets:
-            call.targets = [None] * len(call.operands)
-    if target is not None or call.targets:
-        call.targets.append(target)  # type: ignore[attr-defined]
-    call.key.append((dtype, _kinds(array.shape)))
-    call.operands.append(t)
-    call.arrays.append(array)
-    call.args.append(PLACE)
+@functools.lru_cache(REMEMBERED)
+def _known_number(*said: Any) -> tuple[np.ndarray, Aval]:
+    """The array and the aval of a number, said as to `_constant`."""
+    node = _constant(*said)
+    return np.asarray(constant_value(node)), (Size(()), node.dtype, "cpu")
 
 
-def _kinds(shape: Sequence[int]) -> Any:
-    """What families tell of sizes: how many they are, and which are 1, which broadcasts, or 0."""
-    if 1 in shape or 0 in shape:
-        return tuple([n if n < 2 else 2 for n in shape])
-    return len(shape)
-
-
-@functools.lru_cache(_REMEMBERED)
+@functools.lru_cache(REMEMBERED)
 def _constant(
     build: Callable[..., Any], of: DType, default: DType, token: Any, kind: type, value: Any
 ) -> Node:
@@ -420,80 +364,8 @@ def picked(t: Any, key: Any) -> Any:
     return tensor(np.array(made, order="C", copy=None), t.dtype)
 
 
-def _found(call: _Called) -> Any:
-    if not novelty.lasts():
-        return None
-    arrays = call.arrays
-    if call.build in joins:
-        return _joined(call)
-    place = tuple(call.key)
-    try:
-        family = epoch.families.get(place)
-    except TypeError:  # an unhashable argument, which is an error
-        return None
-    if family is None:
-        if len(epoch.families) >= _REMEMBERED:
-            epoch.families.clear()
-        family = epoch.families[place] = _Family()
-    if family.failed:
-        return None
-    if family.template is None:
-        family.learn(call)
-        if family.template is None:
-            return None
-    call.shapes = shapes = (*[a.shape for a in arrays], *call.sizes)
-    made = family.made(call)
-    if made is None:
-        return None
-    template = family.template
-    novelty.note((id(family), shapes))
-    if call.targets:
-        return _taped(call, template, made)
-    if template.is_single:
-        return tensor(made[0], template.dtypes[0])
-    return tuple([tensor(a, d) for a, d in zip(made, template.dtypes)])
-
-
-def _joined(call: _Called) -> Any:
-    """Tensors joined along an axis, however many they are."""
-    operands, arrays = call.operands, call.arrays
-    axis, dtype = call.args[-1], operands[0].dtype
-    if len(call.args) != len(arrays) + 1 or any([t.dtype is not dtype for t in operands]):
-        return None
-    if any([a.shape == (0,) for a in arrays]):
-        return None  # PyTorch ignores empty vectors
-    call.shapes = tuple([a.shape for a in arrays])
-    template = Join(len(arrays), axis, joins[call.build], dtype)
-    try:
-        made = np.asarray(template.forward(arrays), order="C")
-    except (ValueError, IndexError):  # the recorded call has the better message
-        return None
-    novelty.note((call.build, axis, call.shapes))
-    return _taped(call, template, [made]) if call.targets else tensor(made, dtype)
-
-
-_NUMBERS = (Node, Number)
-
-
-def _taped(call: _Called, template: DifferentiatedTemplate | Join, made: list[Any]) -> Any:
-    """The results of a call that gradients flow through."""
-    tensors = [tensor(a, d) for a, d in zip(made, template.dtypes)]
-    if template.seeds:
-        operands = [
-            each if each.__class__ in _NUMBERS else Operand(each, array, target)
-            for each, array, target in zip(call.operands, call.arrays, call.targets)
-        ]
-        kept = template.kept(call.arrays, made)
-        noted = Call(template, call.build, call.args, operands, kept, call.shapes, call.shared)
-        note(noted, tensors)
-    return tensors[0] if template.is_single else tuple(tensors)
-
-
 def tensor(array: np.ndarray, dtype: DType) -> Any:
-    t = wrapping.blank()
-    t._buffer = array
-    t._aval = (Size(array.shape), dtype, "cpu")
-    return t
+    return _tensor(array, (Size(array.shape), dtype, "cpu"))
 
 
 def at_rest(t: Any) -> np.ndarray | None:

@@ -16,7 +16,7 @@ from tilewright.ir.ops.generate import leaf
 from tilewright.ir.ops.marker import value_node
 from tilewright.ir.passes.autodiff import pullback
 
-from .templates import Example, Shape, Shared, Template, Untold
+from .templates import Bound, Example, Shape, Shared, Template, Untold
 
 _FREE = (Kind.MOVEMENT, Kind.CONSTANT)
 """Kinds of ops that a derivative computes again, rather than that the call keeps their values."""
@@ -144,7 +144,17 @@ class DifferentiatedTemplate:
         given = [*kept, *seeds]
         if self._backward.varies:
             shapes = [*[a.shape for a in given], *shapes]
-        return self._backward.seen(given, shapes, shared)
+        found: list[Any] = self._backward.seen(given, shapes, shared)
+        return found
+
+    def bound_backward(
+        self, kept: Sequence[Any], seeds: Sequence[Any], shapes: Sequence[Shape], shared: Shared
+    ) -> tuple[list[Any], Bound]:
+        """What `backward` makes, and the function that makes it for other operands of these
+        shapes."""
+        given = [*kept, *seeds]
+        shapes = [*[a.shape for a in given], *shapes]
+        return self._backward.bound(given, shapes, shared)
 
 
 class Join:
@@ -162,11 +172,24 @@ class Join:
         self.cotangents = range(count)
         self._axis, self._new_axis = axis, new_axis
 
-    def forward(self, arrays: Sequence[Any]) -> Any:
+    @property
+    def forward(self) -> Join:
+        return self
+
+    def __call__(self, arrays: Sequence[Any]) -> Any:
         """A ValueError or IndexError if they can't be joined."""
-        if self._new_axis:
-            return np.stack(arrays, self._axis)
-        return np.concatenate(arrays, self._axis)
+        join = np.stack if self._new_axis else np.concatenate
+        return self.owned(join(arrays, self._axis), arrays)
+
+    def bound(
+        self, arrays: Sequence[Any], shapes: Sequence[Shape], shared: Shared
+    ) -> tuple[Any, Bound]:
+        """See Template.bound."""
+        join, axis = np.stack if self._new_axis else np.concatenate, self._axis
+        return join(arrays, axis), Bound(lambda *arrays: join(arrays, axis), False)
+
+    def owned(self, made: Any, arrays: Sequence[Any]) -> Any:
+        return np.asarray(made, order="C")
 
     def kept(self, operands: Sequence[Any], made: Sequence[Any]) -> Sequence[Any]:
         return ()
@@ -183,3 +206,13 @@ class Join:
             parts.append(np.moveaxis(whole[start:stop], 0, self._axis))
             start = stop
         return parts
+
+    def bound_backward(
+        self, kept: Sequence[Any], seeds: Sequence[Any], shapes: Sequence[Shape], shared: Shared
+    ) -> tuple[list[Any], Bound]:
+        """See DifferentiatedTemplate.bound_backward."""
+
+        def parts(g: Any) -> list[Any]:
+            return self.backward((), (g,), shapes, shared)
+
+        return parts(seeds[0]), Bound(parts, False)

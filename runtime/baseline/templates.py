@@ -12,7 +12,7 @@ import math
 import operator
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from tilewright.ir.passes.legalize import widen_long_sums
 from tilewright.ir.shape import Size
 
 from . import composites, draws, folds, forms, indexed, maps, scans
+from .bound import SHARED, composed
 from .forms import Form
 from .products import matmul
 from .program import CELLS, MOST_SCORES, cell_of, loop_of, quietly, scores_of
@@ -294,7 +295,6 @@ class Template:
         self._results = [self._places[p] for p in first.results]
         if len(examples) == 1:
             self._fix(examples)
-        self._only = self._whole(len(first.dtypes))
         self.varies = any([varies for *_, varies in self._steps])
         del self._sizes
 
@@ -327,8 +327,8 @@ class Template:
             else _direct(first.op, attrs, dtypes, first.dtype)
         )
         if direct is None:
-            form = _sized(first.op, dtypes, first.dtype, first.along)
-            self._steps.append((form, places, attrs, varies))
+            find = _sized(first.op, dtypes, first.dtype, first.along)
+            self._steps.append((find, places, attrs, varies))
         else:
             self._steps.append((direct, places, None, False))
 
@@ -348,7 +348,12 @@ class Template:
             extent = self._sizes.extent([float(v) for v in values], made)
         else:
             extent = self._sizes.extent([int(v) for v in values])
-        self._steps.append((lambda attrs, _: np.asarray(attrs[0], made), (), (extent,), True))
+
+        def constant(attrs: tuple[Any, ...], operands: Sequence[Any]) -> Form:
+            value = np.asarray(attrs[0], made)
+            return lambda: value
+
+        self._steps.append((constant, (), (extent,), True))
 
     def _fix(self, examples: Sequence[Example]) -> None:
         """Note the sizes that no example changed, as an attr may depend on them."""
@@ -361,13 +366,6 @@ class Template:
             if size > 1 and all(e.shapes[i][axis] == size for e in examples)
         ]
 
-    def _whole(self, count: int) -> Callable[..., Any] | None:
-        """The form of a template that is one step over all operands."""
-        if len(self._steps) != 1 or not self.is_single:
-            return None
-        form, places, attrs, _ = self._steps[0]
-        return form if attrs is None and places == tuple(range(count)) else None
-
     def check(self, shapes: Sequence[Shape]) -> None:
         """Raise Untold if an attr may be another one for operands of these shapes, after which the
         sizes among the arguments come."""
@@ -375,32 +373,68 @@ class Template:
             if shapes[i][axis] != size:
                 raise Untold
 
-    def __call__(self, arrays: Sequence[Any], shapes: Sequence[Shape], shared: Shared) -> list[Any]:
-        """The results, each in contiguous memory of its own. Untold if the examples don't tell.
+    def __call__(self, arrays: Sequence[Any], shapes: Sequence[Shape], shared: Shared) -> Any:
+        """The results, each in contiguous memory of its own, or one if `is_single`. Untold if the
+        examples don't tell.
 
         shapes: as of `check`, which has seen them."""
-        if self._only is not None:
-            return [_own(quietly(self._only, *arrays), arrays)]
-        own, taken = [], list(arrays)
-        for each in quietly(self.seen, arrays, shapes, shared):
-            own.append(_own(each, taken))
-            taken.append(own[-1])
-        return own
+        return self.owned(quietly(self.seen, arrays, shapes, shared), arrays)
 
-    def seen(self, arrays: Sequence[Any], shapes: Sequence[Shape], shared: Shared) -> list[Any]:
+    def seen(
+        self,
+        arrays: Sequence[Any],
+        shapes: Sequence[Shape],
+        shared: Shared,
+        forms: list[tuple[Form, Shape]] | None = None,
+    ) -> Any:
         """The results, which may share memory with each other and with the operands. NumPy may
-        warn of them. shared: the stages that are known, to which new ones are added."""
+        warn of them. shared: the stages that are known, to which new ones are added. forms: takes
+        the forms of the steps and their places."""
         values = list(arrays)
         for form, places, attrs, varies in self._steps:
             operands = [values[p] for p in places]
-            if attrs is None:
-                values.append(form(*operands))
-            else:
-                values.append(form(_filled(attrs, shapes) if varies else attrs, shared, *operands))
+            if attrs is not None:
+                form = form(_filled(attrs, shapes) if varies else attrs, operands)
+                if form.__class__ is _Staged:
+                    operands.insert(0, shared)
+                    places = (SHARED, *places)
+            values.append(form(*operands))
+            if forms is not None:
+                forms.append((form, places))
+        if self.is_single:
+            return values[self._results[0]]
         return [values[p] for p in self._results]
 
+    def bound(
+        self, arrays: Sequence[Any], shapes: Sequence[Shape], shared: Shared
+    ) -> tuple[Any, Bound]:
+        """What `seen` makes, and the function that makes it of other operands of these shapes."""
+        forms: list[tuple[Form, Shape]] = []
+        made = self.seen(arrays, shapes, shared, forms)
+        is_staged = any([SHARED in places for _, places in forms])
+        run = composed(len(arrays), forms, self._results, self.is_single)
+        return made, Bound(run, is_staged)
 
-def _own(value: Any, others: Sequence[Any]) -> Any:
+    def owned(self, made: Any, arrays: Sequence[Any]) -> Any:
+        """What `seen` made of `arrays`, each in contiguous memory of its own."""
+        if self.is_single:
+            return own(made, arrays)
+        kept, taken = [], list(arrays)
+        for each in made:
+            kept.append(own(each, taken))
+            taken.append(kept[-1])
+        return kept
+
+
+class Bound(NamedTuple):
+    """What a template computes for operands of known sizes: run(*arrays), or, if `is_staged`,
+    run(shared, *arrays)."""
+
+    run: Callable[..., Any]
+    is_staged: bool
+
+
+def own(value: Any, others: Sequence[Any]) -> Any:
     """`value` as a contiguous array that shares no memory with `others`."""
     if value.__class__ is not np.ndarray:
         return np.asarray(value)
@@ -617,21 +651,21 @@ def _cut(attrs: tuple[Any, ...]) -> Callable[..., Any]:
 
 def _sized(
     op: Op, dtypes: tuple[DType, ...], dtype: DType, along: int | None
-) -> Callable[..., Any]:
-    """(attrs, *operands) -> what a step makes, by the form for these sizes. along: see Step."""
+) -> Callable[[tuple[Any, ...], Sequence[Any]], Any]:
+    """(attrs, operands) -> the form of a step for operands of these sizes. along: see Step."""
     if op is ops.reshape_op:
-        return lambda attrs, _, x: np.asarray(x).reshape(attrs[0])
+        return lambda attrs, _: operator.methodcaller("reshape", attrs[0])
     if op is ops.expand_op:
-        return lambda attrs, _, x: np.broadcast_to(x, attrs[0])
+        return lambda attrs, _: functools.partial(_expanded, attrs[0])
     if op is ops.slice_op:
-        return lambda attrs, _, x: x[tuple(map(slice, *attrs))]
+        return lambda attrs, _: operator.itemgetter(tuple(map(slice, *attrs)))
 
     if op in ops.DRAWS and (draw := draws.bits(op)) is not None:
-        return lambda attrs, _, seed, offset: draw(seed, offset, attrs[0])
+        return lambda attrs, _: lambda seed, offset: draw(seed, offset, attrs[0])
 
     known: dict[Any, Any] = {}  # forms by attrs and shapes
 
-    def sized(attrs: tuple[Any, ...], shared: Shared, *arrays: Any) -> Any:
+    def sized(attrs: tuple[Any, ...], arrays: Sequence[Any]) -> Any:
         key = (attrs, *[a.shape for a in arrays])
         form = known.get(key)
         if form is None:
@@ -645,9 +679,24 @@ def _sized(
             if op.kind is Kind.ATTENTION and scores_of(node) > MOST_SCORES:
                 raise Untold
             form = known[key] = _form(node) if along is None else _form_along(node, along)
-        return form(shared, arrays) if form.__class__ is _Staged else form(*arrays)
+        return form
 
     return sized
+
+
+_WRITTEN_OUT = 4096
+"""The elements up to which a value is written out rather than looked at with strides of 0, which
+takes NumPy several microseconds."""
+
+
+def _expanded(shape: Shape, x: Any) -> Any:
+    if x.shape == shape:
+        return x
+    if math.prod(shape) > _WRITTEN_OUT:
+        return np.broadcast_to(x, shape)
+    out = np.empty(shape, x.dtype)
+    out[...] = x
+    return out
 
 
 _REMEMBERED = 256
@@ -709,8 +758,8 @@ class _Staged:
     def __init__(self, stages: Sequence[composites.Stage], last: Form):
         self._stages, self._last = stages, last
 
-    def __call__(self, shared: Shared, arrays: Sequence[Any]) -> Any:
-        arrays = list(arrays)
+    def __call__(self, shared: Shared, *given: Any) -> Any:
+        arrays = list(given)
         for key, places, stage in self._stages:
             of = [arrays[p] for p in places]
             known = shared.get(key)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.recording import epoch, novelty, roots, tape, volatile
+from tilewright.recording import epoch, families, novelty, roots, tape
 from tilewright.recording.epoch import clock
 from tilewright.runtime.baseline.derivatives import DifferentiatedTemplate
 
@@ -20,9 +20,9 @@ from tilewright.runtime.baseline.derivatives import DifferentiatedTemplate
 def taped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every call is computed at once, from its first example on."""
     epoch.families.clear()
+    epoch.known.clear()
     monkeypatch.setattr(novelty, "REPEATS", 1 << 60)
     monkeypatch.setattr(novelty, "UNTAPED", 1 << 60)
-    monkeypatch.setattr(volatile, "FEWEST", 1)
     monkeypatch.setattr(clock, "volatile", True)
     monkeypatch.setattr(clock, "taping", True)
     monkeypatch.setattr(novelty, "_untaped", 0)
@@ -262,7 +262,7 @@ def _flat(values: Any) -> Iterator[Any]:
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("fewest", [1, 2])
 def test_as_in_pytorch(torch: Any, name: str, fewest: int, monkeypatch: Any) -> None:
-    monkeypatch.setattr(volatile, "FEWEST", fewest)
+    monkeypatch.setattr(families, "FEWEST", fewest)
     ours, theirs = list(_flat(PROGRAMS[name](tw))), list(_flat(PROGRAMS[name](torch)))
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)

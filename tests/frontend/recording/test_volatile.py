@@ -21,6 +21,7 @@ F = torch.nn.functional
 def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Calls are computed at once, whatever work comes again."""
     epoch.families.clear()
+    epoch.known.clear()
     monkeypatch.setattr(novelty, "REPEATS", 1 << 60)
     monkeypatch.setattr(clock, "volatile", True)
     yield

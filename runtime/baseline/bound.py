@@ -1,0 +1,64 @@
+"""Forms composed to one function of arrays.
+
+A template looks for a form of each of its steps whenever it runs, as the sizes may be new. Where
+they come again, the forms are known: a function that is written for such steps calls one after
+another.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .forms import Form
+
+Places = tuple[int, ...]
+SHARED = -1
+"""The place of the stages that composites share."""
+
+
+def composed(
+    count: int, steps: Sequence[tuple[Form, Places]], results: Sequence[int], is_single: bool
+) -> Callable[..., Any]:
+    """The function of `count` operands that calls forms, each on the values at its places: those of
+    the operands and then of the steps. If a form takes what is at SHARED, the function takes that
+    first. It returns a tuple of results, or one if `is_single`."""
+    if len(steps) == 1 and is_single and results[0] == count:
+        form, places = steps[0]
+        if places[places[:1] == (SHARED,) :] == tuple(range(count)):
+            return form
+    write = _writer(count, tuple([p for _, p in steps]), tuple(results), is_single)
+    function: Callable[..., Any] = write([f for f, _ in steps])
+    return function
+
+
+@functools.lru_cache(1024)
+def _writer(
+    count: int, steps: tuple[Places, ...], results: Places, is_single: bool
+) -> Callable[[list[Form]], Callable[..., Any]]:
+    """What composes forms that stand in this way."""
+
+    def tuple_of(names: Sequence[str]) -> str:
+        return "".join([f"{n}, " for n in names])
+
+    def values(places: Sequence[int]) -> str:
+        return tuple_of(["shared" if p == SHARED else f"v{p}" for p in places])
+
+    first = [SHARED] if any([SHARED in at for at in steps]) else []
+    forms = tuple_of([f"f{i}" for i in range(len(steps))])
+    lines = [f"v{count + i} = f{i}({values(at)})" for i, at in enumerate(steps)]
+    body = "\n        ".join(lines)
+    returned = f"v{results[0]}" if is_single else f"({values(results)})"
+    source = f"""
+def write(forms):
+    {f"{forms}= forms" if forms else "pass"}
+    def run({values([*first, *range(count)])}):
+        {body or "pass"}
+        return {returned}
+    return run
+"""
+    scope: dict[str, Any] = {}
+    exec(source, scope)
+    made: Callable[[list[Form]], Callable[..., Any]] = scope["write"]
+    return made
