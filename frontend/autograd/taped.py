@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.runtime import debug
-from tilewright.runtime.baseline.program import quietly
+from tilewright.runtime.baseline.quiet import quietly
 from tilewright.runtime.baseline.templates import Untold
 
 from ..recording import Handle, at_once, epoch, novelty, tape, volatile

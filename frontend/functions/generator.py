@@ -17,7 +17,7 @@ import numpy as np
 from tilewright.ir import dtype as dtypes
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
-from tilewright.runtime.baseline.program import quietly
+from tilewright.runtime.baseline.quiet import quietly
 
 from .. import recording
 from ..devices import cuda_available

@@ -21,7 +21,7 @@ from tilewright.ir.ops.generate import constant, leaf
 from tilewright.ir.shape import Size
 from tilewright.runtime import debug
 from tilewright.runtime.baseline.derivatives import Differentiated, DifferentiatedTemplate, Join
-from tilewright.runtime.baseline.program import quietly
+from tilewright.runtime.baseline.quiet import quietly
 from tilewright.runtime.baseline.templates import Bound, Example, Shared, Template, Untold
 
 from . import epoch
@@ -168,6 +168,8 @@ class Known:
     def made(self, arrays: Sequence[np.ndarray], shared: Shared) -> Any:
         """What `forward` makes of operands. shared: see templates.py."""
         run = self._run
+        if run is not None and run.is_bare:
+            return run.run(*arrays)
         if run is None:
             made, self._run = quietly(self.forward.bound, arrays, self.shapes, shared)
         elif run.is_staged:

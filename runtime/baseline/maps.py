@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,7 @@ from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.ir.shape import Size
 
 from .. import devices
+from .quiet import quietly
 
 if TYPE_CHECKING:
     from tilewright.codegen.llvm.machine import Machine
@@ -126,6 +128,43 @@ def tile(op: Op, attrs: tuple[Any, ...], dtypes: tuple[DType, ...], dtype: DType
     else:
         name = _name(op, dtypes, attrs)
     return compiled(name, lambda: _alone(op, dtypes, attrs)) if _is_packed(name) else None
+
+
+@functools.lru_cache(4096)
+def sized(
+    op: Op,
+    attrs: tuple[Any, ...],
+    dtypes: tuple[DType, ...],
+    dtype: DType,
+    shape: tuple[int, ...],
+    numbers: tuple[bool, ...],
+    form: Callable[..., Any],
+) -> Callable[..., Any] | None:
+    """The pack's kernel of an op as a function of arrays of one shape, which costs less to call than
+    `form`, its form for all; None if it isn't there. numbers: which operands are numbers instead."""
+    size = math.prod(shape)
+    if not 0 < size < _SIZED or (shape and all(numbers)):
+        return None
+    if any(numbers):
+        widths = {d.itemsize for d, is_number in zip(dtypes, numbers) if is_number}
+        if size > _FEW or not widths <= {4, 8}:
+            return None
+    kernel = tile(op, attrs, dtypes, dtype)
+    if kernel is None:
+        return None
+    from ..native import calls
+
+    def usual(*arrays: Any) -> Any:
+        return quietly(form, *arrays)
+
+    made: Callable[..., Any] = calls.sized(
+        kernel, shape, [d.np for d in dtypes], numbers, dtype.np, usual
+    )
+    return made
+
+
+_SIZED = 1 << 14
+"""Elements up to which what stands around a kernel counts."""
 
 
 @functools.lru_cache(64)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextvars
 import math
 import operator
-import threading
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
 from sys import getrefcount
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -38,6 +36,7 @@ from . import (
     views,
 )
 from .forms import Form, form_of, has_form
+from .quiet import quietly
 from .writes import Overwrite, reader
 
 Step = tuple[Form, tuple[int, ...], int, tuple[int, ...]]
@@ -501,25 +500,6 @@ def _constant(form: Form, operands: Sequence[Any]) -> Any:
     value = value.view()
     value.flags.writeable = False
     return value
-
-
-_T = TypeVar("_T")
-_silent = contextvars.copy_context()
-_silent.run(np.seterr, all="ignore")
-_one_at_a_time = threading.Lock()
-_enter, _run, _leave = _one_at_a_time.acquire, _silent.run, _one_at_a_time.release
-
-
-def quietly(compute: Callable[..., _T], *args: Any) -> _T:
-    """compute(*args) without NumPy's warnings. A context that ignores them is entered several times
-    as fast as a new one is made, but by one caller at a time."""
-    if not _enter(False):
-        with np.errstate(all="ignore"):
-            return compute(*args)
-    try:
-        return _run(compute, *args)
-    finally:
-        _leave()
 
 
 def _form(node: Node) -> Form:

@@ -12,6 +12,7 @@ import math
 import operator
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
+from types import BuiltinFunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +32,8 @@ from . import composites, draws, folds, forms, indexed, maps, scans
 from .bound import SHARED, composed
 from .forms import Form
 from .products import matmul
-from .program import CELLS, MOST_SCORES, cell_of, loop_of, quietly, scores_of
+from .program import CELLS, MOST_SCORES, cell_of, loop_of, scores_of
+from .quiet import quietly
 
 Shape = tuple[int, ...]
 WIDE = (float32, float64)
@@ -270,6 +272,21 @@ def _is_sized(op: Op) -> bool:
 # ---- templates -------------------------------------------------------------------------------
 
 
+class _Step(NamedTuple):
+    """A step of a template.
+
+    form: of all sizes; if it has attrs, (attrs, operands) -> the form for these. places: of the
+    operands. varies: whether attrs depend on sizes. of: what a map computes: (op, attrs, dtypes,
+    dtype); None for other steps.
+    """
+
+    form: Callable[..., Any]
+    places: tuple[int, ...]
+    attrs: Any = None
+    varies: bool = False
+    of: tuple[Any, ...] | None = None
+
+
 class Template:
     """What a call computes for operands of any sizes, by examples. One example tells nothing of
     other sizes.
@@ -285,7 +302,7 @@ class Template:
         self.dtypes, self.is_single = first.result_dtypes, first.is_single
         self._sizes = _Sizes(examples)
         self._fixed: list[tuple[int, int, int]] = []
-        self._steps: list[tuple[Callable[..., Any], tuple[int, ...], Any, bool]] = []
+        self._steps: list[_Step] = []
         columns = [list(each) for each in zip(*[e.steps for e in examples])]
         columns = [_along(_without_expands(each, examples), examples) for each in columns]
         self._places = {i: i for i in range(len(first.dtypes))}  # in examples -> among values
@@ -295,7 +312,7 @@ class Template:
         self._results = [self._places[p] for p in first.results]
         if len(examples) == 1:
             self._fix(examples)
-        self.varies = any([varies for *_, varies in self._steps])
+        self.varies = any([step.varies for step in self._steps])
         del self._sizes
 
     def _add(self, steps: Sequence[Step], examples: Sequence[Example]) -> None:
@@ -312,10 +329,10 @@ class Template:
         places = tuple([self._places[p] for p in first.places])
         dropped = _dropped(steps, examples)
         if dropped is not None:
-            self._steps.append((operator.methodcaller("squeeze", dropped), places, None, False))
+            self._steps.append(_Step(operator.methodcaller("squeeze", dropped), places))
             return
         if first.op is ops.linear_bias_grad and _is_of_rows(steps, examples):
-            self._steps.append((_bias_grad, places, None, False))
+            self._steps.append(_Step(_bias_grad, places))
             return
         attrs = tuple([_merged(each, self._sizes) for each in zip(*[s.attrs for s in steps])])
         if _is_sized(first.op):
@@ -328,9 +345,11 @@ class Template:
         )
         if direct is None:
             find = _sized(first.op, dtypes, first.dtype, first.along)
-            self._steps.append((find, places, attrs, varies))
+            self._steps.append(_Step(find, places, attrs, varies))
         else:
-            self._steps.append((direct, places, None, False))
+            maps = first.op.kind is Kind.ELEMENTWISE or first.op.pointwise
+            of = (first.op, attrs, dtypes, first.dtype) if maps else None
+            self._steps.append(_Step(direct, places, of=of))
 
     def _add_constant(self, attrs: Sequence[Any], examples: Sequence[Example]) -> None:
         values = [np.asarray(value_of(*a)) for a in attrs]
@@ -339,7 +358,7 @@ class Template:
             if first.tobytes().strip(b"\0") and first != 1 and np.isfinite(first):
                 self._fix(examples)
             first.flags.writeable = False
-            self._steps.append((lambda: first, (), None, False))
+            self._steps.append(_Step(lambda: first, ()))
             return
         made = first.dtype
         if made.kind not in "iuf":
@@ -353,7 +372,7 @@ class Template:
             value = np.asarray(attrs[0], made)
             return lambda: value
 
-        self._steps.append((constant, (), (extent,), True))
+        self._steps.append(_Step(constant, (), (extent,), True))
 
     def _fix(self, examples: Sequence[Example]) -> None:
         """Note the sizes that no example changed, as an attr may depend on them."""
@@ -391,16 +410,17 @@ class Template:
         warn of them. shared: the stages that are known, to which new ones are added. forms: takes
         the forms of the steps and their places."""
         values = list(arrays)
-        for form, places, attrs, varies in self._steps:
+        for form, places, attrs, varies, of in self._steps:
             operands = [values[p] for p in places]
             if attrs is not None:
                 form = form(_filled(attrs, shapes) if varies else attrs, operands)
                 if form.__class__ is _Staged:
                     operands.insert(0, shared)
                     places = (SHARED, *places)
-            values.append(form(*operands))
+            made = form(*operands)
+            values.append(made)
             if forms is not None:
-                forms.append((form, places))
+                forms.append(((of and _sized_map(of, operands, made, form)) or form, places))
         if self.is_single:
             return values[self._results[0]]
         return [values[p] for p in self._results]
@@ -411,9 +431,11 @@ class Template:
         """What `seen` makes, and the function that makes it of other operands of these shapes."""
         forms: list[tuple[Form, Shape]] = []
         made = self.seen(arrays, shapes, shared, forms)
-        is_staged = any([SHARED in places for _, places in forms])
         run = composed(len(arrays), forms, self._results, self.is_single)
-        return made, Bound(run, is_staged)
+        is_staged = any([SHARED in places for _, places in forms])
+        is_bare = self.is_single and all([form.__class__ in _SILENT for form, _ in forms])
+        last = forms[self._results[0] - len(arrays)][0] if self._results[0] >= len(arrays) else None
+        return made, Bound(run, is_staged, is_bare and last.__class__ is BuiltinFunctionType)
 
     def owned(self, made: Any, arrays: Sequence[Any]) -> Any:
         """What `seen` made of `arrays`, each in contiguous memory of its own."""
@@ -428,10 +450,27 @@ class Template:
 
 class Bound(NamedTuple):
     """What a template computes for operands of known sizes: run(*arrays), or, if `is_staged`,
-    run(shared, *arrays)."""
+    run(shared, *arrays). is_bare: whether it makes an array of its own, and NumPy warns of
+    nothing."""
 
     run: Callable[..., Any]
     is_staged: bool
+    is_bare: bool = False
+
+
+_SILENT = (BuiltinFunctionType, operator.methodcaller, operator.itemgetter)
+"""The classes of forms that NumPy doesn't warn of: native ones, and views."""
+
+
+def _sized_map(
+    of: Any, operands: Sequence[Any], made: Any, form: Form
+) -> Callable[..., Any] | None:
+    """A map for operands of these sizes; None if there is none. of: (op, attrs, dtypes, dtype)."""
+    shape = made.shape
+    numbers = tuple([o.shape != shape for o in operands])
+    if any([is_number and o.shape != () for o, is_number in zip(operands, numbers)]):
+        return None
+    return maps.sized(*of, shape, numbers, form)
 
 
 def own(value: Any, others: Sequence[Any]) -> Any:

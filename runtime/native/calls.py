@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tilewright.ir.dtype import BOOL, FLOAT, DType, int64
 
-from . import entries
+from . import entries, results
 from .jit import Linked
 from .pack import Layout
 from .pool import num_threads, pool
@@ -121,7 +122,7 @@ class Flat:
     def __init__(self, layout: Layout, linked: Linked):
         self.layout, self.order = layout, layout.order
         self.address = linked.addresses["kernel"]
-        self._linked = linked
+        self.linked = linked
         at, whole = layout.sizes, kind_of(int64)
         moves = [0, at[0], whole, 1, at[2], whole]
         for slot, place, kind in layout.scalars:
@@ -135,7 +136,7 @@ class Flat:
     def _entry(self, chunks: int, place: int, words: int) -> Any:
         template = np.zeros(words, np.int64)
         template[place] = chunks
-        return bound(self._linked, template, self._places, self._moves, chunks, chunks > 1)
+        return bound(self.linked, template, self._places, self._moves, chunks, chunks > 1)
 
     def __call__(self, arrays: Sequence[Any], size: int, numbers: Sequence[Any] = ()) -> None:
         if size < _PARALLEL_FROM:
@@ -160,6 +161,30 @@ def rows(layout: Layout, linked: Linked, size: int, results: int, operands: int)
     address = descriptor.ctypes.data
     table = np.array([1, results + operands, address, address, used.ctypes.data], np.int64)
     return entry("tw_loop", table.ctypes.data, (table, used, owned))
+
+
+def sized(
+    kernel: Flat,
+    shape: tuple[int, ...],
+    dtypes: Sequence[np.dtype[Any]],
+    numbers: Sequence[bool],
+    dtype: np.dtype[Any],
+    other: Callable[..., Any],
+) -> Any:
+    """A kernel as a function of its operands, for arrays of one shape, that makes its result; see
+    `results.py`. numbers: which of the operands are numbers instead. other: what computes it where
+    an operand isn't as expected."""
+    layout, count = kernel.layout, math.prod(shape)
+    template = np.zeros(layout.words, np.int64)
+    template[[*layout.sizes]] = count, 1, count
+    places = np.array(layout.buffers, np.int64)
+    descriptor, owned = _described(
+        kernel.linked, template, places, np.zeros(1, np.int64)[:0], 1, False
+    )
+    used = np.array([0, *[1 + i for i in kernel.order]], np.int64)
+    operands = list(zip(dtypes, numbers, strict=True))
+    table, owner = results.table(shape, dtype, operands, descriptor, used, other)
+    return entry("tw_map", table.ctypes.data, (table, owner, owned))
 
 
 _PARALLEL_FROM = 1 << 16

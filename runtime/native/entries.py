@@ -481,4 +481,5 @@ PYTHON_SYMBOLS = (
     "PyFloat_AsDouble", "PyObject_IsTrue", "PyErr_Occurred", "PyBytes_FromStringAndSize",
     "PyEval_SaveThread", "PyEval_RestoreThread", "Py_IncRef", "Py_DecRef", "PyErr_NoMemory",
     "PyMem_RawMalloc", "PyMem_RawFree", "PyErr_Clear", "PyErr_CheckSignals", "PyLong_FromLongLong",
+    "PyObject_Vectorcall",
 )  # fmt: skip

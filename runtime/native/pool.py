@@ -67,7 +67,7 @@ class Pool:
         self._code = jit.packed(cache.digest(text), symbols) or jit.link(
             text,
             *("tw_worker", "tw_stop", "tw_parallel", "tw_bundle"),
-            *("tw_launch", "tw_sequence", "tw_loop"),
+            *("tw_launch", "tw_sequence", "tw_loop", "tw_map"),
             imports=symbols,
         )
         self.native = self._code.addresses

@@ -21,7 +21,7 @@ thread on the core of its waker, where it would wait for the launch to end.
 
 from __future__ import annotations
 
-from . import entries, workspace
+from . import entries, results, workspace
 
 # Byte offsets of the pool's words. Words that several threads write have their own cache line.
 STRETCHES, TICKET = 64, 128
@@ -384,7 +384,7 @@ def text(architecture: str | None) -> str:
     """The module's text. architecture: of a Linux; None for machines without a known way to wait,
     where the launching thread runs every chunk."""
     if architecture is None:
-        return _NO_POOL + workspace.text(linux=False) + entries.TEXT + _ATTRIBUTES
+        return _NO_POOL + workspace.text(linux=False) + entries.TEXT + results.TEXT + _ATTRIBUTES
     pause, declaration = PAUSE[architecture]
     pool = _POOL.format(
         pause=pause,
@@ -396,4 +396,4 @@ def text(architecture: str | None) -> str:
         MOST_CORES=8 * CORE_BYTES,
         **{name: value for name, value in globals().items() if name.isupper()},
     )
-    return pool + workspace.text(linux=True) + entries.TEXT + _ATTRIBUTES
+    return pool + workspace.text(linux=True) + entries.TEXT + results.TEXT + _ATTRIBUTES

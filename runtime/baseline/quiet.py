@@ -1,0 +1,28 @@
+"""NumPy without its warnings."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+_T = TypeVar("_T")
+_silent = contextvars.copy_context()
+_silent.run(np.seterr, all="ignore")
+_one_at_a_time = threading.Lock()
+_enter, _run, _leave = _one_at_a_time.acquire, _silent.run, _one_at_a_time.release
+
+
+def quietly(compute: Callable[..., _T], *args: Any) -> _T:
+    """compute(*args) without NumPy's warnings. A context that ignores them is entered several times
+    as fast as a new one is made, but by one caller at a time."""
+    if not _enter(False):
+        with np.errstate(all="ignore"):
+            return compute(*args)
+    try:
+        return _run(compute, *args)
+    finally:
+        _leave()
