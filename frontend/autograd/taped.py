@@ -96,7 +96,7 @@ class _Pass:
                 raise _Ended
         if self.tensors is not None:
             self._look(target.call)
-        self._arrive(tape.operand(t, seed, target), seed)
+        self._arrive(target, t, tape.part(t, target), seed)
 
     def _look(self, root: Call) -> None:
         """Find the calls beneath `root` that lead to a tensor asked for."""
@@ -123,9 +123,10 @@ class _Pass:
                     self.leading.add(call)
                     break
 
-    def _arrive(self, operand: tape.Operand, g: Array) -> None:
-        target = operand.target
-        if operand.chain is not None and tape.is_watched(operand.tensor):
+    def _arrive(self, target: Any, t: Any, part: tape.Part | None, g: Array) -> None:
+        """Take the gradient of a tensor that a call has read to where it goes. part: how the tensor
+        looks at its memory, if the gradient goes to that of the memory."""
+        if part is not None and tape.is_watched(t):
             raise _Ended
         if target.__class__ is Taped:
             call = target.call
@@ -135,14 +136,14 @@ class _Pass:
                     raise _Ended
                 sums = self.pending[call] = [_Sum() for _ in call.results]
                 heapq.heappush(self.heap, (-call.number, call))
-            sums[target.index].add(operand, g)
+            sums[target.index].add(part, g)
         elif isinstance(target, tape.History):
             raise _Ended
         elif self.tensors is None or id(target) in self.leaves:
             found = self.found.get(id(target))
             if found is None:
                 found = self.found[id(target)] = _Sum(target)
-            found.add(operand, g)
+            found.add(part, g)
 
     def run(self) -> list[Any]:
         everything = self.tensors is None
@@ -166,10 +167,12 @@ class _Pass:
             del sums
             grads = call.backward(seeds)
             del seeds
+            targets, parts = call.targets, call.parts
             for place, g in zip(template.cotangents, grads):
-                operand = call.operands[place]
-                if operand.target is not None:
-                    self._arrive(operand, g)
+                target = targets[place]
+                if target is not None:
+                    part = None if parts is None else parts.get(place)
+                    self._arrive(target, call.operands[place], part, g)
             del grads
         return []
 
@@ -200,14 +203,14 @@ class _Sum:
         self.value: Any = None
         self._is_own = False
 
-    def add(self, operand: tape.Operand, g: Array) -> None:
-        """Add what arrives at an operand, which may be a view."""
+    def add(self, part: tape.Part | None, g: Array) -> None:
+        """Add what arrives at a tensor, or at a part of its memory."""
         before: Any = self.value
-        if isinstance(operand, tape.Part):
+        if part is not None:
             if self._is_own and g.size < before.size:
-                operand.seen_in(before)[...] += g
+                part.seen_in(before)[...] += g
                 return
-            g = operand.spread(g)
+            g = part.spread(g)
             if before is None and g.base is None:
                 self._is_own = True
         if before is None:
@@ -248,5 +251,5 @@ def _targets(call: Call) -> list[Any]:
     return [
         target
         for place in call.known.template.cotangents
-        if (target := call.operands[place].target) is not None
+        if (target := call.targets[place]) is not None
     ]

@@ -18,7 +18,6 @@ import numpy as np
 
 from tilewright.ir import node as graph
 from tilewright.ir import ops
-from tilewright.ir.dtype import DType
 from tilewright.ir.node import Node
 from tilewright.ir.ops.generate import constant
 from tilewright.ir.ops.marker import value_node
@@ -31,7 +30,7 @@ from .families import PLACE, Known, Number
 from .histories import Held, History, Shared, Viewed, with_views
 from .roots import source_of
 from .rounding import rounded_once
-from .states import Handle
+from .states import Aval, Handle
 
 Array = np.ndarray
 
@@ -74,71 +73,26 @@ def is_watched(t: Any) -> bool:
     return False
 
 
-class Operand:
-    """A tensor that a call read.
+class Part:
+    """How a view that a call read looks at its memory, where its gradient goes to that of the
+    memory.
 
-    tensor: holds it, and is None after a backward pass. array: its value, likewise. target: where
-    its gradient goes, or None. changes, rewrites, moves: what it had counted by then (see Held).
+    base: the memory, of this shape, which the view looks at through `chain`; None after a backward
+    pass. writes: how often it had been written to.
     """
 
-    __slots__ = ("array", "changes", "moves", "rewrites", "target", "tensor")
-    array: Any
-    tensor: Any
-    chain: views.Chain | None = None
+    __slots__ = ("base", "chain", "shape", "writes")
+    base: Any
 
-    def __init__(self, tensor: Any, array: Array, target: Any):
-        self.tensor, self.array, self.target = tensor, array, target
-        state = tensor._storage or tensor
-        self.changes, self.rewrites, self.moves = state._changes, state._rewrites, tensor._moves
-
-    @property
-    def is_changed(self) -> bool:
-        """Whether the tensor may have another value now."""
-        t = self.tensor
-        state = t._storage or t
-        return bool(
-            state._changes != self.changes
-            or state._rewrites != self.rewrites
-            or t._moves != self.moves
-        )
-
-    @property
-    def base(self) -> Any:
-        """The memory that the tensor had."""
-        return self.array
-
-    def free(self) -> None:
-        self.array = self.tensor = None
-
-
-class Part(Operand):
-    """A view that a call read, whose gradient goes where that of its memory does.
-
-    base: that memory, of this shape, which the tensor looks at through `chain`; None after a
-    backward pass. writes: how often it had been written to.
-    """
-
-    __slots__ = ("_base", "chain", "shape", "writes")
-    chain: views.Chain
-
-    def __init__(self, tensor: Any, array: Array, target: Any):
-        super().__init__(tensor, array, target)
-        storage = tensor._storage
-        self._base, self.chain = storage._buffer, tensor._chain
+    def __init__(self, view: Any):
+        storage = view._storage
+        self.base, self.chain = storage._buffer, view._chain
         self.shape, self.writes = storage._buffer.shape, storage._writes
 
-    @property
-    def base(self) -> Any:
-        return self._base
-
-    def free(self) -> None:
-        super().free()
-        self._base = None
-
     def spread(self, g: Array) -> Array:
-        """The gradient of the memory."""
+        """The gradient of the memory, by that of the view."""
         if g.size == math.prod(self.shape):
-            shape, strides, _ = self.chain.layout  # type: ignore[misc]
+            shape, strides, _ = self.chain.layout
             order = sorted(range(len(shape)), key=lambda i: (-strides[i], shape[i] != 1, i))
             return g.transpose(order).reshape(self.shape)
         whole = np.zeros(self.shape, g.dtype)
@@ -146,31 +100,56 @@ class Part(Operand):
         return whole
 
     def seen_in(self, whole: Array) -> Any:
-        """The part of memory like its own that the tensor is a view of."""
+        """The part of memory like its own that the view is."""
         return views.seen_in(whole, self.chain)
 
 
-def operand(tensor: Any, array: Array, target: Any) -> Operand:
-    """A tensor that is read, with its value and where its gradient goes."""
-    is_part = tensor._chain is not None and target is not None and target is not tensor
-    return Part(tensor, array, target) if is_part else Operand(tensor, array, target)
+def part(t: Any, target: Any) -> Part | None:
+    """A tensor as a part of its memory, if its gradient goes there; target: where it goes."""
+    is_whole = target is None or t._chain is None or target is t
+    return None if is_whole else Part(t)
 
 
 class Call:
     """A call on the tape.
 
-    known: what it is. number: of its epoch. operands: tensors, and numbers, in order. kept: the
-    arrays that its derivative reads; None once a backward pass has freed them. stages: what
-    composites among its ops have left. results: the living ones, with the count of their writes.
+    known: what it is. number: of its epoch. operands: the tensors that it read, arrays of numbers,
+    and Numbers, in order. arrays: their values; both are None after a backward pass. counts: of the
+    operands' writes then, see `_counts`. targets: where their gradients go, or None. parts: those
+    operands that are views, by place. kept: the arrays that its derivative reads; None once a
+    backward pass has freed them. stages: what composites among its ops have left. results: the
+    living ones, with the count of their writes.
     """
 
-    __slots__ = ("_graph", "kept", "known", "number", "operands", "results", "shared", "stages")
+    __slots__ = (
+        "_graph", "arrays", "counts", "kept", "known", "number", "operands", "parts", "results",
+        "shared", "stages", "targets",
+    )  # fmt: skip
 
     def __init__(
-        self, known: Known, operands: Sequence[Any], kept: Sequence[Any], stages: dict[Any, Any]
+        self,
+        known: Known,
+        operands: list[Any],
+        arrays: list[Any],
+        targets: Sequence[Any],
+        kept: Sequence[Any],
+        stages: dict[Any, Any],
     ):
-        self.known, self.operands, self.stages = known, operands, stages
+        self.known, self.operands, self.arrays, self.targets = known, operands, arrays, targets
         self.kept: Sequence[Any] | None = kept
+        self.stages = stages
+        self.counts: list[Any] = []
+        self.parts: dict[int, Part] | None = None
+        for i, t in enumerate(operands):
+            if t.__class__ is np.ndarray or t.__class__ is Number:
+                self.counts.append(None)
+                continue
+            self.counts.append(_counts(t))
+            if t._chain is not None:
+                found = part(t, targets[i])
+                if found is not None:
+                    self.parts = self.parts or {}
+                    self.parts[i] = found
         self.number = _number()
         self.results: list[tuple[weakref.ref[Any], int, int]] = []
         self.shared: Shared | None = None
@@ -179,10 +158,10 @@ class Call:
     @property
     def is_changed(self) -> bool:
         """Whether something that the derivative reads was written to since."""
-        operands = self.operands
         template = self.known.template
         for i in template.operands_read:
-            if isinstance(operands[i], Operand) and operands[i].is_changed:
+            before = self.counts[i]
+            if before is not None and _counts(self.operands[i]) != before:
                 return True
         for i in template.results_read:
             ref, changes, rewrites = self.results[i]
@@ -217,9 +196,19 @@ class Call:
         if self.known.template.reads:
             self.kept = None
             self.stages.clear()
-        for each in self.operands:
-            if isinstance(each, Operand):
-                each.free()
+        for i, count in enumerate(self.counts):
+            if count is not None:
+                self.operands[i] = self.arrays[i] = None
+        if self.parts is not None:
+            for each in self.parts.values():
+                each.base = None
+
+
+def _counts(t: Any) -> tuple[int, int, int]:
+    """How often the memory of a tensor was written to, also through `.data`, and how often the
+    tensor was given other memory; see Held."""
+    state = t._storage or t
+    return state._changes, state._rewrites, t._moves
 
 
 _epoch, _count = -1, 0  # that of the latest call, and its number there
@@ -274,33 +263,32 @@ class _Graph:
         self.buffers: list[Any] = []
         self.targets: dict[Node, Any] = {}
         self.held: dict[Node, Held] = {}
-        self.viewed: dict[Node, tuple[Part, views.Chain]] = {}
+        self.viewed: dict[Node, tuple[int, views.Chain]] = {}
         self.shared = Shared()
         known: dict[Any, Node] = {}
         args: list[Any] = []
         with graph.grad_mode(True):
             said = call.known
-            operands = iter(zip(call.operands, said.operands))
+            places = iter(range(len(call.operands)))
             for each in said.args:
                 if each is not PLACE:
                     args.append(each)
                     continue
-                operand, (shape, dtype, _) = next(operands)
-                if not isinstance(operand, Operand):
+                i = next(places)
+                operand, (shape, dtype, _) = call.operands[i], said.operands[i]
+                if call.counts[i] is None:
                     is_array = operand.__class__ is np.ndarray
                     args.append(constant(operand[()], dtype) if is_array else operand.constant)
                     continue
-                t = operand.tensor
-                key = (
-                    id(operand if t is None else _state(t)),
-                    id(operand.base),
-                    operand.target is None,
-                )
+                of = call.parts.get(i) if call.parts else None
+                base, target = call.arrays[i] if of is None else of.base, call.targets[i]
+                key = (i if operand is None else id(_state(operand)), id(base), target is None)
                 node = known.get(key)
                 if node is None:
-                    node = known[key] = self._leaf(operand, shape, dtype)
-                if isinstance(operand, Part):
-                    node = self._view(operand, node)
+                    whole = shape if of is None else of.shape
+                    node = known[key] = self._leaf(i, base, (Size(whole), dtype, "cpu"))
+                if of is not None:
+                    node = self._view(i, of, node)
                 args.append(node)
             args.extend(said.shapes[len(call.operands) :])
             made = rounded_once(said.build, args)
@@ -314,46 +302,45 @@ class _Graph:
         if self.shared.views:
             with_views.add(self.shared)
 
-    def _leaf(self, operand: Operand, shape: Any, dtype: DType) -> Node:
-        t, base = operand.tensor, operand.base
-        if isinstance(operand, Part):
-            shape = operand.shape
+    def _leaf(self, place: int, base: Any, aval: Aval) -> Node:
+        """The node of the memory of an operand."""
+        t, target = self.call.operands[place], self.call.targets[place]
         if base is None:  # no derivative reads it any more
-            base = np.zeros(shape, dtype.np)
-        node = epoch.leaf_node(len(self.buffers), (Size(shape), dtype, "cpu"))
+            base = np.zeros(aval[0], aval[1].np)
+        node = epoch.leaf_node(len(self.buffers), aval)
         holder = Handle()
-        holder._buffer, holder._aval = base, (node.shape, node.dtype, "cpu")
-        owner = None if t is None else t._storage or t
-        moves = operand.moves if owner is t else 0
-        self.held[node] = Held(holder, owner, operand.changes, operand.rewrites, moves, None)
+        holder._buffer, holder._aval = base, aval
+        owner = None if t is None else _state(t)
+        changes, rewrites, moves = self.call.counts[place]
+        self.held[node] = Held(holder, owner, changes, rewrites, moves if owner is t else 0, None)
         self.buffers.append(base)
-        if operand.target is None:
+        if target is None:
             return node
         variable = ops.variable(node, len(self.buffers) - 1)
-        self.targets[variable] = operand.target
+        self.targets[variable] = target
         return variable
 
-    def _view(self, operand: Part, node: Node) -> Node:
+    def _view(self, place: int, part: Part, node: Node) -> Node:
         """The node of an operand that looks at memory with `node`, and those of the views that it
         was taken of."""
-        t, base = operand.tensor, node
+        t, base = self.call.operands[place], node
         if t is None:
-            return views.apply(node, operand.chain)
+            return views.apply(node, part.chain)
         found = [t]
-        while found[-1]._parent is not None and found[-1]._writes == operand.writes:
+        while found[-1]._parent is not None and found[-1]._writes == part.writes:
             found.append(found[-1]._parent)
         done = 0
         for view in reversed(found):
             links = view._chain.links
-            if not done and view._writes != operand.writes:
+            if not done and view._writes != part.writes:
                 node = resolving.seen_anew(node, view._chain)
             else:
                 for kind, attrs in links[done:]:
                     node = views.seen(node, kind, attrs)
             done = len(links)
-            self.viewed[value_node(node)] = operand, view._chain
+            self.viewed[value_node(node)] = place, view._chain
             if node.requires_grad:
-                self.shared.views[id(view)] = Viewed(weakref.ref(view), node, base, operand.writes)
+                self.shared.views[id(view)] = Viewed(weakref.ref(view), node, base, part.writes)
                 if view._hooks:
                     epoch.watch(self.shared.hooks, node, view._hooks)
         return node
@@ -382,9 +369,9 @@ class _Graph:
         holder = Handle()
         holder._buffer, holder._aval = value, (node.shape, node.dtype, "cpu")
         if node in self.viewed:
-            of, chain = self.viewed[node]
-            owner = of.tensor._storage
-            return Held(holder, owner, of.changes, of.rewrites, 0, chain)
+            place, chain = self.viewed[node]
+            changes, rewrites, _ = self.call.counts[place]
+            return Held(holder, self.call.operands[place]._storage, changes, rewrites, 0, chain)
         if node in self.nodes:
             ref, changes, rewrites = self.call.results[self.nodes.index(node)]
             owner = ref()
@@ -393,24 +380,10 @@ class _Graph:
         return Held.of(holder, None)
 
 
-def note(
-    known: Known,
-    operands: Sequence[Any],
-    arrays: Sequence[Array],
-    targets: Sequence[Any],
-    kept: Sequence[Any],
-    stages: dict[Any, Any],
-    results: Sequence[Any],
-) -> None:
-    """Give the results of a call their histories. operands: tensors, arrays of numbers, and
-    Numbers. kept, stages: see Call."""
-    read = [
-        t if t.__class__ is np.ndarray or t.__class__ is Number else operand(t, array, target)
-        for t, array, target in zip(operands, arrays, targets)
-    ]
-    call = Call(known, read, kept, stages)
+def note(call: Call, results: Sequence[Any]) -> None:
+    """Give the results of a call their histories."""
     call.results = [(weakref.ref(t), t._changes, t._rewrites) for t in results]
-    for i in known.template.seeds:
+    for i in call.known.template.seeds:
         results[i]._history = Taped(call, i)
 
 
@@ -432,19 +405,20 @@ def let_overwrite(t: Any, made: Any) -> None:
     """Let `t` be overwritten with the result `made` of a call, which may itself have read it: its
     derivative reads the old value."""
     if made._history.__class__ is Taped:
-        for each in made._history.call.operands:
-            if isinstance(each, Operand) and _state(each.tensor) is _state(t):
-                each.tensor = _copy(each)
+        call = made._history.call
+        for i, each in enumerate(call.operands):
+            if call.counts[i] is not None and _state(each) is _state(t):
+                call.operands[i] = _copy(call, i)
 
 
 def _state(t: Any) -> Any:
     return t._storage or t
 
 
-def _copy(operand: Operand) -> Any:
+def _copy(call: Call, place: int) -> Any:
     """A tensor of its own with what an operand had."""
-    made, t = object.__new__(epoch.tensor_type), operand.tensor
-    made._buffer, made._aval = operand.array, (Size(operand.array.shape), t.dtype, "cpu")
-    made._changes, made._rewrites = operand.changes, operand.rewrites
-    made._moves, made._chain = operand.moves, operand.chain
+    made, t, array = object.__new__(epoch.tensor_type), call.operands[place], call.arrays[place]
+    made._buffer, made._aval = array, (Size(array.shape), t.dtype, "cpu")
+    made._changes, made._rewrites, made._moves = call.counts[place]
+    made._chain = call.parts[place].chain if call.parts and place in call.parts else None
     return made

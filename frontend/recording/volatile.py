@@ -34,7 +34,7 @@ from .epoch import clock
 from .families import PLACE, REMEMBERED, Called, Number, met
 from .numbers import default_dtype, key_of, scalar_dtype
 from .states import Aval, Handle
-from .tape import Refused, note, rebound, target_of
+from .tape import Call, Refused, note, rebound, target_of
 
 
 def may_compute() -> bool:
@@ -48,50 +48,52 @@ def computed(build: Callable[..., Any], args: Sequence[Any]) -> Any:
         return None  # what reads the result makes the checks
     tracked = graph.grad_enabled()
     taping = tracked and clock.taping
+    is_usual = (taping or not tracked) and not epoch.inferred
+    tensor_type, parameter_type = epoch.tensor_type, epoch.parameter_type
     key: list[Any] = [build]
     operands, arrays, avals, targets = [], [], [], []
     flows = False
     for each in args:
-        if isinstance(each, Handle):
-            found = _operand(each, taping, tracked)
+        kind = each.__class__
+        if (
+            (kind is tensor_type or kind is parameter_type)
+            and is_usual
+            and each._node is None
+            and each._storage is None
+            and each._shared is None
+            and each._buffer.__class__ is np.ndarray
+        ):  # what `_operand` makes of nearly all
+            array, aval = each._buffer, each._aval
+            target = (each._history or (each if each._requires_grad else None)) if taping else None
+        elif isinstance(each, Handle):
+            found = _operand(each, taping)
             if found is None:
                 return None
             array, aval, target = found
-            if target is not None:
-                flows = True
-                key.append(_GRADIENT)
-            key.append(aval)
-            operands.append(each)
-            arrays.append(array)
-            avals.append(aval)
-            targets.append(target)
-        elif each.__class__ is Node:
+        elif kind is Node:
             return None  # of this epoch
         else:
             key.append(each)
+            continue
+        if target is not None:
+            flows = True
+            key.append(_GRADIENT)
+        key.append(aval)
+        operands.append(each)
+        arrays.append(array)
+        avals.append(aval)
+        targets.append(target)
     if not arrays:
         return None
     to = targets if flows else None
     return _found(tuple(key), build, args, operands, arrays, avals, to)
 
 
-def _operand(t: Any, taping: bool, tracked: bool) -> tuple[np.ndarray, Aval, Any] | None:
+def _operand(t: Any, taping: bool) -> tuple[np.ndarray, Aval, Any] | None:
     """The value of an operand, its aval, and where its gradient goes; None if it has no value that
-    can be used. tracked: whether it may have a gradient; taping: whether the tape takes those."""
-    kind = t.__class__
-    if kind is Number:
+    can be used. taping: whether the tape takes gradients."""
+    if t.__class__ is Number:
         return np.asarray(t.value, np.int64), _OF_NUMBER, None
-    if (
-        (kind is epoch.tensor_type or kind is epoch.parameter_type)
-        and t._node is None
-        and t._storage is None
-        and t._shared is None
-        and t._buffer.__class__ is np.ndarray
-        and (taping or not tracked)
-        and not epoch.inferred
-    ):  # the usual case of what follows
-        target: Any = (t._history or (t if t._requires_grad else None)) if taping else None
-        return t._buffer, t._aval, target
     array = _value(t, taping)
     if array is None:
         return None
@@ -118,10 +120,10 @@ def _found(
     key: tuple[Any, ...],
     build: Callable[..., Any],
     args: Sequence[Any],
-    operands: Sequence[Any],
-    arrays: Sequence[np.ndarray],
-    avals: Sequence[Aval],
-    targets: Sequence[Any] | None,
+    operands: list[Any],
+    arrays: list[Any],
+    avals: list[Aval],
+    targets: list[Any] | None,
 ) -> Any:
     """The results of a call, of which nothing is missing; None if it must be recorded.
 
@@ -159,7 +161,7 @@ def _found(
     tensors = list(map(_tensor, rows, known.avals))
     if template.seeds:
         kept = template.kept(arrays, rows)
-        note(known, operands, arrays, targets, kept, shared, tensors)
+        note(Call(known, operands, arrays, targets, kept, shared), tensors)
     return tensors[0] if template.is_single else tuple(tensors)
 
 
@@ -184,8 +186,8 @@ def computed_beside(build: Callable[..., Any], t: Any, value: Any, swapped: bool
         return None
     key = (build, aval, target is not None, other, swapped)
     args = (other, t) if swapped else (t, other)
-    to = None if target is None else (target,)
-    return _found(key, build, args, (t,), (array,), (aval,), to)
+    to = None if target is None else [target]
+    return _found(key, build, args, [t], [array], [aval], to)
 
 
 def computed_between(build: Callable[..., Any], t: Any, *values: Any) -> Any:
@@ -221,7 +223,20 @@ def _at_rest_beside(t: Any) -> tuple[np.ndarray, Aval, Any] | None:
     if not may_compute():
         return None
     tracked = graph.grad_enabled()
-    found = _operand(t, tracked and clock.taping, tracked)
+    taping = tracked and clock.taping
+    if (
+        (t.__class__ is epoch.tensor_type or t.__class__ is epoch.parameter_type)
+        and (taping or not tracked)
+        and not epoch.inferred
+        and t._node is None
+        and t._storage is None
+        and t._shared is None
+        and t._buffer.__class__ is np.ndarray
+    ):
+        target = (t._history or (t if t._requires_grad else None)) if taping else None
+        found: Any = t._buffer, t._aval, target
+    else:
+        found = _operand(t, taping)
     return None if found is None or found[1][1] in HALVES else found
 
 

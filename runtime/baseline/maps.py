@@ -140,8 +140,8 @@ def sized(
     numbers: tuple[bool, ...],
     form: Callable[..., Any],
 ) -> Callable[..., Any] | None:
-    """The pack's kernel of an op as a function of arrays of one shape, which costs less to call than
-    `form`, its form for all; None if it isn't there. numbers: which operands are numbers instead."""
+    """The pack's kernel of an op as a function of arrays of one shape, which costs less to call
+    than `form`, its form for all; None if it isn't there. numbers: which operands are numbers."""
     size = math.prod(shape)
     if not 0 < size < _SIZED or (shape and all(numbers)):
         return None

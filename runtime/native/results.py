@@ -21,7 +21,7 @@ import numpy as np
 TEXT = """
 declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
 
-; Whether an object is an array of a dtype whose elements lie in order, of `rank` dimensions `sizes`.
+; Whether an object is an array of a dtype, its elements in order, of `rank` dimensions `sizes`.
 ; PyArrayObject: PyObject_HEAD, data, nd, dimensions, strides, base, descr, flags.
 define internal i1 @is_array(ptr %object, i64 %type, i64 %dtype, i32 %rank, ptr %sizes) #0 {
 entry:
@@ -178,7 +178,7 @@ raised:
 @functools.cache
 def _make() -> int:
     """The address of PyArray_NewFromDescr, number 94 in NumPy's table of C functions."""
-    from numpy._core import _multiarray_umath
+    from numpy._core import _multiarray_umath  # type: ignore[attr-defined]
 
     at = ctypes.pythonapi.PyCapsule_GetPointer
     at.restype, at.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
