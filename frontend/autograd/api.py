@@ -6,9 +6,12 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
+from tilewright.runtime.baseline.quiet import quietly
 
 from .. import recording
 from ..functions.joining import stack
@@ -149,7 +152,9 @@ def _accumulate_at_once(t: Any, array: Any) -> None:
             t._grad = g
             return
         before = None if held.__class__ is not g.__class__ else volatile.at_rest(held)
-        if before is not None and volatile.replaced(held, volatile.tensor(before + array, t.dtype)):
+        if before is not None and volatile.refilled(
+            held, lambda: np.asarray(quietly(np.add, before, array))
+        ):
             return
     with recording.hold():
         _accumulate(t, resolve(g), False)

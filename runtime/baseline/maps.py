@@ -137,17 +137,17 @@ def sized(
     dtypes: tuple[DType, ...],
     dtype: DType,
     shape: tuple[int, ...],
-    numbers: tuple[bool, ...],
+    axes: tuple[int, ...],
     form: Callable[..., Any],
 ) -> Callable[..., Any] | None:
     """The pack's kernel of an op as a function of arrays of one shape, which costs less to call
-    than `form`, its form for all; None if it isn't there. numbers: which operands are numbers."""
-    size = math.prod(shape)
-    if not 0 < size < _SIZED or (shape and all(numbers)):
+    than `form`, its form for all; None if it isn't there. axes: how many of the last dimensions
+    each operand has."""
+    size, rank = math.prod(shape), len(shape)
+    if not 0 < size < _SIZED or rank not in axes:
         return None
-    if any(numbers):
-        widths = {d.itemsize for d, is_number in zip(dtypes, numbers) if is_number}
-        if size > _FEW or not widths <= {4, 8}:
+    for operand, count in zip(dtypes, axes):
+        if count < rank and (size > _FEW or (not count and operand.itemsize not in (4, 8))):
             return None
     kernel = tile(op, attrs, dtypes, dtype)
     if kernel is None:
@@ -157,10 +157,20 @@ def sized(
     def usual(*arrays: Any) -> Any:
         return quietly(form, *arrays)
 
-    made: Callable[..., Any] = calls.sized(
-        kernel, shape, [d.np for d in dtypes], numbers, dtype.np, usual
-    )
+    operands = [(d.np, count) for d, count in zip(dtypes, axes)]
+    made: Callable[..., Any] = calls.sized(kernel, shape, operands, dtype.np, usual)
     return made
+
+
+def trailing(shape: tuple[int, ...], arrays: Sequence[Any]) -> tuple[int, ...] | None:
+    """How many of the last dimensions of a shape each array has; None if one has others."""
+    rank, axes = len(shape), []
+    for each in arrays:
+        its = each.shape
+        if its != shape and its != shape[rank - len(its) :]:
+            return None
+        axes.append(len(its))
+    return tuple(axes)
 
 
 _SIZED = 1 << 14

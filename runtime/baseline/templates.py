@@ -31,7 +31,7 @@ from tilewright.ir.shape import Size
 from . import composites, draws, folds, forms, indexed, maps, scans
 from .bound import SHARED, composed
 from .forms import Form
-from .products import matmul
+from .products import is_small, matmul
 from .program import CELLS, MOST_SCORES, cell_of, loop_of, scores_of
 from .quiet import quietly
 
@@ -276,15 +276,15 @@ class _Step(NamedTuple):
     """A step of a template.
 
     form: of all sizes; if it has attrs, (attrs, operands) -> the form for these. places: of the
-    operands. varies: whether attrs depend on sizes. of: what a map computes: (op, attrs, dtypes,
-    dtype); None for other steps.
+    operands. varies: whether attrs depend on sizes. fixed: (operands, what the form makes of them)
+    -> a form that is faster for these sizes, or None.
     """
 
     form: Callable[..., Any]
     places: tuple[int, ...]
     attrs: Any = None
     varies: bool = False
-    of: tuple[Any, ...] | None = None
+    fixed: Callable[[Sequence[Any], Any], Form | None] | None = None
 
 
 class Template:
@@ -347,9 +347,13 @@ class Template:
             find = _sized(first.op, dtypes, first.dtype, first.along)
             self._steps.append(_Step(find, places, attrs, varies))
         else:
-            maps = first.op.kind is Kind.ELEMENTWISE or first.op.pointwise
-            of = (first.op, attrs, dtypes, first.dtype) if maps else None
-            self._steps.append(_Step(direct, places, of=of))
+            fixed: Any = None
+            if first.op.kind is Kind.ELEMENTWISE or first.op.pointwise:
+                said = (first.op, attrs, dtypes, first.dtype, direct)
+                fixed = functools.partial(_fixed_map, *said)
+            elif direct is _linear:
+                fixed = _fixed_linear
+            self._steps.append(_Step(direct, places, fixed=fixed))
 
     def _add_constant(self, attrs: Sequence[Any], examples: Sequence[Example]) -> None:
         values = [np.asarray(value_of(*a)) for a in attrs]
@@ -410,7 +414,7 @@ class Template:
         warn of them. shared: the stages that are known, to which new ones are added. forms: takes
         the forms of the steps and their places."""
         values = list(arrays)
-        for form, places, attrs, varies, of in self._steps:
+        for form, places, attrs, varies, fixed in self._steps:
             operands = [values[p] for p in places]
             if attrs is not None:
                 form = form(_filled(attrs, shapes) if varies else attrs, operands)
@@ -420,7 +424,7 @@ class Template:
             made = form(*operands)
             values.append(made)
             if forms is not None:
-                forms.append(((of and _sized_map(of, operands, made, form)) or form, places))
+                forms.append(((fixed and fixed(operands, made)) or form, places))
         if self.is_single:
             return values[self._results[0]]
         return [values[p] for p in self._results]
@@ -433,9 +437,14 @@ class Template:
         made = self.seen(arrays, shapes, shared, forms)
         run = composed(len(arrays), forms, self._results, self.is_single)
         is_staged = any([SHARED in places for _, places in forms])
-        is_bare = self.is_single and all([form.__class__ in _SILENT for form, _ in forms])
-        last = forms[self._results[0] - len(arrays)][0] if self._results[0] >= len(arrays) else None
-        return made, Bound(run, is_staged, is_bare and last.__class__ is BuiltinFunctionType)
+        last = self._results[0] - len(arrays)
+        is_bare = (
+            self.is_single
+            and last >= 0
+            and _is_bare(forms[last][0])
+            and all([_is_bare(form) or form.__class__ in _VIEWS for form, _ in forms])
+        )
+        return made, Bound(run, is_staged, is_bare)
 
     def owned(self, made: Any, arrays: Sequence[Any]) -> Any:
         """What `seen` made of `arrays`, each in contiguous memory of its own."""
@@ -458,19 +467,43 @@ class Bound(NamedTuple):
     is_bare: bool = False
 
 
-_SILENT = (BuiltinFunctionType, operator.methodcaller, operator.itemgetter)
-"""The classes of forms that NumPy doesn't warn of: native ones, and views."""
+_VIEWS = (operator.methodcaller, operator.itemgetter)
+"""The classes of forms that make views."""
 
 
-def _sized_map(
-    of: Any, operands: Sequence[Any], made: Any, form: Form
-) -> Callable[..., Any] | None:
-    """A map for operands of these sizes; None if there is none. of: (op, attrs, dtypes, dtype)."""
-    shape = made.shape
-    numbers = tuple([o.shape != shape for o in operands])
-    if any([is_number and o.shape != () for o, is_number in zip(operands, numbers)]):
+def _is_bare(form: Form) -> bool:
+    """Whether a form makes an array of its own, and NumPy warns of nothing."""
+    return form.__class__ is BuiltinFunctionType or getattr(form, "is_bare", False)
+
+
+def _fixed_map(
+    op: Op,
+    attrs: tuple[Any, ...],
+    dtypes: tuple[DType, ...],
+    dtype: DType,
+    form: Form,
+    operands: Sequence[Any],
+    made: Any,
+) -> Form | None:
+    axes = maps.trailing(made.shape, operands)
+    return None if axes is None else maps.sized(op, attrs, dtypes, dtype, made.shape, axes, form)
+
+
+def _fixed_linear(operands: Sequence[Any], made: Any) -> Form | None:
+    weight = operands[1]
+    outputs, inputs = weight.shape
+    if len(operands) < 3 or made.ndim != 2 or not is_small(len(made), inputs, outputs):
         return None
-    return maps.sized(*of, shape, numbers, form)
+    dtype = float32 if made.dtype == np.float32 else float64
+    add = maps.sized(ops.add, (), (dtype, dtype), dtype, made.shape, (2, 1), np.add)
+    if add is None:
+        return None
+
+    def linear(x: Any, weight: Any, bias: Any) -> Any:
+        return add(x.dot(weight.T), bias)
+
+    linear.is_bare = True  # type: ignore[attr-defined]
+    return linear
 
 
 def own(value: Any, others: Sequence[Any]) -> Any:

@@ -166,14 +166,15 @@ def rows(layout: Layout, linked: Linked, size: int, results: int, operands: int)
 def sized(
     kernel: Flat,
     shape: tuple[int, ...],
-    dtypes: Sequence[np.dtype[Any]],
-    numbers: Sequence[bool],
+    operands: Sequence[tuple[np.dtype[Any], int]],
     dtype: np.dtype[Any],
     other: Callable[..., Any],
 ) -> Any:
-    """A kernel as a function of its operands, for arrays of one shape, that makes its result; see
-    `results.py`. numbers: which of the operands are numbers instead. other: what computes it where
-    an operand isn't as expected."""
+    """A kernel as a function of arrays of one shape, that makes its result; see `results.py`.
+
+    operands: the dtype of each, and how many of the last dimensions it has. other: what computes it
+    where an operand isn't as expected.
+    """
     layout, count = kernel.layout, math.prod(shape)
     template = np.zeros(layout.words, np.int64)
     template[[*layout.sizes]] = count, 1, count
@@ -182,7 +183,6 @@ def sized(
         kernel.linked, template, places, np.zeros(1, np.int64)[:0], 1, False
     )
     used = np.array([0, *[1 + i for i in kernel.order]], np.int64)
-    operands = list(zip(dtypes, numbers, strict=True))
     table, owner = results.table(shape, dtype, operands, descriptor, used, other)
     return entry("tw_map", table.ctypes.data, (table, owner, owned))
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 # The words of a function's table: ndarray, PyArray_NewFromDescr, the dtype of the result, the
-# number of dimensions and their sizes, their product, the launch's descriptor and its table of
-# buffers (0: the result), what computes it where an operand isn't as expected, and the number of
-# operands; then for each of these its dtype, and the bytes of an element if it is a number that is
-# written out.
+# number of its dimensions and their sizes, the launch's descriptor and its table of buffers (0: the
+# result), what computes it where an operand isn't as expected, and the number of operands. Then for
+# each of these its dtype and the number of its dimensions. If it has only the last ones it is
+# written out: its bytes and those of an array of the shape follow, else 0 and 0.
 TEXT = """
 declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
 
@@ -62,29 +63,40 @@ no:
   ret i1 false
 }
 
-; Write a number out, `count` times.
-define internal void @spread(ptr %to, ptr %number, i64 %bytes, i64 %count) #0 {
+; Write a block of bytes again and again, until `all` bytes are written.
+define internal void @spread(ptr %to, ptr %block, i64 %bytes, i64 %all) #0 {
 entry:
-  %short = icmp eq i64 %bytes, 4
-  %value.4 = load i32, ptr %number, align 1
-  br i1 %short, label %loop.4, label %long
+  switch i64 %bytes, label %loop.n [
+    i64 4, label %four
+    i64 8, label %eight
+  ]
+four:
+  %value.4 = load i32, ptr %block, align 1
+  br label %loop.4
 loop.4:
-  %i = phi i64 [ 0, %entry ], [ %next, %loop.4 ]
-  %at.4 = getelementptr i32, ptr %to, i64 %i
+  %i = phi i64 [ 0, %four ], [ %i.next, %loop.4 ]
+  %at.4 = getelementptr i8, ptr %to, i64 %i
   store i32 %value.4, ptr %at.4, align 4
-  %next = add i64 %i, 1
-  %more = icmp ult i64 %next, %count
-  br i1 %more, label %loop.4, label %out
-long:
-  %value.8 = load i64, ptr %number, align 1
+  %i.next = add i64 %i, 4
+  %i.more = icmp ult i64 %i.next, %all
+  br i1 %i.more, label %loop.4, label %out
+eight:
+  %value.8 = load i64, ptr %block, align 1
   br label %loop.8
 loop.8:
-  %j = phi i64 [ 0, %long ], [ %next.8, %loop.8 ]
-  %at.8 = getelementptr i64, ptr %to, i64 %j
+  %j = phi i64 [ 0, %eight ], [ %j.next, %loop.8 ]
+  %at.8 = getelementptr i8, ptr %to, i64 %j
   store i64 %value.8, ptr %at.8, align 8
-  %next.8 = add i64 %j, 1
-  %more.8 = icmp ult i64 %next.8, %count
-  br i1 %more.8, label %loop.8, label %out
+  %j.next = add i64 %j, 8
+  %j.more = icmp ult i64 %j.next, %all
+  br i1 %j.more, label %loop.8, label %out
+loop.n:
+  %k = phi i64 [ 0, %entry ], [ %k.next, %loop.n ]
+  %at.n = getelementptr i8, ptr %to, i64 %k
+  call void @llvm.memcpy.p0.p0.i64(ptr %at.n, ptr %block, i64 %bytes, i1 false)
+  %k.next = add i64 %k, %bytes
+  %k.more = icmp ult i64 %k.next, %all
+  br i1 %k.more, label %loop.n, label %out
 out:
   ret void
 }
@@ -102,14 +114,13 @@ entry:
   %rank = trunc i64 %rank.i to i32
   %sizes.i = call i64 @word(ptr %table, i64 4)
   %sizes = inttoptr i64 %sizes.i to ptr
-  %count = call i64 @word(ptr %table, i64 5)
-  %descriptor.i = call i64 @word(ptr %table, i64 6)
+  %descriptor.i = call i64 @word(ptr %table, i64 5)
   %descriptor = inttoptr i64 %descriptor.i to ptr
-  %used.i = call i64 @word(ptr %table, i64 7)
+  %used.i = call i64 @word(ptr %table, i64 6)
   %used = inttoptr i64 %used.i to ptr
-  %other.i = call i64 @word(ptr %table, i64 8)
+  %other.i = call i64 @word(ptr %table, i64 7)
   %other = inttoptr i64 %other.i to ptr
-  %operands = call i64 @word(ptr %table, i64 9)
+  %operands = call i64 @word(ptr %table, i64 8)
   %slots = add i64 %operands, 1
   %now = alloca i64, i64 %slots, align 8
   %as.many = icmp eq i64 %number, %operands
@@ -122,24 +133,29 @@ loop:
 look:
   %object.i = call i64 @word(ptr %given, i64 %i)
   %object = inttoptr i64 %object.i to ptr
-  %twice = mul i64 %i, 2
-  %at.dtype = add i64 %twice, 10
-  %at.bytes = add i64 %twice, 11
+  %row.i4 = mul i64 %i, 4
+  %at.dtype = add i64 %row.i4, 9
+  %at.rank = add i64 %row.i4, 10
+  %at.bytes = add i64 %row.i4, 11
+  %at.all = add i64 %row.i4, 12
   %its.dtype = call i64 @word(ptr %table, i64 %at.dtype)
+  %its.axes = call i64 @word(ptr %table, i64 %at.rank)
   %bytes = call i64 @word(ptr %table, i64 %at.bytes)
-  %is.number = icmp ne i64 %bytes, 0
-  %its.rank = select i1 %is.number, i32 0, i32 %rank
+  %all = call i64 @word(ptr %table, i64 %at.all)
+  %its.rank = trunc i64 %its.axes to i32
+  %missing = sub i64 %rank.i, %its.axes
+  %its.sizes = getelementptr i64, ptr %sizes, i64 %missing
   %fits = call i1 @is_array(
-    ptr %object, i64 %type, i64 %its.dtype, i32 %its.rank, ptr %sizes)
+    ptr %object, i64 %type, i64 %its.dtype, i32 %its.rank, ptr %its.sizes)
   br i1 %fits, label %point, label %elsewhere
 point:
   %data = call i64 @word(ptr %object, i64 2)
-  br i1 %is.number, label %write, label %set
+  %is.block = icmp ne i64 %bytes, 0
+  br i1 %is.block, label %write, label %set
 write:
-  %all = mul i64 %count, %bytes
   %row = alloca i8, i64 %all, align 64
   %from = inttoptr i64 %data to ptr
-  call void @spread(ptr %row, ptr %from, i64 %bytes, i64 %count)
+  call void @spread(ptr %row, ptr %from, i64 %bytes, i64 %all)
   %row.i = ptrtoint ptr %row to i64
   br label %set
 set:
@@ -212,23 +228,23 @@ def _check(address: int) -> None:
 def table(
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
-    operands: Sequence[tuple[np.dtype[Any], bool]],
+    operands: Sequence[tuple[np.dtype[Any], int]],
     descriptor: np.ndarray,
     used: np.ndarray,
     other: Callable[..., Any],
 ) -> tuple[np.ndarray, Any]:
     """The table of a function, and what owns the memory that it points to.
 
-    operands: the dtype of each, and whether it is a number beside arrays of `shape`. used: for
+    operands: the dtype of each, and how many of the last dimensions of `shape` it has. used: for
     each buffer of the launch the number of its operand, from 1 on, or 0 for the result. other: what
     computes it where an operand isn't as expected.
     """
-    sizes = np.array(shape or (0,), np.int64)
-    count = int(np.prod(shape))
+    rank, sizes = len(shape), np.array(shape or (0,), np.int64)
     words = [
-        id(np.ndarray), _make(), id(dtype), len(shape), sizes.ctypes.data, count,
-        descriptor.ctypes.data, used.ctypes.data, id(other), len(operands),
+        id(np.ndarray), _make(), id(dtype), rank, sizes.ctypes.data, descriptor.ctypes.data,
+        used.ctypes.data, id(other), len(operands),
     ]  # fmt: skip
-    for each, is_number in operands:
-        words += [id(each), each.itemsize if is_number else 0]
+    for each, axes in operands:
+        block, whole = (math.prod(s) * each.itemsize for s in (shape[rank - axes :], shape))
+        words += [id(each), axes, *((block, whole) if axes < rank else (0, 0))]
     return np.array(words, np.int64), (sizes, dtype, operands, descriptor, used, other)
