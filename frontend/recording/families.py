@@ -141,6 +141,10 @@ def _kinds(shape: Sequence[int]) -> Any:
     return len(shape)
 
 
+_OFTEN = 4
+"""The calls from which on the forms of a known one are composed."""
+
+
 class Known:
     """A call that has been computed, for operands of its types and sizes.
 
@@ -150,7 +154,7 @@ class Known:
     """
 
     __slots__ = (
-        "_back", "_run", "args", "avals", "build", "forward", "mark", "operands", "shapes",
+        "_back", "_run", "_times", "args", "avals", "build", "forward", "mark", "operands", "shapes",
         "template",
     )  # fmt: skip
 
@@ -162,7 +166,8 @@ class Known:
             (Size(a.shape), dtype, "cpu") for a, dtype in zip(made, template.dtypes)
         ]
         self.mark = hash((id(family), self.shapes))
-        self._run: Bound | None = None  # until it comes again
+        self._run: Bound | None = None
+        self._times = 1
         self._back: Bound | None = None
 
     def made(self, arrays: Sequence[np.ndarray], shared: Shared) -> Any:
@@ -171,6 +176,9 @@ class Known:
         if run is not None and run.is_bare:
             return run.run(*arrays)
         if run is None:
+            self._times += 1
+            if self._times < _OFTEN:
+                return self.forward(arrays, self.shapes, shared)
             made, self._run = quietly(self.forward.bound, arrays, self.shapes, shared)
         elif run.is_staged:
             made = quietly(run.run, shared, *arrays)

@@ -176,7 +176,9 @@ class Join:
     def forward(self) -> Join:
         return self
 
-    def __call__(self, arrays: Sequence[Any]) -> Any:
+    def __call__(
+        self, arrays: Sequence[Any], shapes: Sequence[Shape] = (), shared: Shared | None = None
+    ) -> Any:
         """A ValueError or IndexError if they can't be joined."""
         join = np.stack if self._new_axis else np.concatenate
         return self.owned(join(arrays, self._axis), arrays)
