@@ -82,6 +82,7 @@ tables: dict[tuple[Any, ...], dict[Any, Any]] = {}  # results of calls, by mode:
 recipes: dict[Any, Any] = {}  # of calls, by builder, grad mode, types and attrs
 families: dict[Any, Any] = {}  # of calls that differ in sizes alone, see families.py
 known: dict[Any, Any] = {}  # calls that were computed at once, by types, sizes and attrs
+met: set[int] = set()  # the hashes of calls that were computed once
 sites: dict[Any, set[Any]] = {}  # numbers seen at a site
 leaf_nodes: dict[Any, Node] = {}
 latest_nodes: dict[int, tuple[Aval, Node]] = {}  # the last leaf node of each place, with its aval

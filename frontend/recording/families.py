@@ -69,57 +69,52 @@ class Number(Handle):
 class Called:
     """A call that is about to be computed.
 
-    args: with PLACE for each operand, and without the last argument if it is a shape, which `sizes`
-    has. arrays, avals: of the operands. targets: where their gradients go, or None. flows: whether
-    there is any of these.
+    key: of the call, see volatile.py. args: with PLACE for each operand, and without the last
+    argument if it is a shape, which `sizes` has. arrays, avals: of the operands. shapes: theirs,
+    and `sizes`. targets: where the gradients of operands go; None if none of them has one.
     """
 
-    __slots__ = ("args", "arrays", "avals", "build", "flows", "sizes", "targets")
+    __slots__ = ("args", "arrays", "avals", "build", "key", "shapes", "sizes", "targets")
 
     def __init__(
         self,
-        build: Callable[..., Any],
-        args: Sequence[Any],
-        arrays: Sequence[np.ndarray],
-        avals: Sequence[Aval],
-        targets: Sequence[Any] | None,
+        key: tuple[Any, ...],
+        args: list[Any],
+        arrays: list[np.ndarray],
+        avals: list[Aval],
+        targets: list[Any] | None,
     ):
-        self.build, self.arrays, self.avals = build, arrays, avals
-        self.flows = targets is not None
-        self.targets = targets or [None] * len(arrays)
-        self.args = list(args)
-        self.sizes: tuple[Any, ...] = (self.args.pop(),) if build in takes_sizes else ()
-
-    @property
-    def shapes(self) -> tuple[Any, ...]:
-        """Those of the operands, and the sizes among the arguments."""
-        return (*[a.shape for a in self.arrays], *self.sizes)
+        self.key, self.build, self.args = key, key[0], args
+        self.arrays, self.avals, self.targets = arrays, avals, targets
+        self.sizes: tuple[Any, ...] = (args.pop(),) if self.build in takes_sizes else ()
+        self.shapes = (*[a.shape for a in arrays], *self.sizes)
 
     @property
     def family(self) -> tuple[Any, ...]:
         """What the calls of its family have in common."""
-        key: list[Any] = [self.build]
-        operands = iter(zip(self.avals, self.targets))
-        for each in self.args:
-            if each is PLACE:
-                (shape, dtype, _), target = next(operands)
-                key.append((dtype, _kinds(shape), target is not None))
-            else:
-                key.append(each)
-        return (*key, *map(_kinds, self.sizes))
+        place, avals = list(self.key), self.avals
+        at, last = 0, len(avals)
+        for i, each in enumerate(place):
+            if at < last and each is avals[at]:
+                place[i] = each[1], _kinds(each[0])
+                at += 1
+        if self.sizes:
+            place[-1] = _kinds(self.sizes[0])
+        return tuple(place)
 
     def example(self) -> tuple[Any, Callable[..., Any]]:
         """It as an example, and the template that such examples make."""
         operands = [leaf(i, Size(shape), dtype) for i, (shape, dtype, _) in enumerate(self.avals)]
-        with graph.grad_mode(self.flows):
+        targets = self.targets or [None] * len(operands)
+        with graph.grad_mode(self.targets is not None):
             tracked = [
                 o if target is None else ops.variable(o, i)
-                for i, (o, target) in enumerate(zip(operands, self.targets))
+                for i, (o, target) in enumerate(zip(operands, targets))
             ]
             given = iter(tracked)
             args = [next(given) if a is PLACE else a for a in self.args]
             made = rounded_once(self.build, [*args, *self.sizes])
-        if self.flows:
+        if self.targets is not None:
             return Differentiated(operands, tracked, made, self.sizes), DifferentiatedTemplate
         return Example(operands, made, self.sizes), Template
 
@@ -141,7 +136,7 @@ def _kinds(shape: Sequence[int]) -> Any:
     return len(shape)
 
 
-_OFTEN = 4
+_OFTEN = 16
 """The calls from which on the forms of a known one are composed."""
 
 
@@ -154,17 +149,19 @@ class Known:
     """
 
     __slots__ = (
-        "_back", "_run", "_times", "args", "avals", "build", "forward", "mark", "operands", "shapes",
-        "template",
+        "_back", "_run", "_times", "args", "avals", "build", "forward", "mark", "operands",
+        "shapes", "template",
     )  # fmt: skip
 
-    def __init__(self, call: Called, family: Any, template: Any, made: Sequence[np.ndarray]):
+    def __init__(self, call: Called, family: Any, template: Any, made: Any):
         self.build, self.args, self.shapes = call.build, call.args, call.shapes
         self.template, self.operands = template, call.avals
-        self.forward = template.forward if call.flows else template
-        self.avals: list[Aval] = [
-            (Size(a.shape), dtype, "cpu") for a, dtype in zip(made, template.dtypes)
-        ]
+        self.forward = template if call.targets is None else template.forward
+        if template.is_single:
+            first = made if made.__class__ is np.ndarray else made[0]
+            self.avals: list[Aval] = [(Size(first.shape), template.dtypes[0], "cpu")]
+        else:
+            self.avals = [(Size(a.shape), d, "cpu") for a, d in zip(made, template.dtypes)]
         self.mark = hash((id(family), self.shapes))
         self._run: Bound | None = None
         self._times = 1
@@ -242,12 +239,12 @@ class Family:
             template = self.template
             if template is None:
                 return None
-            forward = template.forward if call.flows else template
+            forward = template if call.targets is None else template.forward
             shared.clear()
             try:
                 forward.check(shapes)
                 made = forward(arrays, shapes, shared)
-                if call.flows:
+                if forward is not template:
                     template.check(shapes, [made] if forward.is_single else made)
             except Untold:
                 self.learn(call)
@@ -278,5 +275,4 @@ def met(call: Called, shared: Shared) -> tuple[Known, Any] | None:
         template = family.template
     if made is None:
         return None
-    rows = [made] if made.__class__ is np.ndarray else made
-    return Known(call, family, template, rows), made
+    return Known(call, family, template, made), made

@@ -554,18 +554,20 @@ def clear_tables() -> None:
     """Forget all nodes and plans; only between epochs."""
     global _size, _growths
     _size = _growths = 0
-    for table in (
+    everything: tuple[Any, ...] = (
         *tables.values(),
         epoch.recipes,
         epoch.families,
         epoch.known,
+        epoch.met,
         epoch.sites,
         epoch.leaf_nodes,
         epoch.latest_nodes,
         epoch.variable_nodes,
         epoch.scalar_nodes,
         _outcomes,
-    ):
+    )
+    for table in everything:
         table.clear()
     graph.clear_tables()
     tiers.clear()

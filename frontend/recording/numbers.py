@@ -106,3 +106,4 @@ def set_default_dtype(dtype: dtypes.DType) -> None:
     epoch.recipes.clear()
     epoch.families.clear()
     epoch.known.clear()
+    epoch.met.clear()

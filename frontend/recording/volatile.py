@@ -31,7 +31,7 @@ from . import epoch, flushing, novelty, views, wrapping
 from .at_once import MOST, fill, is_leaf, is_plain, is_tracked, places, written
 from .builders import facts, is_blind, refuses_bools
 from .epoch import clock
-from .families import PLACE, REMEMBERED, Called, Number, met
+from .families import PLACE, REMEMBERED, Called, Known, Number, met
 from .numbers import default_dtype, key_of, scalar_dtype
 from .states import Aval, Handle
 from .tape import Call, Refused, note, rebound, target_of
@@ -86,7 +86,7 @@ def computed(build: Callable[..., Any], args: Sequence[Any]) -> Any:
     if not arrays:
         return None
     to = targets if flows else None
-    return _found(tuple(key), build, args, operands, arrays, avals, to)
+    return _found(tuple(key), args, operands, arrays, avals, to)
 
 
 def _operand(t: Any, taping: bool) -> tuple[np.ndarray, Aval, Any] | None:
@@ -118,7 +118,6 @@ _GRADIENT = object()
 
 def _found(
     key: tuple[Any, ...],
-    build: Callable[..., Any],
     args: Sequence[Any],
     operands: list[Any],
     arrays: list[Any],
@@ -140,17 +139,10 @@ def _found(
     except Exception:  # an unhashable argument, or an error: the recorded call has its message
         return None
     if known is None:
-        if any([a.size > MOST for a in arrays]):
-            return None
-        given = {id(o) for o in operands}
-        where = [PLACE if id(a) in given else a for a in args]
-        found = met(Called(build, where, arrays, avals, targets), shared)
+        found = _met(key, args, arrays, avals, targets, shared)
         if found is None:
             return None
         known, made = found
-        if len(epoch.known) >= REMEMBERED:
-            epoch.known.clear()
-        epoch.known[key] = known
     novelty.note(known.mark)
     template = known.template
     if targets is None:
@@ -163,6 +155,33 @@ def _found(
         kept = template.kept(arrays, rows)
         note(Call(known, operands, arrays, targets, kept, shared), tensors)
     return tensors[0] if template.is_single else tuple(tensors)
+
+
+def _met(
+    key: tuple[Any, ...],
+    args: Sequence[Any],
+    arrays: list[Any],
+    avals: list[Aval],
+    targets: list[Any] | None,
+    shared: Shared,
+) -> tuple[Known, Any] | None:
+    """A call that isn't known, and what it makes. It is known from the second time on: most calls
+    of sizes that are new all the time never come again."""
+    if any([a.size > MOST for a in arrays]):
+        return None
+    where = [PLACE if isinstance(a, (Handle, np.ndarray)) else a for a in args]
+    found = met(Called(key, where, arrays, avals, targets), shared)
+    if found is not None:
+        mark = hash(key)
+        if mark in epoch.met:
+            if len(epoch.known) >= REMEMBERED:
+                epoch.known.clear()
+            epoch.known[key] = found[0]
+        else:
+            if len(epoch.met) >= REMEMBERED:
+                epoch.met.clear()
+            epoch.met.add(mark)
+    return found
 
 
 def _tensor(array: np.ndarray, aval: Aval) -> Any:
@@ -187,7 +206,7 @@ def computed_beside(build: Callable[..., Any], t: Any, value: Any, swapped: bool
     key = (build, aval, target is not None, other, swapped)
     args = (other, t) if swapped else (t, other)
     to = None if target is None else [target]
-    return _found(key, build, args, [t], [array], [aval], to)
+    return _found(key, args, [t], [array], [aval], to)
 
 
 def computed_between(build: Callable[..., Any], t: Any, *values: Any) -> Any:
@@ -215,7 +234,7 @@ def _beside(build: Callable[..., Any], t: Any, values: Sequence[Any], swapped: b
         for row in (operands, arrays, avals, targets or []):
             row.reverse()
     key = (build, target is not None, swapped, *avals)
-    return _found(key, build, operands, operands, arrays, avals, targets)
+    return _found(key, operands, operands, arrays, avals, targets)
 
 
 def _at_rest_beside(t: Any) -> tuple[np.ndarray, Aval, Any] | None:

@@ -313,6 +313,7 @@ class Template:
         if len(examples) == 1:
             self._fix(examples)
         self.varies = any([step.varies for step in self._steps])
+        self._only = self._whole(len(first.dtypes))
         del self._sizes
 
     def _add(self, steps: Sequence[Step], examples: Sequence[Example]) -> None:
@@ -389,6 +390,13 @@ class Template:
             if size > 1 and all(e.shapes[i][axis] == size for e in examples)
         ]
 
+    def _whole(self, count: int) -> Form | None:
+        """The form of a template that is one step over all operands."""
+        if len(self._steps) != 1 or not self.is_single:
+            return None
+        step = self._steps[0]
+        return step.form if step.attrs is None and step.places == tuple(range(count)) else None
+
     def check(self, shapes: Sequence[Shape]) -> None:
         """Raise Untold if an attr may be another one for operands of these shapes, after which the
         sizes among the arguments come."""
@@ -401,6 +409,8 @@ class Template:
         examples don't tell.
 
         shapes: as of `check`, which has seen them."""
+        if self._only is not None:
+            return own(quietly(self._only, *arrays), arrays)
         return self.owned(quietly(self.seen, arrays, shapes, shared), arrays)
 
     def seen(
