@@ -132,11 +132,13 @@ def require_positive(name: str, **numbers: Sequence[int]) -> None:
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Row-major strides, in elements."""
-    strides, step = [], 1
-    for size in reversed(tuple(shape)):  # a Size is slower
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
+    shape = tuple(shape)  # a Size is slower
+    strides = [1] * len(shape)
+    step = 1
+    for i in range(len(shape) - 1, 0, -1):
+        step *= shape[i] or 1
+        strides[i - 1] = step
+    return tuple(strides)
 
 
 def reshape_strides(
@@ -146,12 +148,15 @@ def reshape_strides(
 
     A dimension of size 1 gets the stride that it would have with a larger size, as in PyTorch.
     """
+    shape, strides = tuple(shape), tuple(strides)
     if math.prod(target) == 0:
-        return tuple(strides) if tuple(shape) == tuple(target) else contiguous_strides(target)
+        return strides if shape == tuple(target) else contiguous_strides(target)
+    if strides == contiguous_strides(shape):
+        return contiguous_strides(target)
     # Runs of source dimensions that lie contiguously in memory, from the last one: [elements,
     # innermost stride].
     runs = [[1, strides[-1] if strides else 1]]
-    for size, stride in zip(reversed(tuple(shape)), reversed(strides), strict=True):
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
         if size == 1 or stride == runs[-1][0] * runs[-1][1]:
             runs[-1][0] *= size
         else:

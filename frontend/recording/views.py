@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -110,7 +111,7 @@ class _Squeeze(_Fit):
         self.form = form
 
     def layout(self, source: Layout, shape: Any, dims: Any = ()) -> Layout:
-        return shape, tuple(s for i, s in enumerate(source[1]) if i not in dims), source[2]
+        return shape, tuple([s for i, s in enumerate(source[1]) if i not in dims]), source[2]
 
 
 class _Unsqueeze(_Fit):
@@ -132,7 +133,7 @@ class _Permute(View):
 
     def layout(self, source: Layout, order: tuple[int, ...]) -> Layout:
         shape, strides, offset = source
-        return tuple(shape[i] for i in order), tuple(strides[i] for i in order), offset
+        return tuple([shape[i] for i in order]), tuple([strides[i] for i in order]), offset
 
     def write(self, x: Node, value: Node, order: tuple[int, ...]) -> Node:
         inverse = [0] * len(order)
@@ -401,7 +402,7 @@ class Chain:
     def __init__(self, parent: Chain | Size, view: View, attrs: tuple[Any, ...]):
         self.parent, self.view, self.attrs = parent, view, attrs
         source: Layout | None
-        if isinstance(parent, Chain):
+        if parent.__class__ is Chain:
             self.base, source = parent.base, parent.layout
             self.links = (*parent.links, (view, attrs))
             self.repeats, self.multiple = parent.repeats, parent.multiple
@@ -409,7 +410,7 @@ class Chain:
             self.detaches, self.is_data = parent.detaches, parent.is_data
             self.retypes = parent.retypes
         else:
-            self.base, source = parent, (tuple(parent), contiguous_strides(parent), 0)
+            self.base, source = parent, _whole(parent)  # type: ignore[assignment, arg-type]
             self.links = ((view, attrs),)
             self.repeats, self.multiple = False, None
             self.is_untracked, self.only_detaches = False, True
@@ -417,17 +418,29 @@ class Chain:
         if view.detaches:
             self.detaches, self.is_untracked = True, view is NO_GRAD
             self.is_data = self.is_data or view is DATA
+            self.multiple = None
         else:
             self.only_detaches = False
-        if view.multiple or view.detaches:
-            self.multiple = view if view.multiple else None
-        self.retypes = self.retypes or view.retypes
-        self.repeats = self.repeats or (source is not None and view.repeats(source, *attrs))
-        self.layout = None if source is None else view.layout(source, *attrs)
-        self.size = None if self.layout is None else Size(self.layout[0])
+            if view.multiple:
+                self.multiple = view
+        if view.retypes:
+            self.retypes = True
+        if source is None:
+            self.layout = self.size = None
+            return
+        if not self.repeats:
+            self.repeats = view.repeats(source, *attrs)
+        self.layout = layout = view.layout(source, *attrs)
+        self.size = None if layout is None else Size(layout[0])
 
     def __reduce__(self) -> Any:
         return chained, (self.parent, self.view, self.attrs)
+
+
+@functools.lru_cache(1024)
+def _whole(shape: Size) -> Layout:
+    """The layout of contiguous memory."""
+    return tuple(shape), contiguous_strides(shape), 0
 
 
 _chains: dict[Any, Chain] = {}
