@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -130,51 +129,26 @@ def tile(op: Op, attrs: tuple[Any, ...], dtypes: tuple[DType, ...], dtype: DType
     return compiled(name, lambda: _alone(op, dtypes, attrs)) if _is_packed(name) else None
 
 
-@functools.lru_cache(4096)
-def sized(
+def making(
     op: Op,
     attrs: tuple[Any, ...],
     dtypes: tuple[DType, ...],
     dtype: DType,
-    shape: tuple[int, ...],
-    axes: tuple[int, ...],
     form: Callable[..., Any],
-) -> Callable[..., Any] | None:
-    """The pack's kernel of an op as a function of arrays of one shape, which costs less to call
-    than `form`, its form for all; None if it isn't there. axes: how many of the last dimensions
-    each operand has."""
-    size, rank = math.prod(shape), len(shape)
-    if not 0 < size < _SIZED or rank not in axes:
-        return None
-    for operand, count in zip(dtypes, axes):
-        if count < rank and (size > _FEW or (not count and operand.itemsize not in (4, 8))):
-            return None
+) -> Callable[..., Any]:
+    """The pack's kernel of an op as a function that costs less to call than `form`, where the
+    operands are small and lie in order; `form` itself if there is no kernel. NumPy doesn't warn of
+    it."""
     kernel = tile(op, attrs, dtypes, dtype)
     if kernel is None:
-        return None
+        return form
     from ..native import calls
 
     def usual(*arrays: Any) -> Any:
         return quietly(form, *arrays)
 
-    operands = [(d.np, count) for d, count in zip(dtypes, axes)]
-    made: Callable[..., Any] = calls.sized(kernel, shape, operands, dtype.np, usual)
+    made: Callable[..., Any] = calls.making(kernel, [d.np for d in dtypes], dtype.np, usual)
     return made
-
-
-def trailing(shape: tuple[int, ...], arrays: Sequence[Any]) -> tuple[int, ...] | None:
-    """How many of the last dimensions of a shape each array has; None if one has others."""
-    rank, axes = len(shape), []
-    for each in arrays:
-        its = each.shape
-        if its != shape and its != shape[rank - len(its) :]:
-            return None
-        axes.append(len(its))
-    return tuple(axes)
-
-
-_SIZED = 1 << 14
-"""Elements up to which what stands around a kernel counts."""
 
 
 @functools.lru_cache(64)

@@ -13,6 +13,7 @@ from tilewright.ir.dtype import DType, float32, float64
 from tilewright.ir.numeric import blas
 
 from . import maps
+from .quiet import quietly
 
 if TYPE_CHECKING:
     from tilewright.codegen.llvm.machine import Machine
@@ -52,12 +53,23 @@ def _kernel(dtype: np.dtype[Any], by_columns: bool, chunks: int) -> Callable[...
     return maps.function(code, products.WORDS, len(products.BUFFERS), chunks)
 
 
+def _is_dot(a: Any, b: Any) -> bool:
+    """Whether a @ b is NumPy's `dot`, which calls the same BLAS in half the time, and never
+    warns."""
+    return a.ndim == 2 == b.ndim and a.dtype.char in "fd"
+
+
+def quiet(a: Any, b: Any) -> Any:
+    """a @ b without NumPy's warnings."""
+    if _is_dot(a, b) and len(a) * b.size < _WORK:
+        return a.dot(b)
+    return quietly(matmul, a, b)
+
+
 def matmul(a: Any, b: Any, out: Any = None) -> Any:
     """a @ b for matrices, or stacks of them, of one type."""
     if a.ndim < 2 or b.ndim < 2 or a.shape[-2] * a.shape[-1] * b.shape[-1] < _WORK:
-        if a.ndim == 2 == b.ndim and out is None and a.dtype.char in "fd":
-            return a.dot(b)  # by the same BLAS, in half the time
-        return np.matmul(a, b, out)
+        return a.dot(b) if out is None and _is_dot(a, b) else np.matmul(a, b, out)
     lead = a.shape[:-2]
     if b.ndim == 2 and lead and out is None and a.flags.c_contiguous:
         return matmul(a.reshape(-1, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[1])
@@ -70,11 +82,6 @@ def matmul(a: Any, b: Any, out: Any = None) -> Any:
         if not _native(a[i], b[i], out[i]):
             blas.matmul(a[i], b[i], out[i])
     return out
-
-
-def is_small(m: int, k: int, n: int) -> bool:
-    """Whether BLAS makes a product of these sizes."""
-    return 0 < m * k * n < _WORK
 
 
 def _threads() -> int:

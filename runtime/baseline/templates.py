@@ -31,7 +31,7 @@ from tilewright.ir.shape import Size
 from . import composites, draws, folds, forms, indexed, maps, scans
 from .bound import SHARED, composed
 from .forms import Form
-from .products import is_small, matmul
+from .products import quiet as product
 from .program import CELLS, MOST_SCORES, cell_of, loop_of, scores_of
 from .quiet import quietly
 
@@ -276,15 +276,13 @@ class _Step(NamedTuple):
     """A step of a template.
 
     form: of all sizes; if it has attrs, (attrs, operands) -> the form for these. places: of the
-    operands. varies: whether attrs depend on sizes. fixed: (operands, what the form makes of them)
-    -> a form that is faster for these sizes, or None.
+    operands. varies: whether attrs depend on sizes.
     """
 
     form: Callable[..., Any]
     places: tuple[int, ...]
     attrs: Any = None
     varies: bool = False
-    fixed: Callable[[Sequence[Any], Any], Form | None] | None = None
 
 
 class Template:
@@ -314,6 +312,7 @@ class Template:
             self._fix(examples)
         self.varies = any([step.varies for step in self._steps])
         self._only = self._whole(len(first.dtypes))
+        self._is_bare = self._only is not None and _is_bare(self._only)
         del self._sizes
 
     def _add(self, steps: Sequence[Step], examples: Sequence[Example]) -> None:
@@ -348,13 +347,7 @@ class Template:
             find = _sized(first.op, dtypes, first.dtype, first.along)
             self._steps.append(_Step(find, places, attrs, varies))
         else:
-            fixed: Any = None
-            if first.op.kind is Kind.ELEMENTWISE or first.op.pointwise:
-                said = (first.op, attrs, dtypes, first.dtype, direct)
-                fixed = functools.partial(_fixed_map, *said)
-            elif direct is _linear:
-                fixed = _fixed_linear
-            self._steps.append(_Step(direct, places, fixed=fixed))
+            self._steps.append(_Step(direct, places))
 
     def _add_constant(self, attrs: Sequence[Any], examples: Sequence[Example]) -> None:
         values = [np.asarray(value_of(*a)) for a in attrs]
@@ -409,8 +402,9 @@ class Template:
         examples don't tell.
 
         shapes: as of `check`, which has seen them."""
-        if self._only is not None:
-            return own(quietly(self._only, *arrays), arrays)
+        only = self._only
+        if only is not None:
+            return only(*arrays) if self._is_bare else own(quietly(only, *arrays), arrays)
         return self.owned(quietly(self.seen, arrays, shapes, shared), arrays)
 
     def seen(
@@ -424,17 +418,16 @@ class Template:
         warn of them. shared: the stages that are known, to which new ones are added. forms: takes
         the forms of the steps and their places."""
         values = list(arrays)
-        for form, places, attrs, varies, fixed in self._steps:
+        for form, places, attrs, varies in self._steps:
             operands = [values[p] for p in places]
             if attrs is not None:
                 form = form(_filled(attrs, shapes) if varies else attrs, operands)
                 if form.__class__ is _Staged:
                     operands.insert(0, shared)
                     places = (SHARED, *places)
-            made = form(*operands)
-            values.append(made)
+            values.append(form(*operands))
             if forms is not None:
-                forms.append(((fixed and fixed(operands, made)) or form, places))
+                forms.append((form, places))
         if self.is_single:
             return values[self._results[0]]
         return [values[p] for p in self._results]
@@ -484,36 +477,6 @@ _VIEWS = (operator.methodcaller, operator.itemgetter)
 def _is_bare(form: Form) -> bool:
     """Whether a form makes an array of its own, and NumPy warns of nothing."""
     return form.__class__ is BuiltinFunctionType or getattr(form, "is_bare", False)
-
-
-def _fixed_map(
-    op: Op,
-    attrs: tuple[Any, ...],
-    dtypes: tuple[DType, ...],
-    dtype: DType,
-    form: Form,
-    operands: Sequence[Any],
-    made: Any,
-) -> Form | None:
-    axes = maps.trailing(made.shape, operands)
-    return None if axes is None else maps.sized(op, attrs, dtypes, dtype, made.shape, axes, form)
-
-
-def _fixed_linear(operands: Sequence[Any], made: Any) -> Form | None:
-    weight = operands[1]
-    outputs, inputs = weight.shape
-    if len(operands) < 3 or made.ndim != 2 or not is_small(len(made), inputs, outputs):
-        return None
-    dtype = float32 if made.dtype == np.float32 else float64
-    add = maps.sized(ops.add, (), (dtype, dtype), dtype, made.shape, (2, 1), np.add)
-    if add is None:
-        return None
-
-    def linear(x: Any, weight: Any, bias: Any) -> Any:
-        return add(x.dot(weight.T), bias)
-
-    linear.is_bare = True  # type: ignore[attr-defined]
-    return linear
 
 
 def own(value: Any, others: Sequence[Any]) -> Any:
@@ -644,17 +607,21 @@ def _direct(
     """The form of a step for all sizes; None if there is none."""
     if op.kind is Kind.ELEMENTWISE:
         if op.params:
-            return forms.converted(op, dtypes[0], dtype)
-        form = forms.elementwise(op, dtypes, dtype)
-        return _divided(form) if op.divides and not dtype.is_floating_point else form
+            form = forms.converted(op, dtypes[0], dtype)
+        else:
+            form = forms.elementwise(op, dtypes, dtype)
+        if op.divides and not dtype.is_floating_point:
+            return _divided(form)
+        return maps.making(op, attrs, dtypes, dtype, form)
     if op is ops.matmul and dtype not in HALVES and all(d is dtype for d in dtypes):
         return _matmul
     if op.pointwise and len(dtypes) == 1:
-        return maps.composite(op, attrs, dtypes, dtype)
+        kernel = maps.composite(op, attrs, dtypes, dtype)
+        return None if kernel is None else maps.making(op, attrs, dtypes, dtype, kernel)
     if op is ops.gather and len(dtypes) == 2:
         return forms.take(*attrs)
     if dtype in WIDE and op in _PRODUCTS and all(d is dtype for d in dtypes):
-        return _PRODUCTS[op]
+        return _linear(dtype) if op is ops.linear else _PRODUCTS[op]
     if op in _BY_ATTRS:
         return _BY_ATTRS[op](*attrs)
     if op in composites.SIZELESS and all(d is dtype for d in dtypes) and dtype in WIDE:
@@ -671,38 +638,58 @@ def _divided(form: Form) -> Form:
     return divided
 
 
+def _bare(form: Form) -> Form:
+    """Declare that a form makes an array of its own, and that NumPy doesn't warn of it."""
+    form.is_bare = True  # type: ignore[attr-defined]
+    return form
+
+
+@_bare
 def _matmul(a: Any, b: Any) -> Any:
     if a.ndim > 3 and a.size // a.shape[-1] * b.shape[-1] > MOST_SCORES:
         raise Untold
-    return matmul(a, b)
+    return product(a, b)
 
 
-def _linear(x: Any, weight: Any, *bias: Any) -> Any:
-    if not x.size or not weight.size:
-        raise Untold
-    if x.ndim == 2:
-        out = matmul(x, weight.T)
-    else:
-        out = matmul(x.reshape(-1, x.shape[-1]), weight.T)
-    if bias:
-        out += bias[0]
-    return out.reshape(*x.shape[:-1], len(weight))
+@functools.cache
+def _linear(dtype: DType) -> Form:
+    add = maps.making(ops.add, (), (dtype, dtype), dtype, np.add)
+
+    @_bare
+    def linear(x: Any, weight: Any, *bias: Any) -> Any:
+        if not x.size or not weight.size:
+            raise Untold
+        if x.ndim == 2:
+            out = product(x, weight.T)
+        else:
+            out = product(x.reshape(-1, x.shape[-1]), weight.T)
+        if bias:
+            out = add(out, bias[0]) if out.size < _IN_PLACE else quietly(np.add, out, *bias, out)
+        return out if x.ndim == 2 else out.reshape(*x.shape[:-1], len(weight))
+
+    return linear
 
 
+_IN_PLACE = 2048
+"""Elements from which a sum takes the place of its operand."""
+
+
+@_bare
 def _input_grad(g: Any, weight: Any) -> Any:
     if not g.size or not weight.size:
         raise Untold
     if g.ndim == 2:
-        return matmul(g, weight)
-    return matmul(g.reshape(-1, len(weight)), weight).reshape(*g.shape[:-1], weight.shape[1])
+        return product(g, weight)
+    return product(g.reshape(-1, len(weight)), weight).reshape(*g.shape[:-1], weight.shape[1])
 
 
+@_bare
 def _weight_grad(g: Any, x: Any) -> Any:
     if not g.size or not x.size:
         raise Untold
     if g.ndim == 2:
-        return matmul(g.T, x)
-    return matmul(g.reshape(-1, g.shape[-1]).T, x.reshape(-1, x.shape[-1]))
+        return product(g.T, x)
+    return product(g.reshape(-1, g.shape[-1]).T, x.reshape(-1, x.shape[-1]))
 
 
 def _bias_grad(g: Any) -> Any:
@@ -711,7 +698,7 @@ def _bias_grad(g: Any) -> Any:
     return folds.rows_total(g.reshape(-1, g.shape[-1]))
 
 
-_PRODUCTS: dict[Op, Form] = {
+_PRODUCTS: dict[Op, Any] = {
     ops.linear: _linear,
     ops.linear_input_grad: _input_grad,
     ops.linear_weight_grad: _weight_grad,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -163,27 +162,27 @@ def rows(layout: Layout, linked: Linked, size: int, results: int, operands: int)
     return entry("tw_loop", table.ctypes.data, (table, used, owned))
 
 
-def sized(
+def making(
     kernel: Flat,
-    shape: tuple[int, ...],
-    operands: Sequence[tuple[np.dtype[Any], int]],
+    dtypes: Sequence[np.dtype[Any]],
     dtype: np.dtype[Any],
     other: Callable[..., Any],
 ) -> Any:
-    """A kernel as a function of arrays of one shape, that makes its result; see `results.py`.
+    """A kernel as a function of arrays of `dtypes` that makes its result; see `results.py`.
 
-    operands: the dtype of each, and how many of the last dimensions it has. other: what computes it
-    where an operand isn't as expected.
+    The operands have one shape, or its last dimensions. other: what computes it for all others, and
+    where it is large.
     """
-    layout, count = kernel.layout, math.prod(shape)
+    layout = kernel.layout
+    at_size, at_chunks, at_chunk = layout.sizes
     template = np.zeros(layout.words, np.int64)
-    template[[*layout.sizes]] = count, 1, count
+    template[at_chunks] = 1
     places = np.array(layout.buffers, np.int64)
     descriptor, owned = _described(
         kernel.linked, template, places, np.zeros(1, np.int64)[:0], 1, False
     )
     used = np.array([0, *[1 + i for i in kernel.order]], np.int64)
-    table, owner = results.table(shape, dtype, operands, descriptor, used, other)
+    table, owner = results.table(dtypes, dtype, descriptor, used, (at_size, at_chunk), other)
     return entry("tw_map", table.ctypes.data, (table, owner, owned))
 
 

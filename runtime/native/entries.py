@@ -349,18 +349,22 @@ fail:
   ret i64 0
 }
 
-; One launch whose buffers are at the addresses now[used[i]]. Returns what `one` does.
-define internal i32 @pointed(ptr %descriptor, ptr %now, ptr %used) noinline #0 {
-entry:
+; The words of a launch, before its buffers are known.
+define internal void @begun(ptr %descriptor, ptr %words) alwaysinline #0 {
   %words.n = call i64 @word(ptr %descriptor, i64 2)
+  %template.i = call i64 @word(ptr %descriptor, i64 9)
+  %template = inttoptr i64 %template.i to ptr
+  %bytes = mul i64 %words.n, 8
+  call void @llvm.memcpy.p0.p0.i64(ptr %words, ptr %template, i64 %bytes, i1 false)
+  ret void
+}
+
+; One launch whose buffers are at the addresses now[used[i]]. Returns what `one` does.
+define internal i32 @pointed(ptr %descriptor, ptr %words, ptr %now, ptr %used) noinline #0 {
+entry:
   %buffers.n = call i64 @word(ptr %descriptor, i64 3)
   %places.i = call i64 @word(ptr %descriptor, i64 6)
   %places = inttoptr i64 %places.i to ptr
-  %template.i = call i64 @word(ptr %descriptor, i64 9)
-  %template = inttoptr i64 %template.i to ptr
-  %words = alloca i64, i64 %words.n, align 64
-  %bytes = mul i64 %words.n, 8
-  call void @llvm.memcpy.p0.p0.i64(ptr %words, ptr %template, i64 %bytes, i1 false)
   br label %loop
 loop:
   %b = phi i64 [ 0, %entry ], [ %next, %set ]
@@ -376,6 +380,16 @@ set:
   br label %loop
 out:
   %ended = call i32 @filled(ptr %descriptor, ptr %words, ptr null)
+  ret i32 %ended
+}
+
+; One launch of a loop's step, as `pointed`.
+define internal i32 @stepped(ptr %descriptor, ptr %now, ptr %used) noinline #0 {
+entry:
+  %words.n = call i64 @word(ptr %descriptor, i64 2)
+  %words = alloca i64, i64 %words.n, align 64
+  call void @begun(ptr %descriptor, ptr %words)
+  %ended = call i32 @pointed(ptr %descriptor, ptr %words, ptr %now, ptr %used)
   ret i32 %ended
 }
 
@@ -443,7 +457,7 @@ run:
   %descriptor = inttoptr i64 %descriptor.i to ptr
   %used.i = call i64 @word(ptr %table, i64 %own.used)
   %used = inttoptr i64 %used.i to ptr
-  %ended = call i32 @pointed(ptr %descriptor, ptr %now, ptr %used)
+  %ended = call i32 @stepped(ptr %descriptor, ptr %now, ptr %used)
   %k.next = add i64 %k, 1
   %well = icmp eq i32 %ended, 0
   br i1 %well, label %listen, label %raised

@@ -1,4 +1,4 @@
-"""Calls that make their result: a kernel over arrays of one shape, as a function of these arrays.
+"""Calls that make their result: a kernel of one axis as a function of arrays.
 
 Where a call is small, most of its time goes to what stands around the kernel: to look at the
 operands, to make the result, and to pass both on. So that is native, too.
@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+MOST, MOST_WRITTEN = 1 << 14, 1 << 12
+"""The elements of a result up to which the call counts, and up to which an operand with fewer
+dimensions is written out."""
+
 # The words of a function's table: ndarray, PyArray_NewFromDescr, the dtype of the result, the
-# number of its dimensions and their sizes, the launch's descriptor and its table of buffers (0: the
-# result), what computes it where an operand isn't as expected, and the number of operands. Then for
-# each of these its dtype and the number of its dimensions. If it has only the last ones it is
-# written out: its bytes and those of an array of the shape follow, else 0 and 0.
+# launch's descriptor, its table of buffers (0: the result), the places of the two words that hold
+# the number of elements, what computes it where the operands aren't as expected, and the number of
+# operands. Then for each of these its dtype and the bytes of an element.
 TEXT = """
 declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
 
-; Whether an object is an array of a dtype, its elements in order, of `rank` dimensions `sizes`.
-; PyArrayObject: PyObject_HEAD, data, nd, dimensions, strides, base, descr, flags.
-define internal i1 @is_array(ptr %object, i64 %type, i64 %dtype, i32 %rank, ptr %sizes) #0 {
+; The number of dimensions of an object if it is an array of a dtype with its elements in order,
+; else -1. PyArrayObject: PyObject_HEAD, data, nd, dimensions, strides, base, descr, flags.
+define internal i64 @rank(ptr %object, i64 %type, i64 %dtype) #0 {
 entry:
   %its.type = call i64 @word(ptr %object, i64 1)
   %of.type = icmp eq i64 %its.type, %type
@@ -36,31 +38,41 @@ array:
   %flags = load i32, ptr %flags.at, align 8
   %set = and i32 %flags, 257  ; NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
   %lies = icmp eq i32 %set, 257
+  %both = and i1 %of.dtype, %lies
+  br i1 %both, label %yes, label %no
+yes:
   %rank.at = getelementptr i8, ptr %object, i64 24
-  %its.rank = load i32, ptr %rank.at, align 8
-  %of.rank = icmp eq i32 %its.rank, %rank
-  %first = and i1 %of.dtype, %lies
-  %both = and i1 %first, %of.rank
-  br i1 %both, label %shape, label %no
-shape:
-  %its.sizes.i = call i64 @word(ptr %object, i64 4)
+  %rank = load i32, ptr %rank.at, align 8
+  %rank.i = zext i32 %rank to i64
+  ret i64 %rank.i
+no:
+  ret i64 -1
+}
+
+; The product of the dimensions of an array, if these are the last of `sizes`; else 0.
+define internal i64 @count(ptr %array, i64 %rank, ptr %sizes, i64 %all) #0 {
+entry:
+  %its.sizes.i = call i64 @word(ptr %array, i64 4)
   %its.sizes = inttoptr i64 %its.sizes.i to ptr
-  %axes = zext i32 %rank to i64
+  %missing = sub i64 %all, %rank
   br label %axis
 axis:
-  %i = phi i64 [ 0, %shape ], [ %next, %look ]
-  %more = icmp ult i64 %i, %axes
-  br i1 %more, label %look, label %yes
+  %i = phi i64 [ 0, %entry ], [ %next, %look ]
+  %product = phi i64 [ 1, %entry ], [ %product.next, %look ]
+  %more = icmp ult i64 %i, %rank
+  br i1 %more, label %look, label %out
 look:
   %its.size = call i64 @word(ptr %its.sizes, i64 %i)
-  %size = call i64 @word(ptr %sizes, i64 %i)
+  %at = add i64 %i, %missing
+  %size = call i64 @word(ptr %sizes, i64 %at)
   %next = add i64 %i, 1
+  %product.next = mul i64 %product, %size
   %same = icmp eq i64 %its.size, %size
   br i1 %same, label %axis, label %no
-yes:
-  ret i1 true
+out:
+  ret i64 %product
 no:
-  ret i1 false
+  ret i64 0
 }
 
 ; Write a block of bytes again and again, until `all` bytes are written.
@@ -110,52 +122,86 @@ entry:
   %make = inttoptr i64 %make.i to ptr
   %dtype.i = call i64 @word(ptr %table, i64 2)
   %dtype = inttoptr i64 %dtype.i to ptr
-  %rank.i = call i64 @word(ptr %table, i64 3)
-  %rank = trunc i64 %rank.i to i32
-  %sizes.i = call i64 @word(ptr %table, i64 4)
-  %sizes = inttoptr i64 %sizes.i to ptr
-  %descriptor.i = call i64 @word(ptr %table, i64 5)
+  %descriptor.i = call i64 @word(ptr %table, i64 3)
   %descriptor = inttoptr i64 %descriptor.i to ptr
-  %used.i = call i64 @word(ptr %table, i64 6)
+  %used.i = call i64 @word(ptr %table, i64 4)
   %used = inttoptr i64 %used.i to ptr
   %other.i = call i64 @word(ptr %table, i64 7)
   %other = inttoptr i64 %other.i to ptr
   %operands = call i64 @word(ptr %table, i64 8)
+  %as.many = icmp eq i64 %number, %operands
+  br i1 %as.many, label %rank.loop, label %elsewhere
+rank.loop:  ; the shape is that of an operand with the most dimensions
+  %r = phi i64 [ 0, %entry ], [ %r.next, %rank.take ]
+  %rank = phi i64 [ -1, %entry ], [ %rank.now, %rank.take ]
+  %sizes.i = phi i64 [ 0, %entry ], [ %sizes.now, %rank.take ]
+  %r.more = icmp ult i64 %r, %operands
+  br i1 %r.more, label %rank.look, label %shape
+rank.look:
+  %r.object.i = call i64 @word(ptr %given, i64 %r)
+  %r.object = inttoptr i64 %r.object.i to ptr
+  %r.twice = mul i64 %r, 2
+  %r.at = add i64 %r.twice, 9
+  %r.dtype = call i64 @word(ptr %table, i64 %r.at)
+  %r.rank = call i64 @rank(ptr %r.object, i64 %type, i64 %r.dtype)
+  %r.is.array = icmp sge i64 %r.rank, 0
+  br i1 %r.is.array, label %rank.take, label %elsewhere
+rank.take:
+  %r.next = add i64 %r, 1
+  %r.sizes = call i64 @word(ptr %r.object, i64 4)
+  %longer = icmp sgt i64 %r.rank, %rank
+  %rank.now = select i1 %longer, i64 %r.rank, i64 %rank
+  %sizes.now = select i1 %longer, i64 %r.sizes, i64 %sizes.i
+  br label %rank.loop
+shape:
+  %sizes = inttoptr i64 %sizes.i to ptr
   %slots = add i64 %operands, 1
   %now = alloca i64, i64 %slots, align 8
-  %as.many = icmp eq i64 %number, %operands
-  br i1 %as.many, label %loop, label %elsewhere
+  br label %size.loop
+size.loop:
+  %d = phi i64 [ 0, %shape ], [ %d.next, %size.look ]
+  %count = phi i64 [ 1, %shape ], [ %count.next, %size.look ]
+  %d.more = icmp slt i64 %d, %rank
+  br i1 %d.more, label %size.look, label %sized
+size.look:
+  %d.size = call i64 @word(ptr %sizes, i64 %d)
+  %count.next = mul i64 %count, %d.size
+  %d.next = add i64 %d, 1
+  br label %size.loop
+sized:
+  %less = sub i64 %count, 1
+  %is.small = icmp ult i64 %less, $MOST  ; and not empty
+  br i1 %is.small, label %loop, label %elsewhere
 loop:
-  %i = phi i64 [ 0, %entry ], [ %next, %set ]
+  %i = phi i64 [ 0, %sized ], [ %next, %set ]
   %next = add i64 %i, 1
   %more = icmp ult i64 %i, %operands
   br i1 %more, label %look, label %result
 look:
   %object.i = call i64 @word(ptr %given, i64 %i)
   %object = inttoptr i64 %object.i to ptr
-  %row.i4 = mul i64 %i, 4
-  %at.dtype = add i64 %row.i4, 9
-  %at.rank = add i64 %row.i4, 10
-  %at.bytes = add i64 %row.i4, 11
-  %at.all = add i64 %row.i4, 12
-  %its.dtype = call i64 @word(ptr %table, i64 %at.dtype)
-  %its.axes = call i64 @word(ptr %table, i64 %at.rank)
-  %bytes = call i64 @word(ptr %table, i64 %at.bytes)
-  %all = call i64 @word(ptr %table, i64 %at.all)
-  %its.rank = trunc i64 %its.axes to i32
-  %missing = sub i64 %rank.i, %its.axes
-  %its.sizes = getelementptr i64, ptr %sizes, i64 %missing
-  %fits = call i1 @is_array(
-    ptr %object, i64 %type, i64 %its.dtype, i32 %its.rank, ptr %its.sizes)
+  %its.rank.at = getelementptr i8, ptr %object, i64 24
+  %its.rank.32 = load i32, ptr %its.rank.at, align 8
+  %its.rank = zext i32 %its.rank.32 to i64
+  %its.count = call i64 @count(ptr %object, i64 %its.rank, ptr %sizes, i64 %rank)
+  %fits = icmp ne i64 %its.count, 0
   br i1 %fits, label %point, label %elsewhere
 point:
   %data = call i64 @word(ptr %object, i64 2)
-  %is.block = icmp ne i64 %bytes, 0
-  br i1 %is.block, label %write, label %set
+  %is.whole = icmp eq i64 %its.count, %count
+  br i1 %is.whole, label %set, label %short
+short:
+  %may.write = icmp ule i64 %count, $WRITTEN
+  br i1 %may.write, label %write, label %elsewhere
 write:
+  %twice = mul i64 %i, 2
+  %at.bytes = add i64 %twice, 10
+  %bytes = call i64 @word(ptr %table, i64 %at.bytes)
+  %block = mul i64 %its.count, %bytes
+  %all = mul i64 %count, %bytes
   %row = alloca i8, i64 %all, align 64
   %from = inttoptr i64 %data to ptr
-  call void @spread(ptr %row, ptr %from, i64 %bytes, i64 %all)
+  call void @spread(ptr %row, ptr %from, i64 %block, i64 %all)
   %row.i = ptrtoint ptr %row to i64
   br label %set
 set:
@@ -166,14 +212,24 @@ set:
 result:
   call void @Py_IncRef(ptr %dtype)
   %type.at = inttoptr i64 %type to ptr
+  %rank.32 = trunc i64 %rank to i32
   %made = call ptr %make(
-    ptr %type.at, ptr %dtype, i32 %rank, ptr %sizes, ptr null, ptr null, i32 0, ptr null)
+    ptr %type.at, ptr %dtype, i32 %rank.32, ptr %sizes, ptr null, ptr null, i32 0, ptr null)
   %none = icmp eq ptr %made, null
   br i1 %none, label %raised, label %run
 run:
   %made.data = call i64 @word(ptr %made, i64 2)
   store i64 %made.data, ptr %now, align 8
-  %ended = call i32 @pointed(ptr %descriptor, ptr %now, ptr %used)
+  %words.n = call i64 @word(ptr %descriptor, i64 2)
+  %words = alloca i64, i64 %words.n, align 64
+  call void @begun(ptr %descriptor, ptr %words)
+  %size.place = call i64 @word(ptr %table, i64 5)
+  %size.at = getelementptr i64, ptr %words, i64 %size.place
+  store i64 %count, ptr %size.at, align 8
+  %chunk.place = call i64 @word(ptr %table, i64 6)
+  %chunk.at = getelementptr i64, ptr %words, i64 %chunk.place
+  store i64 %count, ptr %chunk.at, align 8
+  %ended = call i32 @pointed(ptr %descriptor, ptr %words, ptr %now, ptr %used)
   %well = icmp eq i32 %ended, 0
   br i1 %well, label %fine, label %failed
 fine:
@@ -189,6 +245,7 @@ raised:
   ret ptr null
 }
 """
+TEXT = TEXT.replace("$MOST", str(MOST)).replace("$WRITTEN", str(MOST_WRITTEN))
 
 
 @functools.cache
@@ -226,25 +283,23 @@ def _check(address: int) -> None:
 
 
 def table(
-    shape: tuple[int, ...],
+    dtypes: Sequence[np.dtype[Any]],
     dtype: np.dtype[Any],
-    operands: Sequence[tuple[np.dtype[Any], int]],
     descriptor: np.ndarray,
     used: np.ndarray,
+    sizes: tuple[int, int],
     other: Callable[..., Any],
 ) -> tuple[np.ndarray, Any]:
-    """The table of a function, and what owns the memory that it points to.
+    """The table of a function of operands of `dtypes`, and what owns the memory that it points to.
 
-    operands: the dtype of each, and how many of the last dimensions of `shape` it has. used: for
-    each buffer of the launch the number of its operand, from 1 on, or 0 for the result. other: what
-    computes it where an operand isn't as expected.
+    used: for each buffer of the launch the number of its operand, from 1 on, or 0 for the result.
+    sizes: the places of the words with the number of elements. other: what computes it where the
+    operands aren't as expected.
     """
-    rank, sizes = len(shape), np.array(shape or (0,), np.int64)
     words = [
-        id(np.ndarray), _make(), id(dtype), rank, sizes.ctypes.data, descriptor.ctypes.data,
-        used.ctypes.data, id(other), len(operands),
+        id(np.ndarray), _make(), id(dtype), descriptor.ctypes.data, used.ctypes.data, *sizes,
+        id(other), len(dtypes),
     ]  # fmt: skip
-    for each, axes in operands:
-        block, whole = (math.prod(s) * each.itemsize for s in (shape[rank - axes :], shape))
-        words += [id(each), axes, *((block, whole) if axes < rank else (0, 0))]
-    return np.array(words, np.int64), (sizes, dtype, operands, descriptor, used, other)
+    for each in dtypes:
+        words += [id(each), each.itemsize]
+    return np.array(words, np.int64), (dtypes, dtype, descriptor, used, other)
