@@ -36,6 +36,7 @@ def all_code(machine: Machine) -> Iterator[tuple[str, str]]:
         indexed,
         joins,
         losses,
+        probabilities,
         products,
         rows,
         scans,
@@ -48,6 +49,7 @@ def all_code(machine: Machine) -> Iterator[tuple[str, str]]:
     yield from indexed.all_code()
     yield from joins.all_code()
     yield from losses.all_code()
+    yield from probabilities.all_code()
     yield from products.all_code(machine)
     yield from elimination.all_code(machine)
     yield from rows.all_code()
