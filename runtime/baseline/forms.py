@@ -377,7 +377,7 @@ def _scatter(node: Node) -> Form:
         values = np.moveaxis(values, range(axis, axis + depth), range(depth))
         return np.moveaxis(scatter(np.moveaxis(base, axis, 0), values, index), 0, axis)
 
-    return along if axis else scatter
+    return (indexed.scatter(node) or along) if axis else scatter
 
 
 def _filled(shape: tuple[int, ...], value: Any) -> Any:
