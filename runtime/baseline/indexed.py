@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -90,16 +89,8 @@ def scatter(node: Node) -> Form | None:
     form = _scatter(node, wide, mode)
     if form is None or wide is dtype:
         return form
-    inner, widen, narrow = form, _converter(dtype, wide), _converter(wide, dtype)
+    inner, widen, narrow = form, maps.converter(dtype, wide), maps.converter(wide, dtype)
     return lambda base, values, *indices: narrow(inner(widen(base), widen(values), *indices))
-
-
-def _converter(source: DType, target: DType) -> Callable[[Any], Any]:
-    if source in HALVES or target in HALVES:
-        return maps.half_cast(source, target)
-    if source.itemsize == target.itemsize:
-        return operator.methodcaller("view", target.np)
-    return operator.methodcaller("astype", target.np)
 
 
 def _scatter(node: Node, dtype: DType, mode: str) -> Form | None:

@@ -114,6 +114,18 @@ def half_cast(source: DType, target: DType) -> Callable[[Any], Any]:
     return lambda x: native(x) if x.size >= _FEW else x.astype(np_dtype)
 
 
+def converter(source: DType, target: DType) -> Callable[[Any], Any]:
+    """What converts between numbers and wider ones, and takes the bits between others of a size."""
+    if source is target:
+        return lambda x: x
+    if source in HALVES or target in HALVES:
+        return half_cast(source, target)
+    np_dtype = target.np
+    if source.itemsize == target.itemsize:
+        return lambda x: x.view(np_dtype)
+    return lambda x: x.astype(np_dtype)
+
+
 @functools.cache
 def tile(op: Op, attrs: tuple[Any, ...], dtypes: tuple[DType, ...], dtype: DType) -> Flat | None:
     """The pack's kernel of an op, for a chain; None if it isn't there."""
