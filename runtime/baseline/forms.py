@@ -33,7 +33,7 @@ from tilewright.ir.ops.generate import leaf
 from tilewright.ir.ops.strided import diagonal, set_diagonal
 from tilewright.ir.reference import elementwise_function, evaluate
 
-from . import convolutions, depthwise, draws, folds, indexed, maps, scans, sorting
+from . import convolutions, depthwise, draws, exact, folds, indexed, maps, scans, sorting
 from .products import matmul
 from .rows import add as add_rows
 
@@ -431,7 +431,41 @@ def _convolution(node: Node) -> Form:
         return found
     if convolutions.has_form(node):
         return convolutions.form_of(node)
-    return functools.partial(_evaluated, node)
+    return _converted_convolution(node) or functools.partial(_evaluated, node)
+
+
+def _converted_convolution(node: Node) -> Form | None:
+    """The form of a convolution of halves, or of whole numbers where floats are exact; None for
+    others."""
+    dtype = node.dtype
+    if any(o.dtype is not dtype for o in node.operands):
+        return None
+    if dtype in HALVES:
+        form = _of_floats(node, float32)
+        return None if form is None else _rounded(form, (dtype, dtype), dtype)
+    single, double = (_of_floats(node, d) for d in (float32, float64))
+    is_whole = node.op is ops.conv and dtype.category in (UNSIGNED, SIGNED)
+    if not is_whole or single is None or double is None:
+        return None
+    forms, terms = {float32.np: single, float64.np: double}, math.prod(node.operands[1].shape[1:])
+
+    def multiply(x: Any, w: Any) -> Any:
+        return forms[x.dtype](x, w)
+
+    def whole(x: Any, w: Any) -> Any:
+        found = exact.product(multiply, x, w, terms)
+        return _evaluated(node, x, w) if found is None else found
+
+    return whole
+
+
+def _of_floats(node: Node, dtype: DType) -> Form | None:
+    """The form of a convolution of operands of this dtype instead; None if there is none."""
+    operands = [leaf(i, o.shape, dtype) for i, o in enumerate(node.operands)]
+    other = node.op(*operands, *node.attrs)
+    if not convolutions.has_form(other):
+        return None
+    return depthwise.form_of(other) or convolutions.form_of(other)
 
 
 def _iota(node: Node) -> Form:
