@@ -33,6 +33,7 @@ def all_code(machine: Machine) -> Iterator[tuple[str, str]]:
         convolutions,
         copies,
         depthwise,
+        folds,
         indexed,
         joins,
         losses,
@@ -46,6 +47,7 @@ def all_code(machine: Machine) -> Iterator[tuple[str, str]]:
     yield from convolutions.all_code()
     yield from copies.all_code()
     yield from depthwise.all_code()
+    yield from folds.all_code()
     yield from indexed.all_code()
     yield from joins.all_code()
     yield from losses.all_code()
