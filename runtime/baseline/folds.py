@@ -1,9 +1,8 @@
 """Folds: sums, extrema and their positions.
 
 Rows of floats are folded by native code, the rest by NumPy. NumPy adds pairs of pairs only along
-the last axes of an array. There float32 is summed as it is; along other axes a long sum of float32 is
-taken in float64. A fold of few elements along the last axes, as in pooling, is a call for each of
-them.
+the last axes of an array. There float32 is summed as it is; along other axes a long sum of it is
+taken in float64. A fold of few elements along the last axes, as in pooling, is a call for each.
 """
 
 from __future__ import annotations

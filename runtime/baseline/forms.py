@@ -176,6 +176,8 @@ def _direct(op: Op, arity: int, np_dtype: Any) -> Form:
             return np.negative(np.asarray(x, order="C").view(part)).view(np_dtype)
 
         return negative
+    if op in (ops.maximum, ops.minimum) and np_dtype.kind in "iu":
+        return _whole_extremum(op, np_dtype)
     known = _UFUNCS.get(op)
     if known is not None:
         return known  # type: ignore[no-any-return]
@@ -188,6 +190,21 @@ def _direct(op: Op, arity: int, np_dtype: Any) -> Form:
     if arity == 2:
         return lambda x, y: function(x, y, np_dtype)
     return lambda *arrays: function(*arrays, np_dtype)
+
+
+def _whole_extremum(op: Op, np_dtype: Any) -> Form:
+    """The larger or smaller of whole numbers. NumPy compares with one number element by element,
+    but limits to two of them in vectors."""
+    ufunc, limits = _UFUNCS[op], np.iinfo(np_dtype)
+    last = np_dtype.type(limits.max if op is ops.maximum else limits.min)
+
+    def extremum(a: Any, b: Any) -> Any:
+        if a.ndim and b.ndim:
+            return ufunc(a, b)
+        x, bound = (a, b) if a.ndim else (b, a)
+        return x.clip(bound, last) if op is ops.maximum else x.clip(last, bound)
+
+    return extremum
 
 
 def _rounded(inner: Form, dtypes: Sequence[DType], dtype: DType) -> Form:
@@ -238,8 +255,14 @@ def _reshape(node: Node) -> Form:
     def reshape(x: Any) -> Any:
         if x.strides[-1] or not any(x.strides):
             return x.reshape(shape)
-        # A copy in which each element follows itself takes NumPy's copies twice as long.
-        return np.repeat(x[..., 0], x.shape[-1], -1).reshape(shape)
+        # A copy in which each element follows itself takes NumPy's copies up to five times as long.
+        count = x.shape[-1]
+        if count > _NARROW:
+            return np.repeat(x[..., 0], count, -1).reshape(shape)
+        out = np.empty(x.shape, x.dtype)
+        for i in range(count):
+            out[..., i] = x[..., i]
+        return out.reshape(shape)
 
     return reshape
 

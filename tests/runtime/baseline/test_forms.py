@@ -73,3 +73,17 @@ def test_places_among_halves(half: Any, right: bool) -> None:
     values = rng.integers(-10, 10, (3, 7)).astype(half.np)
     leaves = [ops.leaf(i, Size(a.shape), half) for i, a in enumerate((lines, values))]
     _agree(ops.insertion(*leaves, right), lines, values)
+
+
+@pytest.mark.parametrize("kind", ["i1", "u1", "i2", "i4", "i8"])
+@pytest.mark.parametrize("op", [ops.maximum, ops.minimum], ids=lambda op: op.name)
+def test_extrema_with_one_number(op: Any, kind: str) -> None:
+    given = np.random.default_rng(0).integers(0, 99, (20, 30)).astype(kind)
+    one, many = np.asarray(50, kind), np.full((20, 30), 50, kind)
+    for a, b in ((given, one), (one, given), (given, many), (one, np.asarray(7, kind))):
+        leaves = [
+            ops.leaf(i, Size(x.shape), dtypes.from_numpy(x.dtype)) for i, x in enumerate((a, b))
+        ]
+        spread = [ops.expand(x, np.broadcast_shapes(a.shape, b.shape)) for x in leaves]
+        _agree(op(*leaves), a, b)
+        _agree(op(*spread), a, b)
