@@ -182,8 +182,7 @@ def _direct(op: Op, arity: int, np_dtype: Any) -> Form:
     if known is not None:
         return known  # type: ignore[no-any-return]
     if op is ops.sign and np_dtype.kind in "iu":
-        one = np_dtype.type(1)
-        return np.sign if np_dtype.kind == "i" else lambda x: np.minimum(x, one)
+        return np.sign if np_dtype.kind == "i" else lambda x: x.clip(0, 1)
     function = elementwise_function(op, arity)
     if arity == 1:
         return lambda x: function(x, np_dtype)
