@@ -19,7 +19,8 @@ VECTOR = 32
 BUFFERS = ("lines", "table", "flag")
 READ, SET = "read", "set"
 MODES = ("add", "mul", "max", "min")
-"""How elements are combined, in order. An extremum is NaN where an operand is."""
+"""How elements are combined, in order. An extremum is NaN where an operand is, and that of whole
+numbers is signed."""
 
 
 def words(indices: int) -> tuple[str, ...]:
@@ -123,6 +124,10 @@ def text(kind: str, itemsize: int, mode: str, indices: int) -> str:
 
 
 def _combined(code: Code, mode: str, old: Ref, new: Ref) -> Ref:
+    if new.type[0] == "i":
+        if mode in ("add", "mul"):
+            return code.binary(mode, old, new)
+        return code.intrinsic(f"s{mode}", [old, new])
     if mode in ("add", "mul"):
         return code.binary(f"f{mode}", old, new)
     better = code.compare("fcmp ogt" if mode == "max" else "fcmp olt", new, old)

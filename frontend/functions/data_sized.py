@@ -205,10 +205,13 @@ def unique(
         if not _is_read(input):
             return _chosen(_unique_slices(input.detach(), dim), return_inverse, return_counts)
     array = input.detach()._array()
-    # NumPy has no order with NaN for the dtypes of ml_dtypes. It looks for positions, which takes a
-    # sort of positions, only if they are wanted.
+    if array.dtype.kind == "V":  # of ml_dtypes, where NumPy has no order with NaN
+        keys = array.astype(np.float32)
+    else:  # bytes are sorted by counting
+        keys = array.view(np.uint8) if array.dtype == bool else array
+    # NumPy looks for positions, which takes a sort of positions, only if they are wanted.
     made: Any = np.unique(  # type: ignore[call-overload]
-        array.astype(np.float32) if array.dtype.kind == "V" else array,
+        keys,
         return_inverse=return_inverse,
         return_counts=return_counts,
         axis=dim,

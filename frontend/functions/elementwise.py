@@ -545,6 +545,8 @@ def _of_clamp(args: Any) -> str:
 @builder("clamp", gradient=_of_clamp)
 def _clamp_low(x: Node, low: Node) -> Node:
     x, low = promoted(x, low)
+    if x.dtype.category in (dtypes.UNSIGNED, dtypes.SIGNED):
+        return ops.maximum(x, low)
     # As in PyTorch the gradient passes where the bound is met exactly.
     return ops.where(x < low, ops.expand(low, _like(x, low)), ops.expand(x, _like(x, low)))
 
@@ -552,6 +554,8 @@ def _clamp_low(x: Node, low: Node) -> Node:
 @builder("clamp", gradient=_of_clamp)
 def _clamp_high(x: Node, high: Node) -> Node:
     x, high = promoted(x, high)
+    if x.dtype.category in (dtypes.UNSIGNED, dtypes.SIGNED):
+        return ops.minimum(x, high)
     return ops.where(x > high, ops.expand(high, _like(x, high)), ops.expand(x, _like(x, high)))
 
 

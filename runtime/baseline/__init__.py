@@ -33,9 +33,11 @@ def all_code(machine: Machine) -> Iterator[tuple[str, str]]:
         convolutions,
         copies,
         depthwise,
+        folds,
         indexed,
         joins,
         losses,
+        probabilities,
         products,
         rows,
         scans,
@@ -45,9 +47,11 @@ def all_code(machine: Machine) -> Iterator[tuple[str, str]]:
     yield from convolutions.all_code()
     yield from copies.all_code()
     yield from depthwise.all_code()
+    yield from folds.all_code()
     yield from indexed.all_code()
     yield from joins.all_code()
     yield from losses.all_code()
+    yield from probabilities.all_code()
     yield from products.all_code(machine)
     yield from elimination.all_code(machine)
     yield from rows.all_code()

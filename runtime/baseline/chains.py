@@ -25,6 +25,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.op import Kind, Op
 
 from . import copies, maps, views
+from . import folds as row_folds
 
 if TYPE_CHECKING:
     from ..native.calls import Flat
@@ -359,7 +360,7 @@ def _kernels(node: Node) -> _Kernels | None:
 def folds(x: Node, axes: Collection[int]) -> bool:
     """Whether sums of floats `x` over these axes may join a chain."""
     length = math.prod(x.shape[x.rank - _trailing(x, axes) :])
-    has_code = x.dtype in (float32, float64) and _folder(x.dtype, "sum") is not None
+    has_code = x.dtype in (float32, float64) and row_folds.code(x.dtype, "sum") is not None
     return x.shape.numel() >= FROM and length >= _ROW and has_code
 
 
@@ -373,7 +374,7 @@ def _fold(node: Node) -> Fold | None:
     if x.shape.numel() < FROM or length < _ROW:
         return None
     dtype = float32 if x.dtype in HALVES else x.dtype
-    if (dtype, op) not in tile_folds.KINDS or _folder(dtype, op) is None:
+    if (dtype, op) not in tile_folds.KINDS or row_folds.code(dtype, op) is None:
         return None
     return Fold(dtype, op, length)
 
@@ -556,7 +557,7 @@ class _Native:
             tables["calls"] += [linked.addresses["kernel"], begin]
             return (0, 1), (0,)
         if isinstance(kernel, Fold):
-            linked = _folder(kernel.dtype, kernel.op)
+            linked = row_folds.code(kernel.dtype, kernel.op)
             self.code.append(linked)
             template += [0, 0, 0, 0, kernel.length, _TILE]
             tables["sizes"].append(begin + tile_folds.WORDS.index("count"))
@@ -598,22 +599,11 @@ def _spread_name(itemsize: int) -> str:
     return f"spread of {itemsize} bytes"
 
 
-@functools.cache
-def _folder(dtype: DType, op: str) -> Any:
-    return maps.linked(_fold_name(dtype, op), lambda: tile_folds.text(dtype, op))
-
-
-def _fold_name(dtype: DType, op: str) -> str:
-    return f"tiles folded by {op} {dtype.name}"
-
-
 def all_code() -> Iterator[tuple[str, str]]:
     """(name, LLVM IR) of every piece of code, for the pack."""
     yield _NAME, code.text()
     for itemsize in (1, 2, 4, 8):
         yield _spread_name(itemsize), spread.text(itemsize)
-    for dtype, op in tile_folds.KINDS:
-        yield _fold_name(dtype, op), tile_folds.text(dtype, op)
 
 
 def _registers(

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import float32, float64, int64
+from tilewright.ir.dtype import DType, float32, float64
 from tilewright.ir.node import Node
-from tilewright.ir.numeric.positions import are_inside
 from tilewright.ir.op import Op
 from tilewright.ir.ops.attention import (
     attention,
@@ -31,7 +30,7 @@ from tilewright.ir.ops.normalization import (
     layer_norm_weight_grad,
 )
 
-from . import chains, folds, kernels, losses, maps, updates
+from . import chains, folds, kernels, losses, maps, probabilities, updates
 from .forms import Form, elementwise
 from .products import matmul
 
@@ -123,12 +122,12 @@ def _linear_bias_grad(node: Node) -> Form:
     return lambda g: total(g).reshape(shape)
 
 
-def _exp(node: Node) -> Form:
-    return elementwise(ops.exp, (node.dtype,), node.dtype)
+def _exp(dtype: DType) -> Form:
+    return elementwise(ops.exp, (dtype,), dtype)
 
 
-def _log(node: Node) -> Form:
-    return elementwise(ops.log, (node.dtype,), node.dtype)
+def _log(dtype: DType) -> Form:
+    return elementwise(ops.log, (dtype,), dtype)
 
 
 # By position: the name `keepdims` takes longer than the fold of a short row.
@@ -145,7 +144,11 @@ def _sum(x: Any, axes: Any) -> Any:
 
 
 def _softmax(node: Node) -> Form:
-    (axis,), exp = node.attrs, _exp(node)
+    (axis,) = node.attrs
+    native = probabilities.form_of("softmax", node.dtype, axis)
+    if native is not None:
+        return native
+    exp = _exp(node.dtype)
 
     def softmax(x: Any) -> Any:
         e = exp(x - _top(x, axis))
@@ -156,7 +159,11 @@ def _softmax(node: Node) -> Form:
 
 
 def _safe_softmax(node: Node) -> Form:
-    (axis,), exp = node.attrs, _exp(node)
+    (axis,) = node.attrs
+    native = probabilities.form_of("safe", node.dtype, axis)
+    if native is not None:
+        return native
+    exp = _exp(node.dtype)
 
     def softmax(x: Any) -> Any:
         top = _top(x, axis)
@@ -171,7 +178,15 @@ def _safe_softmax(node: Node) -> Form:
 
 
 def _log_softmax(node: Node) -> Form:
-    (axis,), exp, log = node.attrs, _exp(node), _log(node)
+    (axis,) = node.attrs
+    return _log_softmax_along(axis, node.dtype)
+
+
+def _log_softmax_along(axis: int, dtype: DType) -> Form:
+    native = probabilities.form_of("log", dtype, axis)
+    if native is not None:
+        return native
+    exp, log = _exp(dtype), _log(dtype)
 
     def log_softmax(x: Any) -> Any:
         x = x - _top(x, axis)
@@ -291,80 +306,10 @@ def _normalize_grad(node: Node, axes: tuple[int, ...]) -> Form:
     return normalize_grad
 
 
-# ---- cross entropy ---------------------------------------------------------------------------
-
-
-def _log_probabilities(node: Node, at: int) -> Stage | None:
-    """The stage that a loss and its gradient share, for scores [n, c], operand number `at`, and
-    classes, the next one, without weights of classes; None for others.
-
-    Its result: which positions count (None: all), rows, class or 0, log of the probabilities.
-    """
-    x, (ignored, smoothing, _) = node.operands[at], node.attrs
-    plain = x.rank == 2 and node.operands[-1].dtype is int64 and not smoothing
-    if not plain or x.dtype is not node.dtype:
-        return None
-    exp, log = _exp(node), _log(node)
-
-    def logs(*arrays: Any) -> tuple[Any, ...]:
-        x, target = arrays[at : at + 2]
-        count, classes = x.shape
-        rows, counts = np.arange(count), None
-        if 0 <= ignored < classes or not are_inside(target, classes):
-            counts = target != ignored
-            target = np.where(counts, target, 0)
-            if not are_inside(target, classes):
-                raise IndexError("a target is no class")
-        x = x - _top(x, -1)
-        x -= log(_sum(exp(x), -1))
-        return counts, rows, target, x
-
-    return ("log of the probabilities", ignored), (at, at + 1), logs
-
-
-def _cross_entropy(node: Node) -> Parts | None:
-    logs = _log_probabilities(node, 0)
-    reduction = node.attrs[-1]
-    if logs is None:
-        return None
-
-    def cross_entropy(*arrays: Any) -> Any:
-        counts, rows, at, found = arrays[-1]
-        loss = -found[rows, at]
-        if counts is not None:
-            loss = np.where(counts, loss, found.dtype.type(0))
-        if reduction == "none":
-            return loss
-        total = _plus(loss)
-        return total if reduction == "sum" else total / _number_of(counts, loss)
-
-    return [logs], cross_entropy
-
-
-def _cross_entropy_grad(node: Node) -> Parts | None:
-    logs = _log_probabilities(node, 1)
-    reduction = node.attrs[-1]
-    if logs is None:
-        return None
-    exp = _exp(node)
-
-    def cross_entropy_grad(*arrays: Any) -> Any:
-        g, (counts, rows, at, found) = arrays[0], arrays[-1]
-        out = exp(found)
-        out[rows, at] -= 1
-        if reduction == "mean":
-            g = g / _number_of(counts, out)
-        if counts is not None:
-            g = np.where(counts, g, out.dtype.type(0))
-        out *= g[:, None] if g.ndim else g
-        return out
-
-    return [logs], cross_entropy_grad
-
-
-def _number_of(counts: Any, rows: Any) -> Any:
-    """How many rows count, in their dtype."""
-    return rows.dtype.type(len(rows) if counts is None else _plus(counts))
+def _classes(make: Callable[[Node, Form], Parts | None]) -> Callable[[Node], Parts | None]:
+    """Parts of a loss of scores, or of its gradient. make: of the node and the form of log_softmax
+    along the last axis."""
+    return lambda node: make(node, _log_softmax_along(1, node.dtype))
 
 
 # ---- attention -------------------------------------------------------------------------------
@@ -429,7 +374,7 @@ class _Scores:
         self.scale, self.causal, _, self.has_mask, _ = node.attrs
         self.np_dtype = node.dtype.np
         self.size = node.operands[0].shape[-2], node.operands[1].shape[-2]
-        self.exp, self.log = _exp(node), _log(node)
+        self.exp, self.log = _exp(node.dtype), _log(node.dtype)
         is_small = math.prod(self.size) <= _MOST_HELD
         self.held = _hidden(*self.size) if self.causal and is_small else None
         self.least = np.finfo(self.np_dtype).min
@@ -547,8 +492,8 @@ _PARTS: dict[Op, Callable[[Node], Parts | None]] = {
     layer_norm_op: _normal(_scaled),
     layer_norm_weight_grad: _normal(_weight_grad, 1),
     batch_norm_op: _normal(_scaled),
-    cross_entropy_op: _cross_entropy,
-    cross_entropy_grad: _cross_entropy_grad,
+    cross_entropy_op: _classes(losses.cross_entropy),
+    cross_entropy_grad: _classes(losses.cross_entropy_grad),
     attention: _attention(lambda v, weights, _: matmul(weights, v)),
     attention_logsumexp: _attention(lambda v, weights, rows: rows()),
     attention_query_grad: _attention_grad(lambda q, k, g, weights, back: matmul(back, k)),

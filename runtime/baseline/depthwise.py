@@ -1,6 +1,7 @@
 """Forms of convolutions in which each channel has its own kernel, and of their gradients.
 
-Products of matrices over windows would be products of single rows. A native loop over padded images
+A single channel has, too. Products of matrices over windows would be products of single rows. A
+native loop over padded images
 (codegen/llvm/depthwise.py) takes their place.
 """
 
@@ -33,7 +34,7 @@ def form_of(node: Node) -> Form | None:
     else:
         x, w, g = b.shape, node.shape, a.shape
     stride, padding, dilation, groups = node.attrs[-4:]
-    if not (groups == x[1] == g[1] and w[1] == 1 and 3 <= len(x) <= 4 and groups > 1):
+    if not (groups == x[1] == g[1] and w[1] == 1 and 3 <= len(x) <= 4):
         return None
     of_weights = node.op is ops.conv_weight_grad
     if 0 in (*x, *g, *w) or _code(node.dtype, of_weights) is None:

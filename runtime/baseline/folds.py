@@ -1,21 +1,25 @@
-"""Folds by NumPy: sums, extrema and their positions.
+"""Folds: sums, extrema and their positions.
 
-NumPy adds pairs of pairs only along the last axes of an array. There float32 is summed as it is;
-along other axes a long sum of float32 is taken in float64. A fold of few elements along the last
-axes, as in pooling, is a call for each of them.
+Rows of floats are folded by native code, the rest by NumPy. NumPy adds pairs of pairs only along
+the last axes of an array. There float32 is summed as it is; along other axes a long sum of it is
+taken in float64. A fold of few elements along the last axes, as in pooling, is a call for each.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from tilewright.ir.dtype import accumulator, float32
+from tilewright.codegen.llvm import tile_folds
+from tilewright.ir.dtype import DType, accumulator, float32, float64
 from tilewright.ir.node import Node
 from tilewright.ir.numeric.products import are_rows, total_product
+
+from . import maps
 
 _LONG = 64
 """Terms from which a sum along other than the last axes is long."""
@@ -35,6 +39,9 @@ def total(x: Node, axes: Sequence[int], ufunc: Any = np.add) -> Callable[[Any], 
     axes, np_dtype, terms = tuple(axes), accumulator(x.dtype).np, _terms(x, axes)
     if terms is not None and np_dtype == x.dtype.np:
         return _one_by_one(terms, ufunc)
+    native = _by_rows(x, axes, ufunc)
+    if native is not None:
+        return native
     shape, others, kept = _rows(x, axes)
     if ufunc is np.multiply and are_rows(x.shape, x.dtype, axes):
         rows = (*x.shape[: x.rank - len(axes)], -1)
@@ -108,7 +115,7 @@ def extremum(x: Node, axes: Sequence[int], ufunc: Any) -> Callable[[Any], Any]:
     axes, terms = tuple(axes), _terms(x, axes)
     if terms is not None:
         return _one_by_one(terms, ufunc)
-    return lambda a: ufunc.reduce(a, axes, None, None, True)
+    return _by_rows(x, axes, ufunc) or (lambda a: ufunc.reduce(a, axes, None, None, True))
 
 
 def place(x: Node, axes: Sequence[int], ufunc: Any) -> Callable[[Any], Any] | None:
@@ -139,6 +146,61 @@ def place(x: Node, axes: Sequence[int], ufunc: Any) -> Callable[[Any], Any] | No
         return found
 
     return place
+
+
+_OPS: dict[Any, str] = {
+    np.add: "sum", np.multiply: "product", np.maximum: "max", np.minimum: "min"
+}  # fmt: skip
+_NATIVE_FROM, _NATIVE_ROW, _PIECE = 1 << 12, 64, 1 << 12
+"""Elements from which native code folds rows, those of a row at least, and the most whose sum is
+taken in the elements' own dtype."""
+
+
+def _by_rows(x: Node, axes: Sequence[int], ufunc: Any) -> Callable[[Any], Any] | None:
+    """The fold of rows of floats by native code; None for other axes and dtypes."""
+    shape, others, kept = _rows(x, axes)
+    length, size, piece = shape[-1], x.shape.numel(), shape[-1]
+    if others or x.rank - 1 not in axes or size < _NATIVE_FROM or length < _NATIVE_ROW:
+        return None
+    if length > _PIECE:
+        piece = math.gcd(length, _PIECE)
+        if piece < _NATIVE_ROW:
+            return None
+    run = _native(x.dtype, _OPS.get(ufunc))
+    if run is None:
+        return None
+    np_dtype, count = x.dtype.np, size // piece
+
+    def fold(a: Any) -> Any:
+        parts = np.empty(count)
+        run((parts, np.asarray(a, order="C")), (size, 0, piece, size))
+        if piece < length:
+            parts = ufunc.reduce(parts.reshape(-1, length // piece), -1)
+        return parts.astype(np_dtype).reshape(kept)
+
+    return fold
+
+
+@functools.cache
+def _native(dtype: DType, op: str | None) -> Callable[..., Any] | None:
+    linked = None if op is None or dtype not in (float32, float64) else code(dtype, op)
+    return None if linked is None else maps.function(linked, tile_folds.WORDS, 2)
+
+
+@functools.cache
+def code(dtype: DType, op: str) -> Any:
+    """The native code of `tile_folds` for a fold; None if there is none."""
+    return maps.linked(_name(dtype, op), lambda: tile_folds.text(dtype, op))
+
+
+def _name(dtype: DType, op: str) -> str:
+    return f"tiles folded by {op} {dtype.name}"
+
+
+def all_code() -> Iterator[tuple[str, str]]:
+    """(name, LLVM IR) of every piece of code, for the pack."""
+    for dtype, op in tile_folds.KINDS:
+        yield _name(dtype, op), tile_folds.text(dtype, op)
 
 
 def _one_by_one(terms: Sequence[Any], ufunc: Any) -> Callable[[Any], Any]:

@@ -21,7 +21,6 @@ from tilewright.ir.dtype import (
     DType,
     accumulator,
     complex32,
-    float16,
     float32,
     float64,
 )
@@ -33,7 +32,7 @@ from tilewright.ir.ops.generate import leaf
 from tilewright.ir.ops.strided import diagonal, set_diagonal
 from tilewright.ir.reference import elementwise_function, evaluate
 
-from . import convolutions, depthwise, draws, folds, indexed, maps, scans, sorting
+from . import convolutions, depthwise, draws, exact, folds, indexed, maps, scans, sorting
 from .products import matmul
 from .rows import add as add_rows
 
@@ -168,15 +167,43 @@ _UFUNCS: dict[Op, Any] = {
 
 
 def _direct(op: Op, arity: int, np_dtype: Any) -> Form:
+    if op is ops.neg and np_dtype.kind == "c":  # NumPy's takes eight times as long
+        part = np.dtype(f"f{np_dtype.itemsize // 2}")
+
+        def negative(x: Any) -> Any:
+            if not x.ndim:
+                return np.negative(x)
+            return np.negative(np.asarray(x, order="C").view(part)).view(np_dtype)
+
+        return negative
+    if op in (ops.maximum, ops.minimum) and np_dtype.kind in "iu":
+        return _whole_extremum(op, np_dtype)
     known = _UFUNCS.get(op)
     if known is not None:
         return known  # type: ignore[no-any-return]
+    if op is ops.sign and np_dtype.kind in "iu":
+        return np.sign if np_dtype.kind == "i" else lambda x: x.clip(0, 1)
     function = elementwise_function(op, arity)
     if arity == 1:
         return lambda x: function(x, np_dtype)
     if arity == 2:
         return lambda x, y: function(x, y, np_dtype)
     return lambda *arrays: function(*arrays, np_dtype)
+
+
+def _whole_extremum(op: Op, np_dtype: Any) -> Form:
+    """The larger or smaller of whole numbers. NumPy compares with one number element by element,
+    but limits to two of them in vectors."""
+    ufunc, limits = _UFUNCS[op], np.iinfo(np_dtype)
+    last = np_dtype.type(limits.max if op is ops.maximum else limits.min)
+
+    def extremum(a: Any, b: Any) -> Any:
+        if a.ndim and b.ndim:
+            return ufunc(a, b)
+        x, bound = (a, b) if a.ndim else (b, a)
+        return x.clip(bound, last) if op is ops.maximum else x.clip(last, bound)
+
+    return extremum
 
 
 def _rounded(inner: Form, dtypes: Sequence[DType], dtype: DType) -> Form:
@@ -205,9 +232,12 @@ def converted(op: Op, source: DType, target: DType) -> Form:
     if source is target:
         return lambda x: x
     odd = (*FLOAT8, complex32)
-    if (source, target) == (float64, float16):
-        narrow = maps.half_cast(float32, float16)
-        return lambda x: narrow(x.astype(np.float32))
+    if (source in HALVES or target in HALVES) and not (
+        source in odd or target in odd or source.is_complex or target.is_complex
+    ):
+        # NumPy goes by way of float32, too, number by number.
+        first, second = converted(op, source, float32), converted(op, float32, target)
+        return lambda x: second(first(x))
     if target in odd or source in odd or (source.is_complex and not target.is_complex):
         return lambda x: special.cast(x, np_dtype)
     return lambda x: x.astype(np_dtype)
@@ -224,8 +254,14 @@ def _reshape(node: Node) -> Form:
     def reshape(x: Any) -> Any:
         if x.strides[-1] or not any(x.strides):
             return x.reshape(shape)
-        # A copy in which each element follows itself takes NumPy's copies twice as long.
-        return np.repeat(x[..., 0], x.shape[-1], -1).reshape(shape)
+        # A copy in which each element follows itself takes NumPy's copies up to five times as long.
+        count = x.shape[-1]
+        if count > _NARROW:
+            return np.repeat(x[..., 0], count, -1).reshape(shape)
+        out = np.empty(x.shape, x.dtype)
+        for i in range(count):
+            out[..., i] = x[..., i]
+        return out.reshape(shape)
 
     return reshape
 
@@ -289,13 +325,23 @@ def _fold(ufunc: Any) -> Callable[[Node], Form]:
 
 
 def _extremum(ufunc: Any) -> Callable[[Node], Form]:
-    return lambda node: folds.extremum(node.operands[0], node.attrs[0], ufunc)
+    def make(node: Node) -> Form:
+        (x,), (axes, *_) = node.operands, node.attrs
+        if node.dtype not in HALVES:
+            return folds.extremum(x, axes, ufunc)
+        wide = leaf(0, x.shape, float32)
+        return _rounded(folds.extremum(wide, axes, ufunc), (x.dtype,), node.dtype)
+
+    return make
 
 
 def _place(ufunc: Any) -> Callable[[Node], Form]:
     def make(node: Node) -> Form:
-        found = folds.place(node.operands[0], node.attrs[0], ufunc)
-        return functools.partial(_evaluated, node) if found is None else found
+        (x,), (axes, *_) = node.operands, node.attrs
+        found = folds.place(x, axes, ufunc)
+        if found is None:
+            return functools.partial(_evaluated, node)
+        return _rounded(found, (x.dtype,), node.dtype) if x.dtype in HALVES else found
 
     return make
 
@@ -377,7 +423,7 @@ def _scatter(node: Node) -> Form:
         values = np.moveaxis(values, range(axis, axis + depth), range(depth))
         return np.moveaxis(scatter(np.moveaxis(base, axis, 0), values, index), 0, axis)
 
-    return along if axis else scatter
+    return (indexed.scatter(node) or along) if axis else scatter
 
 
 def _filled(shape: tuple[int, ...], value: Any) -> Any:
@@ -431,7 +477,41 @@ def _convolution(node: Node) -> Form:
         return found
     if convolutions.has_form(node):
         return convolutions.form_of(node)
-    return functools.partial(_evaluated, node)
+    return _converted_convolution(node) or functools.partial(_evaluated, node)
+
+
+def _converted_convolution(node: Node) -> Form | None:
+    """The form of a convolution of halves, or of whole numbers where floats are exact; None for
+    others."""
+    dtype = node.dtype
+    if any(o.dtype is not dtype for o in node.operands):
+        return None
+    if dtype in HALVES:
+        form = _of_floats(node, float32)
+        return None if form is None else _rounded(form, (dtype, dtype), dtype)
+    single, double = (_of_floats(node, d) for d in (float32, float64))
+    is_whole = node.op is ops.conv and dtype.category in (UNSIGNED, SIGNED)
+    if not is_whole or single is None or double is None:
+        return None
+    forms, terms = {float32.np: single, float64.np: double}, math.prod(node.operands[1].shape[1:])
+
+    def multiply(x: Any, w: Any) -> Any:
+        return forms[x.dtype](x, w)
+
+    def whole(x: Any, w: Any) -> Any:
+        found = exact.product(multiply, x, w, terms)
+        return _evaluated(node, x, w) if found is None else found
+
+    return whole
+
+
+def _of_floats(node: Node, dtype: DType) -> Form | None:
+    """The form of a convolution of operands of this dtype instead; None if there is none."""
+    operands = [leaf(i, o.shape, dtype) for i, o in enumerate(node.operands)]
+    other = node.op(*operands, *node.attrs)
+    if not convolutions.has_form(other):
+        return None
+    return depthwise.form_of(other) or convolutions.form_of(other)
 
 
 def _iota(node: Node) -> Form:
@@ -458,10 +538,11 @@ def _set_diagonal(node: Node) -> Form:
 def _insertion(node: Node) -> Form:
     lines, values = node.operands
     dtype = lines.dtype
-    is_known = dtype in (float32, float64) or dtype.category in (UNSIGNED, SIGNED)
+    is_known = dtype in (float32, float64, *HALVES) or dtype.category in (UNSIGNED, SIGNED)
     if dtype is not values.dtype or not is_known:
         return functools.partial(_evaluated, node)
-    return _by_numpy(node)
+    form = _by_numpy(node)
+    return _rounded(form, (dtype, dtype), node.dtype) if dtype in HALVES else form
 
 
 def _scan(node: Node) -> Form:

@@ -15,7 +15,21 @@ import numpy as np
 
 from tilewright.codegen.llvm import indexed
 from tilewright.ir import ops
-from tilewright.ir.dtype import DType, float32, float64
+from tilewright.ir.dtype import (
+    HALVES,
+    DType,
+    bool_,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
 from tilewright.ir.node import Node
 
 from . import maps
@@ -63,32 +77,60 @@ def gather(node: Node) -> Form | None:
 
 
 def scatter(node: Node) -> Form | None:
-    """The form of a scatter at several positions, or with extrema; None if NumPy computes it."""
+    """The form of a scatter; None if NumPy computes it."""
+    dtype, mode = node.dtype, node.attrs[1]
+    if mode == indexed.SET:
+        return _scatter(node, dtype, mode)
+    if dtype is bool_:  # a sum of bools is true where one is
+        as_bits, mode = int8, {"add": "max", "mul": "min"}.get(mode, mode)
+    else:
+        as_bits = _SIGNED.get(dtype, dtype) if mode in ("add", "mul") else dtype
+    wide = _WIDER.get(as_bits, as_bits)
+    form = _scatter(node, wide, mode)
+    if form is None or wide is dtype:
+        return form
+    inner, widen, narrow = form, maps.converter(dtype, wide), maps.converter(wide, dtype)
+    return lambda base, values, *indices: narrow(inner(widen(base), widen(values), *indices))
+
+
+def _scatter(node: Node, dtype: DType, mode: str) -> Form | None:
+    """The form of a scatter with elements of `dtype` instead of its own, and this mode."""
     base, _, *indices = node.operands
-    axis, mode = node.attrs
+    axis = node.attrs[0]
     places = _Places(base, indices, axis)
-    size, np_dtype = node.dtype.np.itemsize, node.dtype.np
+    size, np_dtype = dtype.np.itemsize, dtype.np
     if mode == indexed.SET:
         code = _moving(size, mode, len(places.data))
     else:
-        code = _combining(node.dtype, mode, len(places.data))
+        code = _combining(dtype, mode, len(places.data))
     if not places.fit or code is None:
         return None
 
     reference: Any = node.op.numpy
-    attrs = node.attrs
 
     def scatter(base: Any, values: Any, *indices: Any) -> Any:
         out = np.array(base, np_dtype, order="C")
         strides = [s // size for s in out.strides]
         found = places.run(code, np.asarray(values, order="C"), out, strides, indices)
         if found is None:
-            return reference(base, values, *indices, *attrs)
+            return reference(base, values, *indices, axis, mode)
         if not found:
             raise IndexError("a position is out of range")
         return out
 
     return scatter
+
+
+_KINDS = {
+    float32: "float", float64: "double", int8: "i8", int16: "i16", int32: "i32", int64: "i64"
+}  # fmt: skip
+"""The dtypes that are combined by native code."""
+
+_SIGNED = {uint8: int8, uint16: int16, uint32: int32, uint64: int64}
+"""Dtypes whose sums and products have the same bits."""
+
+_WIDER = {**dict.fromkeys(HALVES, float32), uint8: int16, uint16: int32, uint32: int64}
+"""Others are combined as these, and rounded once or cut."""
 
 
 class _Places:
@@ -190,7 +232,7 @@ def all_code() -> Iterator[tuple[str, str]]:
     for count in range(1, _MOST + 1):
         for size, mode in itertools.product(_SIZES, (indexed.READ, indexed.SET)):
             yield _move_name(size, mode, count), _move_text(size, mode, count)
-        for dtype, mode in itertools.product((float32, float64), indexed.MODES):
+        for dtype, mode in itertools.product(_KINDS, indexed.MODES):
             yield _combine_name(dtype, mode, count), _combine_text(dtype, mode, count)
 
 
@@ -207,7 +249,7 @@ def _combine_name(dtype: DType, mode: str, count: int) -> str:
 
 
 def _combine_text(dtype: DType, mode: str, count: int) -> str:
-    return indexed.text("float" if dtype is float32 else "double", dtype.itemsize, mode, count)
+    return indexed.text(_KINDS[dtype], dtype.itemsize, mode, count)
 
 
 @functools.cache
@@ -220,7 +262,7 @@ def _moving(size: int, mode: str, count: int) -> Any:
 
 @functools.cache
 def _combining(dtype: DType, mode: str, count: int) -> Any:
-    if dtype not in (float32, float64) or not 1 <= count <= _MOST:
+    if dtype not in _KINDS or not 1 <= count <= _MOST:
         return None
     name = _combine_name(dtype, mode, count)
     code = maps.linked(name, lambda: _combine_text(dtype, mode, count))

@@ -115,6 +115,18 @@ def half_cast(source: DType, target: DType) -> Callable[[Any], Any]:
     return lambda x: native(x) if x.size >= _FEW else x.astype(np_dtype)
 
 
+def converter(source: DType, target: DType) -> Callable[[Any], Any]:
+    """What converts between numbers and wider ones, and takes the bits between others of a size."""
+    if source is target:
+        return lambda x: x
+    if source in HALVES or target in HALVES:
+        return half_cast(source, target)
+    np_dtype = target.np
+    if source.itemsize == target.itemsize:
+        return lambda x: x.view(np_dtype)
+    return lambda x: x.astype(np_dtype)
+
+
 @functools.cache
 def tile(op: Op, attrs: tuple[Any, ...], dtypes: tuple[DType, ...], dtype: DType) -> Flat | None:
     """The pack's kernel of an op, for a chain; None if it isn't there."""
@@ -431,17 +443,25 @@ def packed(name: str) -> tuple[Layout, Linked] | None:
 
 
 def function(
-    code: Linked, words: Sequence[str], buffers: int, chunks: int = 1
+    code: Linked, words: Sequence[str], buffers: int, chunks: int = 1, errors: int = 0
 ) -> Callable[..., Any]:
     """A module's function of (buffers, numbers), for argument words of that order. All cores share
-    several chunks."""
+    several chunks. errors: the number of last words that are none of its numbers, but tell what is
+    wrong: the function returns None if they stay 0."""
     from ..native.calls import bound
     from ..native.pool import pool
 
-    numbers = [[i, buffers + i, 2] for i in range(len(words) - buffers)]
+    last = len(words) - errors
+    numbers = [[i, buffers + i, 2] for i in range(last - buffers)]
     template = np.zeros(len(words), np.int64)
     made: Callable[..., Any] = bound(
-        code, template, np.arange(buffers), np.array(numbers).ravel(), chunks, chunks > 1
+        code,
+        template,
+        np.arange(buffers),
+        np.array(numbers).ravel(),
+        chunks,
+        chunks > 1,
+        range(last, len(words)),
     )
     if chunks > 1:
         pool().start()

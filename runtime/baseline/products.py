@@ -12,7 +12,7 @@ from tilewright.codegen.llvm import products
 from tilewright.ir.dtype import DType, float32, float64
 from tilewright.ir.numeric import blas
 
-from . import maps
+from . import exact, maps
 from .quiet import quietly
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ _ROWS, _TERMS, _COLUMNS = 6, 8, 32
 _WORK, _SHARED = 1 << 18, 1 << 21
 """The least terms of all its sums, and from how many on the threads share them. BLAS's own threads
 would hold the cores that those of the pool need: they begin later than native code does."""
+_FEW = 1 << 10
+"""Elements of `a` up to which NumPy multiplies whole numbers."""
 _CACHED = 1 << 17
 """The elements of `a` that stay in a cache while all columns meet them."""
 
@@ -68,6 +70,9 @@ def quiet(a: Any, b: Any) -> Any:
 
 def matmul(a: Any, b: Any, out: Any = None) -> Any:
     """a @ b for matrices, or stacks of them, of one type."""
+    if a.dtype.kind in "iu" and out is None and a.size >= _FEW:
+        found = exact.product(matmul, a, b, a.shape[-1])
+        return np.matmul(a, b) if found is None else found
     if a.ndim < 2 or b.ndim < 2 or a.shape[-2] * a.shape[-1] * b.shape[-1] < _WORK:
         return a.dot(b) if out is None and _is_dot(a, b) else np.matmul(a, b, out)
     lead = a.shape[:-2]

@@ -335,8 +335,7 @@ class Program:
         """Let elementwise steps over large tensors run together."""
         nodes: dict[int, Node] = {}
         for node, slot in self._slots.items():
-            if slot not in nodes or node.op.kind is Kind.ELEMENTWISE:
-                nodes[slot] = node
+            nodes.setdefault(slot, node)  # later ones have its value without a step of their own
         kept = {*self.results, *[self._slots[n] for n in fallible]}
         self.steps, self.size = chains.joined(self.steps, nodes, kept, self.size)
 

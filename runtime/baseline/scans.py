@@ -11,7 +11,21 @@ from typing import Any
 import numpy as np
 
 from tilewright.codegen.llvm import scans
-from tilewright.ir.dtype import DType, complex64, complex128, float32, float64, int64
+from tilewright.ir.dtype import (
+    HALVES,
+    DType,
+    complex64,
+    complex128,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+)
 from tilewright.ir.node import Node
 from tilewright.ir.op import Op
 from tilewright.ir.ops.scan import (
@@ -36,6 +50,12 @@ FOLDS: dict[Op, str] = {
     cummin_index_op: "place of min",
 }
 _PARTS = {complex64: float32, complex128: float64}
+_WIDER = {
+    **dict.fromkeys(HALVES, float32),
+    **dict.fromkeys((int8, uint8, int16, uint16, int32, uint32), int64),
+}
+"""Dtypes that are folded as these, and rounded once more or cut."""
+
 _KINDS = (
     *itertools.product((float32, float64, int64), scans.FOLDS),
     *itertools.product(_PARTS, ["product"]),
@@ -50,19 +70,22 @@ def has_form(node: Node) -> bool:
 def form_of(node: Node) -> Form | None:
     """The form of a scan; None if the reference computes it."""
     (x,), (axis,), fold = node.operands, node.attrs, FOLDS[node.op]
-    dtype, inner = x.dtype, math.prod(x.shape[axis + 1 :])
+    own, inner = x.dtype, math.prod(x.shape[axis + 1 :])
+    dtype = wide = _WIDER.get(own, own)
     if dtype in _PARTS and fold == "sum":  # of both parts
         dtype, inner = _PARTS[dtype], 2 * inner
-    run, np_dtype = _native(dtype, fold), node.dtype.np
+    run, made = _native(dtype, fold), int64 if fold.startswith("place") else wide
     if run is None or 0 in x.shape:
         return None
+    widen, narrow = maps.converter(own, wide), maps.converter(made, node.dtype)
+    np_dtype = made.np
     numbers = (math.prod(x.shape[:axis]), x.shape[axis], inner)
 
     def scan(x: Any) -> Any:
-        x = copies.in_order(np.asarray(x))
+        x = widen(copies.in_order(np.asarray(x)))
         out = np.empty(x.shape, np_dtype)
         run((out, x), numbers)
-        return out
+        return narrow(out)
 
     return scan
 

@@ -74,13 +74,15 @@ def bound(
     moves: np.ndarray,
     chunks: int,
     parallel: bool,
+    errors: Sequence[int] = (),
 ) -> Any:
     """A function of (buffers, numbers) that runs the chunks of the code's `kernel`.
 
     template: its words, of which `places` get the buffers' addresses. moves: (number, place, kind)
-    of each number. parallel: whether the pool's threads share the chunks.
+    of each number. parallel: whether the pool's threads share the chunks. errors: the places of
+    words that the code leaves 0 unless something is wrong; the function returns None if all are.
     """
-    descriptor, owned = _described(linked, template, places, moves, chunks, parallel)
+    descriptor, owned = _described(linked, template, places, moves, chunks, parallel, errors)
     return entry("tw_launch", descriptor.ctypes.data, owned)
 
 
@@ -91,24 +93,27 @@ def _described(
     moves: np.ndarray,
     chunks: int,
     parallel: bool,
+    errors: Sequence[int] = (),
 ) -> tuple[np.ndarray, Any]:
     """The descriptor of a launch, and what owns the memory that it points to."""
-    ends = np.array([chunks], np.int64)
+    ends, checked = np.array([chunks], np.int64), np.array([*errors], np.int64)
     said = {
         "function": linked.addresses["kernel"],
         "chunks": chunks,
         "words": len(template),
         "buffers": len(places),
         "moves": len(moves) // 3,
+        "errors": len(checked),
         "buffer_places": places.ctypes.data,
         "move_table": moves.ctypes.data,
+        "error_places": checked.ctypes.data,
         "template": template.ctypes.data,
         "parallel": int(parallel),
         "phases": 1,
         "phase_ends": ends.ctypes.data,
     }
     descriptor = np.array([said.get(word, 0) for word in entries.DESCRIPTOR], np.int64)
-    return descriptor, (linked, template, places, moves, ends, descriptor)
+    return descriptor, (linked, template, places, moves, ends, checked, descriptor)
 
 
 class Flat:

@@ -104,6 +104,14 @@ def test_bits_under_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
     _agree(monkeypatch, [up * 2, words, up], [_values((500, 300), dtypes.float32, 0)])
 
 
+def test_a_node_that_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A whole number to which zero is added, as by `randint`, is computed as the number itself."""
+    x = ops.leaf(0, Size((500, 300)), dtypes.int64)
+    numbers = np.arange(150_000).reshape(500, 300)
+    made = _agree(monkeypatch, [(x + 1) * 3 + 0], [numbers])
+    np.testing.assert_array_equal(made.run([numbers], ())[0], (numbers + 1) * 3)
+
+
 def test_operands_that_are_turned_or_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A transposed operand is read in order, and a tensor below the bound is computed as ever."""
     x = ops.leaf(0, Size((256, 512)), dtypes.float32)

@@ -23,6 +23,7 @@ SIZES = [
     ((70, 3, 4, 5), (4, 3, 3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 1),
     ((1, 5, 33, 31), (7, 5, 3, 2), (2, 3), ((1, 0), (2, 1)), (1, 1), 1),
     ((2, 6, 30), (6, 1, 3), (1,), ((1, 1),), (1,), 6),
+    ((3, 1, 9, 20), (1, 1, 3, 2), (1, 2), ((1, 1), (0, 1)), (1, 1), 1),
     ((2, 6, 12, 12), (6, 1, 3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 6),
     ((3, 7, 13, 45), (7, 1, 3, 3), (2, 2), ((1, 1), (1, 1)), (1, 1), 7),
     ((2, 3, 20, 41), (3, 1, 5, 4), (1, 1), ((0, 3), (2, 0)), (2, 3), 3),
@@ -124,3 +125,31 @@ def test_single_channels_have_forms_of_their_own(each: Any) -> None:
     _require_form(_graph(SIZES[0], dtypes.float32)[0][0])
     assert [f is not None for f in forms][::2] == [True, True]
     assert within or forms[1] is None
+
+
+@pytest.mark.parametrize("kind", ["u1", "i1", "i2", "i4", "i8"])
+@pytest.mark.parametrize("each", [SIZES[3], SIZES[5]], ids=str)
+def test_whole_numbers(each: Any, kind: str) -> None:
+    """By floats where these are exact; sums beyond the dtype lose their upper bits."""
+    dtype = dtypes.from_numpy(np.dtype(kind))
+    roots, _ = _graph(each, dtype)
+    limits = np.iinfo(kind)
+    for bound in (7, 127, limits.max):
+        rng = np.random.default_rng(0)
+        drawn = [rng.integers(max(-bound, limits.min), bound, s, kind, True) for s in each[:2]]
+        drawn[0].flat[0] = limits.max if bound > 127 else 1
+        (found,) = Program(roots[:1]).run(drawn, ())
+        np.testing.assert_array_equal(found, evaluate(roots[0], drawn))
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16], ids=lambda d: d.name)
+@pytest.mark.parametrize("each", [SIZES[3], SIZES[5]], ids=str)
+def test_halves(each: Any, dtype: Any) -> None:
+    """Computed in float32 and rounded once."""
+    roots, arrays = _graph(each, dtype)
+    for root, found in zip(roots, Program(roots).run(arrays, ()), strict=True):
+        expected = evaluate(root, [arrays[o.attrs[0]] for o in root.operands])
+        assert found.dtype == expected.dtype
+        wide = [x.astype(np.float64) for x in (found, expected)]
+        tolerance = 2.0**-8 if dtype is dtypes.bfloat16 else 2.0**-11
+        np.testing.assert_allclose(*wide, 2 * tolerance, 1e-6)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -115,3 +117,34 @@ def test_few_rows_times_a_large_matrix_of_halves(rows: int, half: dtypes.DType) 
         np.testing.assert_allclose(found.astype(np.float64), exact, eps, 20 * eps)
     kept = kernels._plans.keys()
     assert not rows or any(key[2][0][0] == (rows, 520) for key in kept) == (rows < 8)
+
+
+@pytest.mark.parametrize("kind", ["f4", "f8", "f2"])
+@pytest.mark.parametrize(
+    "shape", [(64, 64), (3, 40, 70), (5, 4096), (2, 12_288), (3, 5000)], ids=str
+)
+@pytest.mark.parametrize("op", [ops.prod, ops.max, ops.min, ops.sum], ids=lambda op: op.__name__)
+def test_folds_of_rows(op: Any, shape: tuple[int, ...], kind: str) -> None:
+    """By native code where there is some; an extremum is NaN where an element is."""
+    rng = np.random.default_rng(0)
+    given = (1 + rng.normal(size=shape) / 100).astype(kind)
+    if op in (ops.max, ops.min):
+        given[0, 3], given[1] = np.nan, -np.inf
+    x = ops.leaf(0, Size(shape), dtypes.from_numpy(given.dtype))
+    axis = len(shape) - 1
+    expected = getattr(np, op.__name__)(given.astype("f8"), axis, keepdims=True)
+    for each in (given, np.asfortranarray(given)):
+        (found,) = Program([op(x, (axis,))]).run([each], ())
+        assert found.dtype == given.dtype
+        tolerance = {"f4": 3e-5, "f8": 1e-12, "f2": 2e-3}[kind]
+        found = found.reshape(expected.shape).astype("f8")
+        np.testing.assert_allclose(found, expected, tolerance)
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16], ids=lambda d: d.name)
+def test_places_of_extrema_of_halves(dtype: dtypes.DType) -> None:
+    given = np.random.default_rng(0).normal(size=(9, 80)).astype(dtype.np)
+    x = ops.leaf(0, Size(given.shape), dtype)
+    for axis in (0, 1):
+        (found,) = Program([ops.argmax(x, (axis,))]).run([given], ())
+        np.testing.assert_array_equal(found.ravel(), given.astype("f4").argmax(axis))

@@ -14,7 +14,7 @@ from tilewright.ir.ops.gather import MODES, put_along, take_along
 from tilewright.ir.shape import Size
 from tilewright.runtime.baseline.program import Program
 
-KINDS = [np.float32, np.float64, np.int64, np.float16, np.bool_]
+KINDS = [np.float32, np.float64, np.int64, np.float16, np.bool_, np.uint8, np.int16]
 
 
 def _leaves(*arrays: Any) -> list[Node]:
@@ -23,6 +23,8 @@ def _leaves(*arrays: Any) -> list[Node]:
 
 def _values(shape: tuple[int, ...], kind: Any, seed: int = 0) -> Any:
     drawn = np.random.default_rng(seed).integers(-4, 5, shape) / 2
+    if np.dtype(kind).kind in "iu":
+        drawn = drawn.astype(np.int64) * 77  # sums and products beyond a byte
     if np.dtype(kind).kind == "f":
         drawn.flat[5::17], drawn.flat[3::13] = np.nan, -0.0
     return drawn.astype(kind)
@@ -47,8 +49,6 @@ def test_along_an_axis(axis: int, kind: Any) -> None:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("axis", [0, 1])
 def test_writes_along_an_axis(axis: int, mode: str, kind: Any) -> None:
-    if kind is np.bool_ and mode != "set":
-        pytest.skip("bools are not combined")
     base, values = _values((20, 30), kind), _values((20, 30), kind, 1)
     at = np.random.default_rng(1).integers(0, 20, (20, 30))
     leaves = _leaves(base, values, at)
@@ -135,3 +135,18 @@ def test_many_dimensions(rank: int) -> None:
     x, first, second = _leaves(given, *at)
     (found,) = Program([ops.gather(x, first, second, 0)]).run([given, *at], ())
     np.testing.assert_array_equal(found, given[at[0], at[1]])
+
+
+@pytest.mark.parametrize("kind", [np.bool_, np.uint8, np.float16])
+def test_more_dimensions_than_the_code_has(kind: Any) -> None:
+    shape = (3, 2, 3, 2, 3, 2, 3)
+    base, values = _values(shape, kind), _values(shape, kind, 1)
+    at = np.random.default_rng(1).integers(0, 3, shape)
+    nodes = _leaves(base, values, at)
+    grid = list(np.indices(shape))
+    grid[2] = at
+    reference: Any = ops.scatter.numpy
+    for mode in MODES:
+        (found,) = Program([put_along(*nodes, 2, mode)]).run([base, values, at], ())
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(found, reference(base, values, *grid, 0, mode))

@@ -68,3 +68,14 @@ def test_short_rows_of_operands_that_broadcast(op: Any) -> None:
     node = op(*[ops.expand(leaf, shape) for leaf in leaves])
     expected = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[op.name](a, b)
     np.testing.assert_array_equal(Program([node]).run([a, b], ())[0], expected)
+
+
+@pytest.mark.parametrize("kind", ["u1", "i1", "i2", "i4", "i8", "u8"])
+def test_whole_numbers(kind: str) -> None:
+    """By floats where these are exact, and as NumPy has them: sums lose their upper bits."""
+    rng, limits = np.random.default_rng(0), np.iinfo(kind)
+    for bound in (3, 100, 1 << 20, limits.max):
+        low, high = max(-bound, int(limits.min)), min(bound, int(limits.max))
+        a, b = (rng.integers(low, high, s, kind, True) for s in ((3, 40, 50), (50, 33)))
+        np.testing.assert_array_equal(products.matmul(a, b), np.matmul(a, b))
+        np.testing.assert_array_equal(products.matmul(a, b.T.copy().T), np.matmul(a, b))
