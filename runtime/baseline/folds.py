@@ -69,6 +69,28 @@ def total(x: Node, axes: Sequence[int], ufunc: Any = np.add) -> Callable[[Any], 
     return total
 
 
+def small(shape: Sequence[int], axes: Sequence[int], ufunc: Any) -> Callable[[Any], Any] | None:
+    """What `total` and `extremum` make for few floats folded along the last axes, known without a
+    look at all that they know; None for others."""
+    rank, first = len(shape), len(shape) - len(axes)
+    size, length = math.prod(shape), math.prod(shape[first:])
+    many = _MANY if rank - first == 1 else _MANY_WINDOWS
+    if size >= _NATIVE_FROM or (2 <= length <= _FEW and size >= length * many):
+        return None
+    if tuple(axes) != tuple(range(first, rank)) or not axes:
+        return None
+    return _plain(ufunc, tuple(axes), length >= _LONG and ufunc in (np.add, np.multiply))
+
+
+@functools.lru_cache(256)
+def _plain(ufunc: Any, axes: tuple[int, ...], in_order: bool) -> Callable[[Any], Any]:
+    """The fold by NumPy. in_order: whether of the elements in order."""
+    reduce = ufunc.reduce
+    if in_order:
+        return lambda a: reduce(np.asarray(a, order="C"), axes, None, None, True)
+    return lambda a: reduce(a, axes, None, None, True)
+
+
 def rows_total(rows: Any) -> Any:
     """The sum of many rows of floats."""
     count = len(rows)

@@ -733,8 +733,13 @@ def _sized(
         return lambda attrs, _: lambda seed, offset: draw(seed, offset, attrs[0])
 
     known: dict[Any, Any] = {}  # forms by attrs and shapes
+    ufunc = _FOLDS.get(op) if dtype in WIDE and dtypes == (dtype,) else None
 
     def sized(attrs: tuple[Any, ...], arrays: Sequence[Any]) -> Any:
+        if ufunc is not None:
+            form = folds.small(arrays[0].shape, attrs[0], ufunc)
+            if form is not None:
+                return form
         key = (attrs, *[a.shape for a in arrays])
         form = known.get(key)
         if form is None:
@@ -752,6 +757,10 @@ def _sized(
 
     return sized
 
+
+_FOLDS = {
+    ops.sum_op: np.add, ops.prod_op: np.multiply, ops.max_op: np.maximum, ops.min_op: np.minimum,
+}  # fmt: skip
 
 _WRITTEN_OUT = 4096
 """The elements up to which a value is written out rather than looked at with strides of 0, which
