@@ -37,6 +37,7 @@ def all_code(machine: Machine) -> Iterator[tuple[str, str]]:
         indexed,
         joins,
         losses,
+        moments,
         probabilities,
         products,
         rows,
@@ -51,6 +52,7 @@ def all_code(machine: Machine) -> Iterator[tuple[str, str]]:
     yield from indexed.all_code()
     yield from joins.all_code()
     yield from losses.all_code()
+    yield from moments.all_code()
     yield from probabilities.all_code()
     yield from products.all_code(machine)
     yield from elimination.all_code(machine)

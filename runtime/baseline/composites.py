@@ -30,7 +30,7 @@ from tilewright.ir.ops.normalization import (
     layer_norm_weight_grad,
 )
 
-from . import chains, folds, kernels, losses, maps, probabilities, updates
+from . import chains, folds, kernels, losses, maps, moments, probabilities, updates
 from .forms import Form, elementwise
 from .products import matmul
 
@@ -206,9 +206,19 @@ def _normal(then: Callable[..., Form], at: int = 0) -> Callable[[Node], Parts | 
         axes = _normalized_axes(node)
         if any(o.dtype is not node.dtype for o in node.operands) or chains.folds(x, axes):
             return None
+        key, last = ("moments", axes, eps), then(node, axes)
+        length = _row(x, axes)
+        if length:
+            kept, wide = (*x.shape[: axes[0]], *[1] * len(axes)), np.array([eps], np.float64)
+
+            def of_rows(*arrays: Any) -> Any:
+                mean, scale = moments.of_rows(arrays[at], length, wide)
+                return mean.reshape(kept), scale.reshape(kept)
+
+            return [(key, (at,), of_rows)], last
         total, products, count = folds.total(x, axes), folds.products(x, axes), _count(x, axes)
 
-        def moments(*arrays: Any) -> Any:
+        def by_numpy(*arrays: Any) -> Any:
             x = arrays[at]
             mean = total(x)
             mean /= count
@@ -218,9 +228,15 @@ def _normal(then: Callable[..., Form], at: int = 0) -> Callable[[Node], Parts | 
             scale += eps
             return mean, np.sqrt(scale, scale)
 
-        return [(("moments", axes, eps), (at,), moments)], then(node, axes)
+        return [(key, (at,), by_numpy)], last
 
     return make
+
+
+def _row(x: Node, axes: tuple[int, ...]) -> int:
+    """The elements of the rows that `axes` are, if native code normalizes them; else 0."""
+    is_row = axes == tuple(range(x.rank - len(axes), x.rank)) and x.shape.numel() > 0
+    return int(_count(x, axes)) if is_row and axes and moments.has_code(x.dtype) else 0
 
 
 def _count(x: Node, axes: tuple[int, ...]) -> float:
@@ -238,8 +254,12 @@ def _normalized_axes(node: Node) -> tuple[int, ...]:
 
 
 def _normalize(node: Node, axes: tuple[int, ...]) -> Form:
-    def normalize(x: Any, moments: Any) -> Any:
-        mean, scale = moments
+    length = _row(node.operands[0], axes)
+    if length:
+        return lambda x, found: moments.normalized(x, length, found, ())
+
+    def normalize(x: Any, found: Any) -> Any:
+        mean, scale = found
         y = x - mean
         y /= scale
         return y
@@ -252,6 +272,9 @@ def _scaled(node: Node, axes: tuple[int, ...]) -> Form:
     or of `c`."""
     x = node.operands[0]
     is_batch = node.op is batch_norm_op
+    length = 0 if is_batch else _row(x, axes)
+    if length:
+        return lambda x, *more: moments.normalized(x, length, more[-1], more[:-1])
     shape = (1, x.shape[1], *[1] * (x.rank - 2)) if is_batch else x.shape[axes[0] :]
 
     def scaled(x: Any, *more: Any) -> Any:
