@@ -206,7 +206,7 @@ def _normal(then: Callable[..., Form], at: int = 0) -> Callable[[Node], Parts | 
         axes = _normalized_axes(node)
         if any(o.dtype is not node.dtype for o in node.operands) or chains.folds(x, axes):
             return None
-        key, last = ("moments", axes, eps), then(node, axes)
+        key, last = _moments(tuple([a - x.rank for a in axes]), eps), then(node, axes)
         length = _row(x, axes)
         if length:
             kept, wide = (*x.shape[: axes[0]], *[1] * len(axes)), np.array([eps], np.float64)
@@ -231,6 +231,27 @@ def _normal(then: Callable[..., Form], at: int = 0) -> Callable[[Node], Parts | 
         return [(key, (at,), by_numpy)], last
 
     return make
+
+
+def _moments(axes: tuple[int, ...], eps: float) -> Any:
+    """The key of the mean and the deviation over axes, counted from the last one."""
+    return "moments", axes, eps
+
+
+def layer_norm_parts(rank: int, eps: float) -> Parts:
+    """Parts of a layer norm by native code, for any sizes but 0."""
+    wide = np.array([eps], np.float64)
+
+    def of_rows(x: Any, *_: Any) -> Any:
+        shape = x.shape
+        mean, scale = moments.of_rows(x, math.prod(shape[-rank:]), wide)
+        kept = (*shape[:-rank], *[1] * rank)
+        return mean.reshape(kept), scale.reshape(kept)
+
+    def scaled(x: Any, *more: Any) -> Any:
+        return moments.normalized(x, math.prod(x.shape[-rank:]), more[-1], more[:-1])
+
+    return [(_moments(tuple(range(-rank, 0)), eps), (0,), of_rows)], scaled
 
 
 def _row(x: Node, axes: tuple[int, ...]) -> int:

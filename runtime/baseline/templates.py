@@ -24,11 +24,12 @@ from tilewright.ir.numeric.positions import are_inside
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.ops.generate import value_of
 from tilewright.ir.ops.marker import MARKERS
+from tilewright.ir.ops.normalization import layer_norm_op
 from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.passes.legalize import widen_long_sums
 from tilewright.ir.shape import Size
 
-from . import composites, draws, folds, forms, indexed, maps, scans
+from . import composites, draws, folds, forms, indexed, maps, moments, scans
 from .bound import SHARED, composed
 from .forms import Form
 from .products import quiet as product
@@ -387,8 +388,9 @@ class Template:
         """The form of a template that is one step over all operands."""
         if len(self._steps) != 1 or not self.is_single:
             return None
-        step = self._steps[0]
-        return step.form if step.attrs is None and step.places == tuple(range(count)) else None
+        form, places, attrs, _ = self._steps[0]
+        is_direct = attrs is None and form.__class__ is not _Staged
+        return form if is_direct and places == tuple(range(count)) else None
 
     def check(self, shapes: Sequence[Shape]) -> None:
         """Raise Untold if an attr may be another one for operands of these shapes, after which the
@@ -422,9 +424,9 @@ class Template:
             operands = [values[p] for p in places]
             if attrs is not None:
                 form = form(_filled(attrs, shapes) if varies else attrs, operands)
-                if form.__class__ is _Staged:
-                    operands.insert(0, shared)
-                    places = (SHARED, *places)
+            if form.__class__ is _Staged:
+                operands.insert(0, shared)
+                places = (SHARED, *places)
             values.append(form(*operands))
             if forms is not None:
                 forms.append((form, places))
@@ -624,6 +626,8 @@ def _direct(
         return _linear(dtype) if op is ops.linear else _PRODUCTS[op]
     if op in _BY_ATTRS:
         return _BY_ATTRS[op](*attrs)
+    if op is layer_norm_op and all([d is dtype for d in dtypes]) and moments.has_code(dtype):
+        return _Staged(*composites.layer_norm_parts(*attrs))
     if op in composites.SIZELESS and all(d is dtype for d in dtypes) and dtype in WIDE:
         return composites.SIZELESS[op](_stand_in(op, attrs, (), (), dtype))
     return None
