@@ -85,7 +85,7 @@ def _decide_on_new_work(at_once: bool) -> None:
         novelty.REPEATS = novelty.UNTAPED = never
         clock.news, clock.volatile = novelty.DUE, True
     else:
-        novelty.DUE = never
+        novelty.DUE = novelty.OFTEN = never
 
 
 @pytest.hookimpl(wrapper=True)

@@ -116,8 +116,9 @@ class Clock:
     table: the results of calls in the present mode, which `modes.py` swaps.
     limit: the number of pending results from which the epoch ends, 0 while one call more ends it;
         usual_limit: what it is otherwise.
-    news: how many graphs were new lately. volatile: whether calls are computed at once therefore
-        (see novelty.py). taping: whether those with a gradient are, too (see tape.py).
+    news: how many graphs were new lately. few: how many known ones in a row had few ops.
+        volatile: whether calls are computed at once therefore (see novelty.py). taping: whether
+        those with a gradient are, too (see tape.py).
     """
 
     def __init__(self) -> None:  # fields of the object are read faster than those of its class
@@ -133,7 +134,8 @@ class Clock:
         self.watching: Watching | None = None
         self.table: Any = None
         self.limit = self.usual_limit = LIMIT
-        self.news, self.volatile, self.taping = 0, False, True
+        self.news = self.few = 0
+        self.volatile, self.taping = False, True
 
 
 clock = Clock()

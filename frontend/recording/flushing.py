@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from sys import getrefcount
 from typing import Any
+
+import numpy as np
 
 from tilewright.ir import node as graph
 from tilewright.ir import ops
@@ -212,10 +215,11 @@ class _Outcome:
     tracked: places of those that can be differentiated later.
     plans: plans that compute them, by the other nodes to save and the calls that can fail.
     usual: the plan where there are none of either.
-    ops: of the latest of these plans; 1 if it was compiled at once.
+    ops: of the latest of these plans; 1 if it was compiled at once. is_small: whether it costs less
+        to compute their calls at once.
     """
 
-    __slots__ = ("avals", "collects", "ops", "plans", "tracked", "usual")
+    __slots__ = ("avals", "collects", "is_small", "ops", "plans", "tracked", "usual")
 
     def __init__(self, nodes: tuple[Node, ...]):
         self.avals = [(n.shape, n.dtype, n.device or "cpu") for n in nodes]
@@ -223,7 +227,7 @@ class _Outcome:
         self.tracked = [i for i, n in enumerate(nodes) if n.requires_grad and not self.collects[i]]
         self.plans: dict[tuple[tuple[Node, ...], tuple[Node, ...]], Computer | Apart] = {}
         self.usual: Computer | Apart | None = None
-        self.ops = 1
+        self.ops, self.is_small = 1, False
 
 
 _outcomes: dict[tuple[Node, ...], _Outcome] = {}
@@ -248,8 +252,8 @@ def _flush(update: Update | None) -> Exception | None:
     plan = outcome.usual
     if plan is None or plan.due or kept or fallible:
         plan = _plan_for(outcome, nodes, kept)
-    elif clock.news:
-        novelty.is_known(outcome.ops)
+    elif clock.news or clock.few or outcome.is_small:
+        novelty.is_known(outcome.ops, outcome.is_small)
     buffers = [b for _, _, b in leaves]
     donated = _donations(live, replaced) if replaced and not kept else ()
     if not donated:
@@ -268,7 +272,7 @@ def _plan_for(
     plan = outcome.plans.get((extra, checked))
     roots = (*nodes, *extra)
     if plan is not None and clock.news:
-        novelty.is_known(outcome.ops)
+        novelty.is_known(outcome.ops, False)
     is_new = plan is None
     if (is_new and (roots or checked)) or (plan is not None and plan.due):
         try:
@@ -279,11 +283,24 @@ def _plan_for(
             plan = Apart(roots, checked)
         outcome.plans[extra, checked] = plan
         if is_new:
-            outcome.ops = plan.ops if isinstance(plan, tiers.Baseline) else 1
+            is_baseline = isinstance(plan, tiers.Baseline)
+            outcome.ops = plan.ops if is_baseline else 1  # type: ignore[union-attr]
+            outcome.is_small = is_baseline and not outcome.tracked and _is_small(outcome)
             novelty.is_new(outcome.ops)
     if not (extra or checked):
         outcome.usual = plan
     return plan
+
+
+def _is_small(outcome: _Outcome) -> bool:
+    """Whether the epoch has few ops on few elements, all on the host."""
+    sizes = [math.prod(a[0]) for a in outcome.avals if a[2] == "cpu"]
+    sizes += [b.size for _, _, b in leaves if b.__class__ is np.ndarray]
+    return (
+        outcome.ops <= novelty.FEW
+        and len(sizes) == len(outcome.avals) + len(leaves)
+        and max(sizes, default=0) <= novelty.ELEMENTS
+    )
 
 
 class Apart:

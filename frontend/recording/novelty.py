@@ -26,6 +26,10 @@ OPS = 4
 KNOWN, REPEATS = 3, 8
 """How often work must have come before to count as known, and the known work in a row after which
 calls are recorded again: in pieces, and in sizes of the largest new piece."""
+FEW, ELEMENTS, OFTEN = 8, 4096, 128
+"""The ops of a graph, or the calls of a piece of work, and the elements of its tensors, up to which
+it costs less to compute its calls at once than to end an epoch, even if it is known; and how often
+in a row such graphs come until that is done."""
 UNTAPED = 256
 """The number of calls on the tape, more than backward passes went through, from whose graphs on
 calls with gradient are recorded."""
@@ -46,7 +50,8 @@ def clear() -> None:
     global _surplus, _work, _calls, _repeats, _known, _largest, _untaped
     _seen.clear()
     _surplus = _work = _calls = _repeats = _known = _largest = _untaped = 0
-    clock.news, clock.volatile, clock.taping = 0, False, True
+    clock.news = clock.few = 0
+    clock.volatile, clock.taping = False, True
 
 
 def is_new(ops: int) -> None:
@@ -62,9 +67,14 @@ def is_new(ops: int) -> None:
         debug.say("graphs keep being new: calls are computed when they are made")
 
 
-def is_known(ops: int) -> None:
-    """Note a graph of so many ops that was met before."""
+def is_known(ops: int, is_small: bool) -> None:
+    """Note a graph of so many ops that was met before. is_small: whether it costs less to compute
+    its calls at once."""
     global _surplus
+    clock.few = clock.few + 1 if is_small else 0
+    if clock.few >= OFTEN and not clock.volatile and tiers.mode != tiers.FUSED:
+        clock.few, clock.volatile = 0, True
+        debug.say("graphs are of few calls: these are computed when they are made")
     _surplus -= ops
     if _surplus <= 0 and not clock.volatile:
         _surplus = clock.news = 0
@@ -113,7 +123,8 @@ def _look() -> None:
     """Note the work since the last read of a value."""
     global _work, _calls, _repeats, _known, _largest, _effects
     _effects = clock.effects
-    if not _calls:
+    if _calls <= FEW:  # recorded it would cost as much
+        _work = _calls = 0
         return
     count = _seen[_work] = _seen.get(_work, 0) + 1
     if count > KNOWN:

@@ -181,16 +181,16 @@ def calls_at_once(at_once: bool) -> Iterator[None]:
     from tilewright.recording import novelty
     from tilewright.recording.epoch import clock
 
-    before = novelty.DUE, novelty.REPEATS, novelty.UNTAPED
+    before = novelty.DUE, novelty.OFTEN, novelty.REPEATS, novelty.UNTAPED
     novelty.clear()
-    novelty.DUE = novelty.REPEATS = novelty.UNTAPED = 1 << 60
+    novelty.DUE = novelty.OFTEN = novelty.REPEATS = novelty.UNTAPED = 1 << 60
     if at_once:
         novelty.DUE = before[0]
         clock.news, clock.volatile = 2 * novelty.DUE, True
     try:
         yield
     finally:
-        novelty.DUE, novelty.REPEATS, novelty.UNTAPED = before
+        novelty.DUE, novelty.OFTEN, novelty.REPEATS, novelty.UNTAPED = before
         novelty.clear()
 
 

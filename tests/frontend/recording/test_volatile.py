@@ -31,6 +31,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def usual_rule(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The rule of programs, which no other test follows, in a program that begins."""
     monkeypatch.setattr(novelty, "DUE", 8)
+    monkeypatch.setattr(novelty, "OFTEN", 128)
     monkeypatch.setattr(novelty, "REPEATS", 8)
     novelty.clear()
     yield
@@ -400,6 +401,8 @@ def test_what_is_drawn_over_is_another_value_to_all() -> None:
 def test_new_work_turns_it_on_and_known_work_off() -> None:
     def read(n: int) -> float:
         a = torch.ones(n, 7)
+        for _ in range(novelty.FEW):
+            a = a * 3 - 2
         return float((a * 3 + 1).sum().item())
 
     for n in range(200, 200 + 2 * novelty.DUE):
@@ -408,6 +411,17 @@ def test_new_work_turns_it_on_and_known_work_off() -> None:
     for _ in range(novelty.KNOWN + novelty.REPEATS + 3):
         assert read(300) == 300 * 28
     assert not clock.volatile
+
+
+@pytest.mark.usefixtures("usual_rule")
+def test_few_calls_on_few_elements_are_computed_at_once_however_often_they_come() -> None:
+    small, large = torch.ones(64), torch.ones(novelty.ELEMENTS + 1)
+    for _ in range(3 * novelty.OFTEN):
+        assert float((large * 2).sum()) == 2 * (novelty.ELEMENTS + 1)
+    assert not clock.volatile
+    for turn in range(3 * novelty.OFTEN):
+        assert float((small * turn).sum()) == 64 * turn
+        assert clock.volatile == (turn > novelty.OFTEN) or 0 < turn - novelty.OFTEN < 16
 
 
 @pytest.mark.usefixtures("usual_rule")
