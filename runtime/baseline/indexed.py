@@ -180,7 +180,7 @@ class _Places:
     ) -> bool | None:
         """Move the elements; whether all positions were in range. None if nothing was moved, as
         there are too many dimensions. strides: of the table."""
-        read = [indices[i] for i in self.data]
+        read = [np.asarray(indices[i]) for i in self.data]
         key = (*strides, *[i.strides for i in read])
         if key not in self._numbers:
             if len(self._numbers) >= _REMEMBERED:
