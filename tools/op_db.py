@@ -1,6 +1,7 @@
 """Print how much of PyTorch's operator database is right, by namespace.
 
-PYTHONPATH=.src python tools/op_db.py [--only PATTERN] [--most N] [--faults | --known | --page]
+PYTHONPATH=.src python tools/op_db.py [--only PATTERN] [--most N]
+    [--faults | --known | --refused | --page]
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 import op_db  # noqa: E402
+import op_db_dtypes  # noqa: E402
+import op_db_dtypes_known  # noqa: E402
 from op_db_known import KNOWN  # noqa: E402
 
 _HEAD = """# PyTorch's operator database
@@ -43,11 +46,19 @@ def main() -> None:
     )
     parser.add_argument("--json", help="write what was found to this file")
     parser.add_argument("--known", action="store_true", help="hold it against op_db_known.py")
+    parser.add_argument(
+        "--refused", action="store_true", help="the same of dtypes that PyTorch refuses"
+    )
     parser.add_argument("--page", action="store_true", help="write docs/op_db.md, too")
     options = parser.parse_args()
     ops = [op for op in op_db.load() if re.search(options.only, op_db.title(op))]
     if options.known:
         for found, what in zip(op_db.differences(ops, KNOWN), ("new", "right by now")):
+            print("\n".join(f"{what}: {each}" for each in found))
+        return
+    if options.refused:
+        known = op_db_dtypes_known.KNOWN
+        for found, what in zip(op_db_dtypes.differences(ops, known), ("new", "refused by now")):
             print("\n".join(f"{what}: {each}" for each in found))
         return
     rows: dict[str, list[int]] = defaultdict(lambda: [0] * (2 + 2 * len(op_db.ASPECTS)))

@@ -88,7 +88,11 @@ def set_(
 
 @public("resize_as_")
 def resize_as_(input: Tensor, the_template: Tensor, *, memory_format: Any = None) -> Tensor:
-    """Change the shape to that of another tensor; see `Tensor.resize_`."""
+    """Change the shape to that of another tensor; see `Tensor.resize_`. A sparse tensor gets the
+    numbers of dimensions, too, as by `sparse_resize_`."""
+    if input.is_sparse and the_template.is_sparse:
+        dims = the_template.sparse_dim(), the_template.dense_dim()
+        return input.sparse_resize_(tuple(the_template.shape), *dims)
     return input.resize_(tuple(the_template.shape))
 
 

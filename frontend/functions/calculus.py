@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tilewright.ir import dtype as dtypes
 from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import normalize_axis
 
@@ -61,6 +62,8 @@ def gradient(
         dimension the coordinates, 1-d tensors. edge_order: 1 takes two points at the edges, 2
         takes three.
     """
+    if input.dtype in (dtypes.bool_, dtypes.uint8):
+        raise RuntimeError(f"torch.gradient does not support {input.dtype} input.{at_user_line()}")
     rank = input.dim()
     wanted: Any = [dim] if isinstance(dim, int) else list(range(rank)) if dim is None else list(dim)
     axes = [normalize_axis(d, rank) for d in wanted]

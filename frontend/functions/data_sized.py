@@ -276,6 +276,8 @@ def unique_consecutive(
     input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
     """The elements (or slices along `dim`) that differ from the one before."""
+    if input.dtype.is_complex:
+        raise not_implemented("unique", input.dtype)
     if dim is None and not _is_read(input):
         found = _runs(shapes.reshape(input.detach(), -1))
         found[1] = found[1].reshape(input.shape)

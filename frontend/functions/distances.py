@@ -76,5 +76,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """The p-distance of every two rows of a matrix."""
     from .joining import triu_indices
 
+    if not input.dtype.is_floating_point:
+        raise RuntimeError(f"pdist only supports floating-point dtypes{at_user_line()}")
     i, j = triu_indices(input.shape[0], input.shape[0], 1)
     return record(_pdist, input[i], input[j], float(p))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line, warn
 from tilewright.ir.node import Node
@@ -580,6 +581,10 @@ def _diagonal_scatter(x: Node, src: Node, offset: int, dim1: int, dim2: int) -> 
 @public("unravel_index", method=False)
 def unravel_index(indices: Tensor, shape: Sequence[int]) -> tuple[Tensor, ...]:
     """Positions in a flattened tensor as coordinates in `shape`."""
+    if indices.dtype.category not in (dtypes.UNSIGNED, dtypes.SIGNED):
+        raise TypeError(
+            f"expected 'indices' to be integer dtype, but got {indices.dtype}{at_user_line()}"
+        )
     out: list[Tensor] = []
     indices = indices.long()
     for n in reversed(shape):

@@ -145,6 +145,7 @@ def _gradient(name: str) -> str:
 
 
 def sinc_of_radians(x: Node) -> Node:
+    refuse("spherical_bessel_j0_cpu", x, dtypes.COMPLEX)
     wide = as_dtype(x, dtypes.float64)
     zero, far = ops.eq(wide, ops.full_like(wide, 0)), ops.isinf(wide)
     safe = ops.where(ops.bitwise_or(zero, far), ops.full_like(wide, 1), wide)

@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from tilewright.ir.op import not_implemented
+
 from ..functions import sorting
 from ..nn import functional as F
 from .filling import filled
@@ -68,8 +70,7 @@ def cumprod(
 
 
 def _kind(input: Tensor, dtype: DType | None) -> DType:
-    from ..recording import default_dtype
-
-    if dtype is not None:
-        return dtype
-    return input.dtype if input.dtype.is_floating_point else default_dtype()
+    kind = input.dtype if dtype is None else dtype
+    if not kind.is_floating_point:
+        raise not_implemented("softmax_lastdim_kernel_impl", kind)
+    return kind

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir.location import at_user_line
+from tilewright.ir.op import not_implemented
 
 from ..functions import composed, reduction, sorting, statistics
 from .filling import broadcast, filled
@@ -104,6 +105,11 @@ def mean(
 ) -> Tensor:
     """The mean over `dim`; NaN of no elements."""
     x: Any = input if dtype is None else input.to(dtype)
+    if not (x.dtype.is_floating_point or x.dtype.is_complex):
+        raise ValueError(
+            "mean(): Could not infer output dtype. Input dtype must be either a floating point or "
+            f"complex dtype. Got: {x.dtype}{at_user_line()}"
+        )
     if mask is None:
         return reduction.mean(x, _dims(dim), bool(keepdim))
     return sum(x, dim, keepdim=keepdim, mask=mask) / _count(input, dim, keepdim, mask)
@@ -149,7 +155,9 @@ def logaddexp(
     other_mask: Tensor | None = None,
 ) -> Tensor:
     """log(exp(input) + exp(other)), without the terms that are masked out."""
-    a, b = (_floats(t if dtype is None else t.to(dtype)) for t in (input, other))
+    a, b = (t if dtype is None else t.to(dtype) for t in (input, other))
+    if not (a.dtype.is_floating_point or a.dtype.is_complex):
+        raise not_implemented("logaddexp_cpu", a.dtype)
     return composed.logaddexp(filled(a, input_mask, -math.inf), filled(b, other_mask, -math.inf))
 
 

@@ -13,6 +13,7 @@ from tilewright.ir.shape import normalize_axis
 
 from ..functions import gathering, indexing, joining
 from ..functions.from_data import beside
+from ..nn.functional.linear import _embedding as embedding
 from ..recording import Handle, views
 from ..recording.compounds import rule
 from . import structure
@@ -169,6 +170,17 @@ def _index_select(t: Any, dim: int, index: Any) -> Any:
     made = coo_at(at, rows_at(by._elements, places), sizes, False)
     made._is_merged = by._is_merged and structure.is_merged(at, sizes[:dims])
     return made
+
+
+@rule(COO, embedding)
+def _embedding(index: Any, weight: Any, *options: Any) -> Any:
+    """Rows of a sparse table, at indices in one dimension."""
+    if not isinstance(weight, COO) or index.dim() != 1:
+        raise NotImplementedError(
+            "embedding: expected indices of one dimension for a sparse weight, got shape "
+            f"{tuple(index.shape)} and layout {weight.layout}{at_user_line()}"
+        )
+    return _index_select(weight, 0, index)
 
 
 def narrow_copy(t: Any, dim: int, start: int, length: int) -> Any:

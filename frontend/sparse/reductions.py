@@ -76,9 +76,12 @@ def _sum(t: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
 
 
 def _kept_whole(total: Any, t: Any, axes: Sequence[int]) -> Any:
-    """A sum over all sparse dimensions with dimensions of size 1 in their place."""
+    """A sum over all sparse dimensions with dimensions of size 1 in their place: a dense one of a
+    COO tensor."""
     for axis in sorted(axes):
         total = total.unsqueeze(axis)
+    if isinstance(t, COO):
+        return total
     made = total.to_sparse(as_coo(t).sparse_dim())
     return in_layout_of(t, made)
 

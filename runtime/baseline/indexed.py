@@ -19,6 +19,8 @@ from tilewright.ir.dtype import (
     HALVES,
     DType,
     bool_,
+    complex64,
+    complex128,
     float32,
     float64,
     int8,
@@ -52,7 +54,7 @@ def gather(node: Node) -> Form | None:
     """The form of a gather at several positions; None if NumPy computes it."""
     x, *indices = node.operands
     (axis,) = node.attrs
-    places = _Places(x, indices, axis)
+    places = _Places(x.shape, indices, axis)
     shape, np_dtype = tuple(node.shape), node.dtype.np
     code = _moving(np_dtype.itemsize, indexed.READ, len(places.data))
     if not places.fit or code is None:
@@ -81,6 +83,8 @@ def scatter(node: Node) -> Form | None:
     dtype, mode = node.dtype, node.attrs[1]
     if mode == indexed.SET:
         return _scatter(node, dtype, mode)
+    if dtype in _PARTS:
+        return _scatter_of_parts(node, _PARTS[dtype]) if mode == "add" else None
     if dtype is bool_:  # a sum of bools is true where one is
         as_bits, mode = int8, {"add": "max", "mul": "min"}.get(mode, mode)
     else:
@@ -93,11 +97,27 @@ def scatter(node: Node) -> Form | None:
     return lambda base, values, *indices: narrow(inner(widen(base), widen(values), *indices))
 
 
-def _scatter(node: Node, dtype: DType, mode: str) -> Form | None:
-    """The form of a scatter with elements of `dtype` instead of its own, and this mode."""
+def _scatter_of_parts(node: Node, part: DType) -> Form | None:
+    """The form of a sum of complex numbers, whose parts are a last dimension."""
+    form, np_dtype = _scatter(node, part, "add", (2,)), node.dtype.np
+    if form is None:
+        return None
+    inner = form
+
+    def parts(x: Any) -> Any:
+        return np.asarray(x, order="C")[..., None].view(part.np)
+
+    return lambda base, values, *indices: inner(parts(base), parts(values), *indices).view(
+        np_dtype
+    )[..., 0]
+
+
+def _scatter(node: Node, dtype: DType, mode: str, last: tuple[int, ...] = ()) -> Form | None:
+    """The form of a scatter with elements of `dtype` instead of its own, and this mode. last: the
+    sizes of further dimensions."""
     base, _, *indices = node.operands
     axis = node.attrs[0]
-    places = _Places(base, indices, axis)
+    places = _Places((*base.shape, *last), indices, axis)
     size, np_dtype = dtype.np.itemsize, dtype.np
     if mode == indexed.SET:
         code = _moving(size, mode, len(places.data))
@@ -126,6 +146,8 @@ _KINDS = {
 }  # fmt: skip
 """The dtypes that are combined by native code."""
 
+_PARTS = {complex64: float32, complex128: float64}
+
 _SIGNED = {uint8: int8, uint16: int16, uint32: int32, uint64: int64}
 """Dtypes whose sums and products have the same bits."""
 
@@ -139,10 +161,10 @@ class _Places:
     data: the indices that are operands, by number. fit: whether native code can tell.
     """
 
-    def __init__(self, table: Node, indices: Sequence[Node], axis: int):
-        self.axis, self.sizes = axis, table.shape[axis : axis + len(indices)]
+    def __init__(self, table: Sequence[int], indices: Sequence[Node], axis: int):
+        self.axis, self.sizes = axis, table[axis : axis + len(indices)]
         self.placed = tuple(np.broadcast_shapes(*[tuple(i.shape) for i in indices]))
-        self.outer, self.inner = table.shape[:axis], table.shape[axis + len(indices) :]
+        self.outer, self.inner = table[:axis], table[axis + len(indices) :]
         self.shape = (*self.outer, *self.placed, *self.inner)
         self.along: dict[int, int] = {}  # index -> the dimension of `placed` that it counts
         for number, index in enumerate(indices):
@@ -158,7 +180,7 @@ class _Places:
     ) -> bool | None:
         """Move the elements; whether all positions were in range. None if nothing was moved, as
         there are too many dimensions. strides: of the table."""
-        read = [indices[i] for i in self.data]
+        read = [np.asarray(indices[i]) for i in self.data]
         key = (*strides, *[i.strides for i in read])
         if key not in self._numbers:
             if len(self._numbers) >= _REMEMBERED:

@@ -32,8 +32,8 @@ def form_of(kind: str, dtype: DType, axis: int) -> Callable[[Any], Any] | None:
         out = empty(x.shape, np_dtype)
         if not size:
             return out
-        if not x.flags.c_contiguous:
-            x = copies.copied(x)
+        if x.__class__ is not np.ndarray or not x.flags.c_contiguous:
+            x = copies.copied(np.asarray(x))  # NumPy's scalars have no memory to read
         length = shape[axis]
         inner = prod(shape[axis + 1 :]) if axis + 1 < len(shape) else 1
         outer = size // (length * inner)

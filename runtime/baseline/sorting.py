@@ -108,6 +108,8 @@ def _first(x: Any, count: int, descending: bool) -> Any:
         return None
     if x.itemsize < 4 and x.dtype.kind not in "iu":
         x = x.astype(np.float32)  # in which NumPy orders halves in vectors
+    elif x.itemsize == 1:
+        x = x.astype(np.int16)  # and bytes
     place = size - count if descending else count - 1
     last = np.partition(x, place, -1)[..., place : place + 1]
     comes = x >= last if descending else x <= last

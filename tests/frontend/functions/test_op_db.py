@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import op_db
+import op_db_dtypes
+import op_db_dtypes_known
 import op_db_values
 import pytest
 from op_db_known import KNOWN
@@ -119,6 +121,28 @@ def test_what_differs_is_known(variants: dict[str, Any], part: int) -> None:
     new, stale = op_db.differences(ops, KNOWN)
     assert not new, "\n".join(new)
     assert not stale, f"these are right: take them out of op_db_known.py: {stale}"
+
+
+# ---- dtypes that PyTorch refuses -------------------------------------------------------------
+
+
+def _unknown_dtypes(ops: Iterable[Any]) -> None:
+    new, stale = op_db_dtypes.differences(ops, op_db_dtypes_known.KNOWN)
+    assert not new, f"PyTorch refuses these: {new}"
+    assert not stale, f"refused by now: take them out of op_db_dtypes_known.py: {stale}"
+
+
+def test_refused_dtypes_of_some_ops(variants: dict[str, Any]) -> None:
+    """One op for each reason, and some that refuse what PyTorch refuses."""
+    known = "add full_like cdist nn.functional.rrelu histc round:decimals_0 masked.var"
+    others = "exp softmax masked.softmax masked.mean unravel_index unique_consecutive"
+    _unknown_dtypes([variants[name] for name in f"{known} {others}".split()])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(6))
+def test_refused_dtypes_are_known(variants: dict[str, Any], part: int) -> None:
+    _unknown_dtypes(list(variants.values())[part::6])
 
 
 # ---- torch._foreach_x ------------------------------------------------------------------------

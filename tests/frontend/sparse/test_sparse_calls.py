@@ -228,6 +228,17 @@ def test_hybrid(torch: Any) -> None:
         "sum over a dense one": lambda m, s, d: m.sparse.sum(s, 2),
         "sum of sparse ones": lambda m, s, d: m.sparse.sum(s, (0, 1)),
         "sum of one": lambda m, s, d: m.sparse.sum(s, 0),
+        **{
+            f"sum over {dim}, kept": lambda m, s, d, dim=dim: m.sum(s, dim, keepdim=True)
+            for dim in (0, 1, 2, (0, 2), (0, 1), (0, 1, 2))
+        },
+        "resized": lambda m, s, d: m.zeros(2, 2).to_sparse().resize_as_(s),
+        "rows of a table": lambda m, s, d: m.nn.functional.embedding(
+            m.tensor([2, 0, 2]), s.select(2, 1)
+        ),
+        "rows of a hybrid table": lambda m, s, d: m.nn.functional.embedding(
+            m.tensor([2, 0]), m.sparse_coo_tensor([[2, 1]], m.ones(2, 4), (3, 4))
+        ),
         "coalesce": lambda m, s, d: (s.coalesce().indices(), s.coalesce().values()),
         "dims": lambda m, s, d: (s.sparse_dim(), s.dense_dim(), s._nnz()),
         "select": lambda m, s, d: (s[1], s.select(2, 1), s.select(1, 2)),
@@ -270,6 +281,9 @@ WRONG: list[Call] = [
     lambda m, s, d: m.sparse_csr_tensor([0, 2, 2], [2, 0], [1.0, 2], (2, 3), check_invariants=True),
     lambda m, s, d: m.sparse_compressed_tensor([0, 1], [0], [1.0]),
     lambda m, s, d: d.values(),
+    lambda m, s, d: s.resize_as_(hybrid(m)),
+    lambda m, s, d: m.nn.functional.embedding(m.tensor([[0, 1]]), s),
+    lambda m, s, d: m.nn.functional.embedding(m.tensor([0, 1]), s.to_sparse_csr()),
 ]
 
 

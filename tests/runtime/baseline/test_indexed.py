@@ -14,7 +14,7 @@ from tilewright.ir.ops.gather import MODES, put_along, take_along
 from tilewright.ir.shape import Size
 from tilewright.runtime.baseline.program import Program
 
-KINDS = [np.float32, np.float64, np.int64, np.float16, np.bool_, np.uint8, np.int16]
+KINDS = [np.float32, np.float64, np.int64, np.float16, np.bool_, np.uint8, np.int16, np.complex64]
 
 
 def _leaves(*arrays: Any) -> list[Node]:

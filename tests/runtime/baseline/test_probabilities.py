@@ -69,6 +69,14 @@ def test_edges(kind: str, axis: int, dtype: str) -> None:
     np.testing.assert_allclose(found, expected, 1e-5, 1e-37)
 
 
+@pytest.mark.parametrize("kind", OPS)
+def test_of_one_number(kind: str) -> None:
+    """What NumPy computes of a 0-d array is a scalar of its own, without memory."""
+    x = ops.neg(ops.leaf(0, Size(()), dtypes.float32))
+    (found,) = Program([OPS[kind](x, 0)]).run([np.array(3.0, np.float32)], ())
+    assert found.shape == () and found == (0 if kind == "log" else 1)
+
+
 def test_a_long_line_is_summed_in_float64() -> None:
     x = np.zeros(1 << 20, "f4")
     x[0] = math.log(1 << 20)
