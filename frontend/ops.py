@@ -33,6 +33,10 @@ class OpOverload:
     def op(self) -> Callable[..., Any]:
         return self._op
 
+    @property
+    def _schema(self) -> str:
+        return f"{self.name()}{self._op._schema}"  # type: ignore[attr-defined]
+
     def name(self) -> str:
         name = self.overloadpacket._qualified_op_name
         return name if self._overloadname == "default" else f"{name}.{self._overloadname}"

@@ -10,7 +10,7 @@ from tilewright.ir.op import Kind
 
 from ..functions.promotion import is_number
 from ..recording import views
-from ..recording.builders import builder, camel, facts
+from ..recording.builders import Step, builder, camel, facts
 
 
 def name_of_view(view: views.View) -> str:
@@ -30,6 +30,14 @@ def name_of(node: Node) -> str:
     if known is None:
         known, args = facts(node.op), node.operands
     return f"{camel(node.op.name)}Backward0" if known is None else known.grad_fn(args)
+
+
+def operands_of(node: Node) -> list[Node | Step]:
+    """The operands of the call that made a node, in PyTorch's order, or what it calls for them."""
+    build, args = node.memo.get("call", (None, node.operands))
+    known = facts(build)
+    shown = args if known is None or known.steps is None else known.steps(args)
+    return [each for each in shown if isinstance(each, (Node, Step))]
 
 
 def _of_overwritten(args: Sequence[Node]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -38,6 +39,7 @@ class FunctionCtx:
         self.materialize = True
         self._versions: list[int | None] = []
         self._outputs: dict[int, int] = {}  # place of a saved output -> that among the outputs
+        self._given: list[weakref.ref[Any]] = []  # what the caller got in place of saved outputs
         self._inputs: dict[int, int] = {}  # the same for saved inputs, where values are packed
         self._unpack: Callable[[Any], Any] | None = None  # if hooks have packed what is saved
         self._token: Node | None = None  # the call's node while `backward` runs
@@ -62,10 +64,11 @@ class FunctionCtx:
             return tuple([self._connected(i, t) for i, t in enumerate(saved)])
         for t, version in zip(self.saved, self._versions, strict=True):
             if t is not None and recording.version(t) != version:
-                raise RuntimeError(
-                    "one of the variables needed for gradient computation has been modified by an "
-                    f"inplace operation: {list(t.shape)}{at_user_line()}"
-                )
+                raise _modified(t)
+        for given in self._given:
+            t = given()
+            if t is not None and recording.version(t):
+                raise _modified(t)
         return tuple([self._connected(i, t) for i, t in enumerate(self.saved)])
 
     def save_for_forward(self, *tensors: Tensor | None) -> None:
@@ -100,6 +103,13 @@ class FunctionCtx:
 
     def set_materialize_grads(self, value: bool) -> None:
         self.materialize = value
+
+
+def _modified(saved: Any) -> RuntimeError:
+    return RuntimeError(
+        "one of the variables needed for gradient computation has been modified by an inplace "
+        f"operation: {list(saved.shape)}{at_user_line()}"
+    )
 
 
 class VmapInfo(NamedTuple):
@@ -231,6 +241,7 @@ def _connect(cls: type[Function], ctx: FunctionCtx, args: Sequence[Any], result:
                 out.append(recording.assign(o, output(token, resolve(o), i), force=True))
             else:
                 out.append(wrap(output(token, resolve(o), i)))
+        ctx._given = [weakref.ref(out[i]) for i in ctx._outputs.values()]
     recording.settle()
     return tuple(out) if isinstance(result, tuple) else out[0]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilewright.ir import ops
@@ -12,8 +12,9 @@ from tilewright.ir.node import Node
 
 from .. import recording
 from ..recording import epoch, views
+from ..recording.builders import Step
 from ..recording.histories import Ends, History
-from .calls import name_of, name_of_view
+from .calls import name_of, name_of_view, operands_of
 from .hook_calls import ACCUMULATING
 from .hooks import Handles, NodeHooks, RemovableHandle, add_hook, register, register_post_accumulate
 
@@ -64,14 +65,20 @@ class GradFn:
     @property
     def next_functions(self) -> tuple[tuple[GradFn | None, int], ...]:
         """The calls that computed the operands; None for an operand without gradient."""
-        _, args = self._node.memo.get("call", (None, self._node.operands))
-        found = []
-        for a in args:
-            if isinstance(a, Node):
-                try:
-                    found.append((GradFn.of(a, None, self._ends) if a.requires_grad else None, 0))
-                except KeyError:  # a backward pass has freed its graph
+        return self._beneath(operands_of(self._node))
+
+    def _beneath(self, operands: Sequence[Node | Step]) -> tuple[tuple[GradFn | None, int], ...]:
+        found: list[tuple[GradFn | None, int]] = []
+        for i, each in enumerate(operands):
+            try:
+                if not each.requires_grad:
                     found.append((None, 0))
+                elif isinstance(each, Step):
+                    found.append((InnerCall.at(self, i, each), 0))
+                else:
+                    found.append((GradFn.of(each, None, self._ends), 0))
+            except KeyError:  # a backward pass has freed its graph
+                found.append((None, 0))
         return tuple(found)
 
     @property
@@ -114,6 +121,36 @@ class GradFn:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} object at {id(self):#x}>"
+
+
+class InnerCall(GradFn):
+    """A call of PyTorch's that is a part of one here, such as the transposition in a linear layer.
+    It has neighbours, and no hooks."""
+
+    def __init__(self, outer: GradFn, place: tuple[int, ...], step: Step):
+        super().__init__(outer._node, None, outer._ends)
+        self._outer, self._place, self._step = outer, place, step
+        self.metadata = {}
+
+    @staticmethod
+    def at(outer: GradFn, number: int, step: Step) -> GradFn:
+        """The one object of a step of `outer`, as long as anybody has it."""
+        place = (*getattr(outer, "_place", ()), number)
+        key = outer._node, place, outer._ends.number
+        found = _calls.get(key)
+        if found is None:
+            found = _calls[key] = _class(step.name, InnerCall)(outer, place, step)
+        return found
+
+    @property
+    def next_functions(self) -> tuple[tuple[GradFn | None, int], ...]:
+        return self._beneath(self._step.operands)
+
+    def _hooked(self, fn: Callable[..., Any], hooks: dict[int, Any]) -> RemovableHandle:
+        raise NotImplementedError(
+            f"{self.name()}: this call is a part of {self._outer.name()}, which has the hooks"
+            f"{at_user_line()}"
+        )
 
 
 class AccumulateGrad(GradFn):
@@ -162,7 +199,15 @@ class AccumulateGrad(GradFn):
 
 _ends: weakref.WeakValueDictionary[int, AccumulateGrad] = weakref.WeakValueDictionary()
 _calls: weakref.WeakValueDictionary[Any, GradFn] = weakref.WeakValueDictionary()
-_classes: dict[str, type[GradFn]] = {}
+_classes: dict[tuple[str, type[GradFn]], type[Any]] = {}
+
+
+def _class(name: str, base: type[GradFn]) -> type[Any]:
+    """The class of calls with this name."""
+    kind = _classes.get((name, base))
+    if kind is None:
+        kind = _classes[name, base] = type(name, (base,), {"__module__": __name__})
+    return kind
 
 
 def _known(node: Node, view: views.View | None, ends: Ends) -> GradFn:
@@ -172,10 +217,7 @@ def _known(node: Node, view: views.View | None, ends: Ends) -> GradFn:
     if found is None:
         ends.is_asked = True
         name = name_of(node) if view is None else name_of_view(view)
-        kind = _classes.get(name)
-        if kind is None:
-            kind = _classes[name] = type(name, (GradFn,), {"__module__": __name__})
-        found = _calls[key] = kind(node, view, ends)
+        found = _calls[key] = _class(name, GradFn)(node, view, ends)
     return found
 
 

@@ -12,6 +12,7 @@ from tilewright.ir.passes.autodiff import Passed, pullback
 
 from .. import recording
 from . import rows
+from .calls import operands_of
 
 RETAINED = -1  # the id of the hook that keeps a non-leaf tensor's gradient; it runs last
 
@@ -59,14 +60,16 @@ class NodeHooks:
         """The gradient of the result `node`, with those of its operands where hooks come after."""
         if not self.after:
             return g
-        _, args = node.memo["call"]
-        places = [a for a in args if isinstance(a, Node)]
+        places, turned = _places(node)
         inputs = tuple(dict.fromkeys(a for a in places if a.requires_grad))
         parts = pullback({node: g}, inputs, stops=inputs, create_graph=recording.is_grad_enabled())
         for hook in list(self.after.values()):
             left = dict(parts)  # an operand that is there twice gets its gradient once
             found = [left.pop(a, None) for a in places]
-            grads = tuple(None if part is None else rows.as_tensor(part) for part in found)
+            tensors = [None if part is None else rows.as_tensor(part) for part in found]
+            grads = tuple(
+                t.t() if t is not None and i in turned else t for i, t in enumerate(tensors)
+            )
             replaced = hook(grads, (rows.as_tensor(g),))
             if replaced is None:
                 continue
@@ -77,11 +80,21 @@ class NodeHooks:
                     f"{at_user_line()}"
                 )
             parts = {
-                a: rows.as_node(t)
-                for a, t, before in zip(places, given, found, strict=True)
+                a: rows.as_node(t.t() if i in turned else t)
+                for i, (a, t, before) in enumerate(zip(places, given, found, strict=True))
                 if t is not None and (before is not None or a not in parts)
             }
         return Passed(g, parts)
+
+
+def _places(node: Node) -> tuple[list[Node], set[int]]:
+    """The operands of a call, and the numbers of those whose gradients hooks see transposed."""
+    shown = operands_of(node)
+    if all(isinstance(each, Node) or each.name == "TBackward0" for each in shown):
+        turned = {i for i, each in enumerate(shown) if not isinstance(each, Node)}
+        return [each if isinstance(each, Node) else each.operands[0] for each in shown], turned
+    _, args = node.memo["call"]
+    return [a for a in args if isinstance(a, Node)], set()
 
 
 def as_one(node: Node, hooks: Sequence[Any]) -> Callable[[Node], Node | Passed]:

@@ -48,6 +48,8 @@ def getitem(t: Tensor, key: Any) -> Tensor:
     if type(key) is int:
         part = element(t, (key,))
         return select(t, 0, key) if part is None else part
+    if isinstance(key, np.integer):
+        return getitem(t, int(key))
     if recording.clock.volatile:
         made = volatile.picked(t, key)
         if made is not None:
@@ -93,6 +95,8 @@ def _plain(key: tuple[Any, ...]) -> list[Any] | None:
             if not _is_place(part):
                 return None
             part = int(part.item())
+        elif isinstance(part, np.integer):
+            part = int(part)
         elif not (kind is int or part is None or part is Ellipsis):
             return None
         parts.append(part)

@@ -13,6 +13,7 @@ from tilewright.ir.location import at_user_line
 from .. import recording
 from ..autograd.function import Function, FunctionCtx
 from ..recording import Handle
+from .schemas import Schema, parsed, written
 from .tags import Tag, listed
 
 _defined: dict[str, CustomOpDef] = {}
@@ -44,24 +45,33 @@ class CustomOpDef:
         *,
         on_arrays: bool = False,
         tags: Any = None,
+        schema: Schema | None = None,
     ):
-        """on_arrays: whether the function may look at its inputs' values through `numpy()`."""
+        """on_arrays: whether the function may look at its inputs' values through `numpy()`.
+        schema: declares the arguments in place of the function."""
         self.tags = listed(tags, Tag.pt2_compliant_tag)
         self._qualname = _checked_name(name)
         self.__name__ = name.split("::")[1]
         self.__doc__ = function.__doc__
-        self._signature = inspect.signature(function)
+        self._signature = inspect.signature(function) if schema is None else schema.signature
         kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         parameters = self._signature.parameters.values()
         self._positional = tuple(p.name for p in parameters if p.kind in kinds)
         self._mutated = self._mutates(mutates_args)
+        if schema is not None and schema.mutated != self._mutated:
+            raise ValueError(
+                f"{name}: mutates_args={mutates_args!r}, but the schema {schema.text} says that it "
+                f"writes to {', '.join(sorted(schema.mutated)) or 'nothing'}. Please make these "
+                f"consistent{at_user_line()}"
+            )
+        self._declared = schema
+        self._may_alias = False  # whether an output may be an input, or a view of one
         self._on_arrays = on_arrays
         self._kernels: dict[str | None, Callable[..., Any]] = {}
         self.register_kernel(device_types, function)
         self._fake: Callable[..., Any] | None = None
         self._whole: Callable[..., Any] | None = None  # differentiated through its own ops
         self._casting: dict[str, Callable[..., Any]] = {}  # by device, where autocast is on
-        self._schema = ""
         self._backward: Callable[..., Any] | None = None
         self._setup_context: Callable[..., Any] | None = None
         self._autograd: type[Function] = type(self.__name__, (_CustomFunction,), {})
@@ -69,6 +79,13 @@ class CustomOpDef:
 
     def __repr__(self) -> str:
         return f"<CustomOpDef({self._qualname})>"
+
+    @property
+    def _schema(self) -> str:
+        """The arguments and results, as PyTorch writes them."""
+        if self._declared is not None:
+            return self._declared.text[len(self._declared.name) :]
+        return written(next(iter(self._kernels.values())), self._mutated)
 
     @property
     def _opoverload(self) -> Any:
@@ -179,7 +196,7 @@ class CustomOpDef:
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise TypeError(f"{self._qualname}(): {error}{at_user_line()}") from None
+            raise RuntimeError(f"{self._qualname}(): {error}{at_user_line()}") from None
         bound.apply_defaults()
         return bound.args, bound.kwargs
 
@@ -226,7 +243,8 @@ class _Call:
                 )
         self.gives_list = isinstance(output, list)
         outputs = tuple(output) if self.gives_list else output
-        self._check_aliases(outputs, everything)
+        if not op._may_alias:
+            self._check_aliases(outputs, everything)
         return outputs
 
     def _check_aliases(self, output: Any, given: Sequence[Any]) -> None:
@@ -366,11 +384,16 @@ def custom_op(
 
     name: "namespace::name". mutates_args: the names of the arguments that it writes to, or
         "unknown". device_types: the devices that it supports. Without `fn` this is a decorator.
+    schema: declares the arguments, as "(Tensor x, float by=1.0) -> Tensor", in place of the
+        function's own signature. It must name those written to as well.
     tags: what PyTorch's compiler is told of an op (`torch.Tag`). They change nothing here.
     """
+    declared = _declaration(schema)
 
     def define(function: Callable[..., Any]) -> CustomOpDef:
-        return CustomOpDef(name, function, mutates_args, device_types, on_arrays=True, tags=tags)
+        return CustomOpDef(
+            name, function, mutates_args, device_types, on_arrays=True, tags=tags, schema=declared
+        )
 
     return define if fn is None else define(fn)
 
@@ -388,11 +411,16 @@ def triton_op(
     Unlike with `custom_op`, a call computes nothing: its launches are deferred with the rest of the
     graph.
     """
+    declared = _declaration(schema)
 
     def define(function: Callable[..., Any]) -> CustomOpDef:
-        return CustomOpDef(name, function, mutates_args)
+        return CustomOpDef(name, function, mutates_args, schema=declared)
 
     return define if fn is None else define(fn)
+
+
+def _declaration(schema: str | None) -> Schema | None:
+    return None if schema is None else parsed(schema)
 
 
 def _named(op: str | CustomOpDef) -> CustomOpDef:

@@ -129,10 +129,9 @@ def declared(name: str, schema: Schema, tags: Any = ()) -> CustomOpDef:
     def without_kernel(*args: Any, **kwargs: Any) -> NoReturn:
         raise NotImplementedError(f"Could not run '{name}': it has no kernel{at_user_line()}")
 
-    without_kernel.__signature__ = schema.signature  # type: ignore[attr-defined]
-    op = CustomOpDef(name, without_kernel, schema.mutated)
+    op = CustomOpDef(name, without_kernel, schema.mutated, schema=schema)
     op._kernels.clear()
-    op._schema, op.tags = schema.text, listed(tags)
+    op._may_alias, op.tags = True, listed(tags)
     return op
 
 

@@ -93,6 +93,8 @@ def places(key: Any, value_of: Callable[[Any], np.ndarray | None]) -> Places | N
         kind = each.__class__
         if kind is int:
             part.append(each)
+        elif isinstance(each, np.integer):
+            part.append(int(each))
         elif kind is slice:
             if not _goes_forward(each):
                 return None

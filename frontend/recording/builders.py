@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tilewright.ir.op import Op
 
@@ -38,7 +38,8 @@ class Facts:
     name: that of its calls, in PyTorch's words. casts: what autocast does, by the kind of device.
     gradient: the name of its `grad_fn`, or a function that makes it of a call's arguments; by
     default it follows from `name`. floats: integers become floats in it, so a number beside them
-    stays what it is. widens: it doesn't round a number beside a half.
+    stays what it is. widens: it doesn't round a number beside a half. steps: makes of a call's
+    arguments the calls that PyTorch makes beneath it, for one that it computes in several.
     """
 
     name: str = ""
@@ -46,12 +47,25 @@ class Facts:
     gradient: Gradient = None
     floats: bool = False
     widens: bool = False
+    steps: Callable[[Sequence[Any]], Sequence[Any]] | None = None
 
     def grad_fn(self, args: Sequence[Any]) -> str:
         """The name that `grad_fn` shows for a call with `args`."""
         if self.gradient is None:
             return f"{camel(self.name)}Backward0"
         return self.gradient if isinstance(self.gradient, str) else self.gradient(args)
+
+
+class Step(NamedTuple):
+    """A call of PyTorch's that is a part of one here. name: that of its `grad_fn`. operands: nodes,
+    or further steps."""
+
+    name: str
+    operands: tuple[Any, ...]
+
+    @property
+    def requires_grad(self) -> bool:
+        return any(o.requires_grad for o in self.operands)
 
 
 _FACTS: dict[Any, Facts] = {}
@@ -65,9 +79,10 @@ def builder(
     gradient: Gradient = None,
     floats: bool = False,
     widens: bool = False,
+    steps: Callable[[Sequence[Any]], Sequence[Any]] | None = None,
 ) -> Callable[[_Build], _Build]:
     """Declare a builder: a decorator, or called with a builder that some function made."""
-    said = Facts(name, by_kind(casts), gradient, floats, widens)
+    said = Facts(name, by_kind(casts), gradient, floats, widens, steps)
 
     def declare(build: _Build) -> _Build:
         before = _FACTS.setdefault(build, said)

@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.ir import node as graph
 from tilewright.ir import ops
-from tilewright.ir.node import Node
+from tilewright.ir.node import Node, beneath
 from tilewright.runtime import debug, tiers
 from tilewright.runtime.baseline import timed
 from tilewright.runtime.device import told
@@ -250,7 +250,9 @@ def _flush(update: Update | None) -> Exception | None:
         except Exception as error:
             underived = error
     plan = outcome.usual
-    if plan is None or plan.due or kept or fallible:
+    if timed.tell is not None:
+        plan = _plan_for(outcome, nodes, kept, _dropped(nodes))
+    elif plan is None or plan.due or kept or fallible:
         plan = _plan_for(outcome, nodes, kept)
     elif clock.news or clock.few or outcome.is_small:
         novelty.is_known(outcome.ops, outcome.is_small)
@@ -262,12 +264,24 @@ def _flush(update: Update | None) -> Exception | None:
         return _complete(plan, buffers, donated, live, outcome, histories, kept, update, underived)
 
 
+def _dropped(live: Sequence[Node]) -> list[Node]:
+    """The results that no tensor and no other call needs any more. A profile wants to see their
+    calls, too."""
+    made = dict.fromkeys(t._node for t in handles if t._node is not None and t._node.operands)
+    needed = beneath([*live, *(o for node in made for o in node.operands)])
+    return [node for node in made if node not in needed]
+
+
 def _plan_for(
-    outcome: _Outcome, nodes: tuple[Node, ...], kept: Sequence[History]
+    outcome: _Outcome,
+    nodes: tuple[Node, ...],
+    kept: Sequence[History],
+    dropped: Sequence[Node] = (),
 ) -> Computer | Apart | None:
-    """What computes live nodes, saves what histories need and makes the checks of the epoch; None
-    if there is nothing to do."""
-    extra = tuple(dict.fromkeys(n for h in kept for n in h.saved_nodes)) if kept else ()
+    """What computes live nodes and dropped ones, saves what histories need and makes the checks of
+    the epoch; None if there is nothing to do."""
+    saved = [n for h in kept for n in h.saved_nodes]
+    extra = tuple(dict.fromkeys([*saved, *dropped])) if kept or dropped else ()
     checked = tuple(fallible) if fallible else ()
     plan = outcome.plans.get((extra, checked))
     roots = (*nodes, *extra)

@@ -95,13 +95,26 @@ def _each(name: str, dtype: Any, *args: Any) -> Any:
     routine = _routine(_name(name, dtype))
     count = next(len(x) for x in args if isinstance(x, np.ndarray))
     info = np.zeros(count, np.int64)
-    asked = [np.zeros(1, x.dtype) for x in args if isinstance(x, _Work)]
-    if asked:
-        _call(routine, args, [(x, -1) for x in asked], info, 1)
-    sizes = [int(x[0].real) for x in asked]
-    given = [(np.empty(n, x.dtype), n) for n, x in zip(sizes, asked, strict=True)]
+    kinds = [x.dtype for x in args if isinstance(x, _Work)]
+    sizes: tuple[int, ...] = ()
+    if kinds:
+        key = routine[1], *[x for x in args if isinstance(x, (str, int))]
+        known = _sizes.get(key)
+        if known is None:
+            asked = [np.zeros(1, kind) for kind in kinds]
+            _call(routine, args, [(x, -1) for x in asked], info, 1)
+            known = tuple(int(x[0].real) for x in asked)
+            if len(_sizes) < _REMEMBERED:
+                _sizes[key] = known
+        sizes = known
+    given = [(np.empty(n, kind), n) for n, kind in zip(sizes, kinds, strict=True)]
     _call(routine, args, given, info, count)
     return info
+
+
+_sizes: dict[tuple[Any, ...], tuple[int, ...]] = {}
+"""Address of a routine, its letters and numbers -> the lengths of the memory that it asks for."""
+_REMEMBERED = 1024
 
 
 @functools.cache
@@ -151,9 +164,9 @@ def _call(
             arrays.append((x, x.strides[0]))
     constants, places, _ = _constants(tuple(shape))
     addresses = constants.copy()
-    steps = np.zeros_like(addresses)
+    steps = np.zeros(len(addresses), np.int64)
     for place, (array, step) in zip(places, arrays, strict=True):
-        addresses[place], steps[place] = array.ctypes.data, step
+        addresses[place], steps[place] = array.__array_interface__["data"][0], step
     function, address = routine
     if repeat is not None:
         repeat(address, addresses, steps, count)

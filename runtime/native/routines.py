@@ -20,7 +20,8 @@ def repeat(function: int, addresses: Any, steps: Any, count: int) -> None:
     """Call the function at an address `count` times with pointers: int64 addresses of the first
     call, and their steps from one call to the next, in bytes."""
     loop, _ = _loop(len(addresses))
-    loop(function, addresses.ctypes.data, steps.ctypes.data, count)
+    begin, step = (x.__array_interface__["data"][0] for x in (addresses, steps))
+    loop(function, begin, step, count)
 
 
 @functools.cache

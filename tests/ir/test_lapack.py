@@ -186,3 +186,18 @@ def test_eigenvectors_of_any_matrices(dtype: str, shape: tuple[int, ...]) -> Non
     expected = np.linalg.eigvals(a.astype(np.complex128))
     away = np.abs(values[..., None] - expected[..., None, :]).min(-1)
     assert away.max() <= 200 * np.finfo(dtype).eps * np.abs(expected).max()
+
+
+def test_the_size_of_memory_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    call = lapack._call
+    monkeypatch.setattr(lapack, "_call", lambda *args: calls.append(args) or call(*args))
+    monkeypatch.setattr(lapack, "_sizes", {})
+    a = np.random.default_rng(0).normal(size=(40, 40))
+    counts = []
+    for matrix in (a, a.T.copy(), a[:39, :39]):
+        calls.clear()
+        inverse, _ = lapack.inv(matrix)
+        np.testing.assert_allclose(inverse @ matrix, np.eye(len(matrix)), atol=1e-8)
+        counts.append(len(calls))
+    assert counts == [3, 2, 3]

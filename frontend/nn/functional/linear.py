@@ -19,7 +19,7 @@ from ...functions.elementwise import ON_A_GPU
 from ...functions.promotion import refuse, to
 from ...functions.spellings import also_named, by_numpys_names
 from ...recording import record, record_fallible
-from ...recording.builders import LOWER, WIDEST, builder
+from ...recording.builders import LOWER, WIDEST, Step, builder
 
 if TYPE_CHECKING:
     from ..._tensor import Tensor
@@ -47,7 +47,21 @@ def _linear_name(args: Sequence[Any]) -> str:
     return "SqueezeBackward4" if x.rank == 1 else "UnsafeViewBackward0"
 
 
-@builder("linear", casts=LOWER, gradient=_linear_name)
+def _linear_steps(args: Sequence[Any]) -> Sequence[Any]:
+    x, weight, *bias = args
+    if weight.rank == 1:
+        return args
+    turned = Step("TBackward0", (weight,))
+    if x.rank == 2:
+        return *bias, x, turned
+    if bias:
+        rows = Step("ViewBackward0", (x,))
+        return (Step("AddmmBackward0", (*bias, rows, turned)),)
+    rows = Step("UnsqueezeBackward0" if x.rank == 1 else "ViewBackward0", (x,))
+    return (Step("MmBackward0", (rows, turned)),)
+
+
+@builder("linear", casts=LOWER, gradient=_linear_name, steps=_linear_steps)
 def _linear(x: Node, weight: Node, *bias: Node) -> Node:
     refuse("addmm_impl_cpu_", x, BOOL)
     if weight.rank == 1:  # a vector gives one number for each row, and the dimension is dropped

@@ -239,6 +239,10 @@ class ConstantLR(LRScheduler):
             return self._current()
         return [lr / self.factor for lr in self._current()]
 
+    def _get_closed_form_lr(self) -> list[float]:
+        factor = 1.0 if self.last_epoch >= self.total_iters else self.factor
+        return [b * factor for b in self.base_lrs]
+
 
 class LinearLR(LRScheduler):
     """The initial rate times a factor that goes from start_factor to end_factor in total_iters."""
@@ -368,7 +372,6 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         return [self.eta_min + (b - self.eta_min) * half for b in self.base_lrs]
 
     def step(self, epoch: float | None = None) -> None:  # type: ignore[override]
-        self._step_count += 1
         if epoch is None:
             epoch = self.last_epoch + 1
             self.T_cur += 1

@@ -250,6 +250,24 @@ def test_errors(torch: Any) -> None:
             y.sum().backward()
 
 
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_saved_result_that_is_written_to_is_refused(torch, is_read):
+    for m in (tw, torch):
+        exp = functions(m)[1]
+        x = leaf(m, 1, 2)
+        y = exp.apply(x)
+        z = y * 2
+        if is_read:
+            z.tolist()
+        y.add_(1)
+        for result in (y, z):
+            with pytest.raises(RuntimeError, match="modified by an inplace"):
+                result.sum().backward(retain_graph=True)
+        exp.apply(x).mul_(1).detach_().add_(1)
+        (exp.apply(x) + 1).sum().backward()  # what nobody can write to any more
+        assert x.grad is not None
+
+
 def test_a_failed_pass_leaves_nothing_behind() -> None:
     fail = [True]
 

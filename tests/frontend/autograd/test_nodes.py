@@ -134,3 +134,61 @@ def test_each_backward_pass_has_a_number(torch: Any) -> None:
         return [n if n < 0 else n - first for n in [*numbers, number()]]
 
     assert seen(tw) == seen(torch)
+
+
+def shown(node: Any) -> Any:
+    """The names of a graph's nodes."""
+    return node and (node.name(), [shown(each) for each, _ in node.next_functions])
+
+
+@pytest.mark.parametrize("read", [False, True])
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (2, 5, 3)])
+def test_the_nodes_of_a_linear_layer(torch: Any, shape: tuple[int, ...], read: bool) -> None:
+    def run(m: Any) -> list[Any]:
+        weight, bias = (m.ones(*size, requires_grad=True) for size in ((4, 3), (4,)))
+        found = []
+        for b in (bias, None):
+            for requires_grad in (True, False):
+                x = m.ones(*shape, requires_grad=requires_grad)
+                y = m.nn.functional.linear(x, weight, b)
+                if read:
+                    y.tolist()
+                found.append(shown(y.grad_fn))
+                node = y.grad_fn
+                inner = node.next_functions[0][0]
+                found.append(inner is node.next_functions[0][0])
+        return found
+
+    assert run(tw) == run(torch)
+
+
+def test_gradients_that_a_hook_on_a_linear_layer_sees(torch: Any) -> None:
+    def run(m: Any) -> list[Any]:
+        weight = m.arange(12.0).reshape(4, 3).requires_grad_()
+        bias, x = m.ones(4, requires_grad=True), m.arange(6.0).reshape(2, 3).requires_grad_()
+        y, seen = m.nn.functional.linear(x, weight, bias), []
+
+        def see(inputs: Any, outputs: Any) -> Any:
+            seen.extend(g.tolist() for g in (*inputs, *outputs))
+            return inputs[0], inputs[1] * 2, inputs[2] * 3
+
+        y.grad_fn.register_hook(see)
+        (y * y).sum().backward()
+        return [*seen, weight.grad.tolist(), bias.grad.tolist(), x.grad.tolist()]
+
+    assert run(tw) == run(torch)
+
+
+def test_the_way_through_a_network_that_the_tutorial_shows(torch: Any) -> None:
+    """The 60 Minute Blitz prints these three nodes."""
+
+    def run(m: Any) -> list[str]:
+        layers = m.nn.Sequential(m.nn.Linear(3, 4), m.nn.ReLU(), m.nn.Linear(4, 2))
+        node = m.nn.MSELoss()(layers(m.ones(1, 3)), m.zeros(1, 2)).grad_fn
+        names = [node.name()]
+        for _ in range(2):
+            node = node.next_functions[0][0]
+            names.append(node.name())
+        return [*names, node.variable is layers[2].bias]
+
+    assert run(tw) == run(torch)

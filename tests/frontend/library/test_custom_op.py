@@ -117,7 +117,7 @@ def test_errors() -> None:
         same(tw.ones(2))
     with pytest.raises(RuntimeError, match="must not also be an input"):
         custom_op("tests::view", lambda x: x[1:], mutates_args=())(tw.ones(2))
-    with pytest.raises(TypeError, match=r"tests::same\(\): missing a required argument: 'x'"):
+    with pytest.raises(RuntimeError, match=r"tests::same\(\): missing a required argument: 'x'"):
         same()
     only = custom_op("tests::gpu", lambda x: x * 1, mutates_args=(), device_types="cuda")
     with pytest.raises(NotImplementedError, match="has a kernel for cuda, and none for cpu"):
@@ -143,3 +143,52 @@ def test_the_loop_repeats() -> None:
         w.detach().tolist()
         made.append(len(plans()))
     assert made[3:] == [made[3]] * 3
+
+
+def test_a_schema_declares_the_arguments(torch: Any) -> None:
+    def results(m: Any) -> list[Any]:
+        schema = "(Tensor x, float by=2.0, *, int plus=1) -> Tensor"
+        name = f"tests_of_schemas_{m.__name__}::scaled"
+
+        @m.library.custom_op(name, mutates_args=(), schema=schema)
+        def scaled(x, by=2.0, *, plus=1):  # without annotations
+            return x * by + plus
+
+        scaled.register_autograd(
+            lambda ctx, g: (g * ctx.by, None),
+            setup_context=lambda ctx, inputs, keyword_only_inputs, output: setattr(
+                ctx, "by", inputs[1]
+            ),
+        )
+        x = m.ones(2, requires_grad=True)
+        made = [scaled(x), scaled(x, 3.0, plus=4), scaled(by=5.0, x=x)]
+        sum(made).sum().backward()
+
+        schema = "(Tensor x, Tensor(a!) y) -> ()"
+
+        @m.library.custom_op(f"{name}_in_place", mutates_args={"y"}, schema=schema)
+        def written(x, y):
+            y.add_(x)
+
+        with pytest.raises(ValueError, match="make these consistent"):
+            m.library.custom_op(f"{name}_wrongly", lambda x, y: x, mutates_args=(), schema=schema)
+
+        y = m.zeros(2)
+        written(m.ones(2), y)
+        for wrong in ((x, 1.0, 3), ()):
+            with pytest.raises(RuntimeError):
+                scaled(*wrong)
+        shown = str(scaled._opoverload._schema).replace(m.__name__, "").replace("2.0", "2.")
+        return [*(t.tolist() for t in (*made, x.grad, y)), scaled._schema, shown]
+
+    assert results(tw) == results(torch)
+
+
+def test_a_kernel_of_a_library_may_return_its_input(torch: Any) -> None:
+    def shape(m: Any) -> tuple[int, ...]:
+        name = f"tests_of_views_{m.__name__}::seen"
+        m.library.define(name, "(Tensor x, int[] sizes) -> Tensor")
+        m.library.impl(name, "default", lambda x, sizes: x.view(sizes))
+        return tuple(getattr(m.ops, name.partition("::")[0]).seen(m.ones(4), [2, 2]).shape)
+
+    assert shape(tw) == shape(torch) == (2, 2)

@@ -409,6 +409,9 @@ SCHEDULES = {
         [s.LinearLR(o, 0.1, total_iters=4), s.CosineAnnealingLR(o, 10), s.ExponentialLR(o, 0.8)],
         [4, 12],
     ),
+    "sequential-constant": lambda s, o: s.SequentialLR(
+        o, [s.ExponentialLR(o, 0.8), s.ConstantLR(o, 0.5, 3)], [6]
+    ),
     "chained": lambda s, o: s.ChainedScheduler([s.ConstantLR(o), s.ExponentialLR(o, 0.9)]),
 }
 METRICS = [3, 2, 1, 1, 1, 1, 0.9999, 1, 1, 1, 1, 0.5]

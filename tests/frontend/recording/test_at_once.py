@@ -238,10 +238,21 @@ def parts_updated(m: Any) -> Any:
     return counts, sums, rows, before, sums._version, leaf, leaf.grad, leaf._version
 
 
+def keys_of_numpys_integers(m: Any) -> Any:
+    x, two, end = m.arange(24.0).view(2, 3, 4), np.int64(2), np.int32(-1)
+    found = [x[np.uint8(1)], x[0, two], x[end, :, two], x[np.int64(1), ..., end]]
+    x[np.int64(1)][two][end] = 100
+    x[end, two] += 1
+    x[0, np.int16(0), 1:] = m.ones(3)
+    with pytest.raises(IndexError):
+        x[np.int64(2)]
+    return found, x
+
+
 PROGRAMS = (
     fill, fill_rows, views_see_it, numpy_sees_it, rows_of_tensors, dtypes, errors, gradients,
-    joined, picked_by_positions, written_by_positions, parts_updated, picked_by_masks,
-    gradients_through_masks, windows_that_wait,
+    keys_of_numpys_integers, joined, picked_by_positions, written_by_positions, parts_updated,
+    picked_by_masks, gradients_through_masks, windows_that_wait,
 )  # fmt: skip
 
 
@@ -277,11 +288,12 @@ def rounds(make: Any) -> int:
     return len(flushing._outcomes) - before
 
 
-def test_other_places_and_numbers_are_one_plan() -> None:
+@pytest.mark.parametrize("kind", (int, np.int64))
+def test_other_places_and_numbers_are_one_plan(kind: Any) -> None:
     def line(i: int) -> Any:
         x = tw.zeros(3, 4)
         for row in range(3):
-            x[row][(i * 7 + row) % 4] = i + row
+            x[kind(row)][kind((i * 7 + row) % 4)] = i + row
         return x
 
     assert rounds(line) == 0

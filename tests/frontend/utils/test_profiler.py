@@ -124,3 +124,18 @@ def test_an_op_that_fails_raises_its_error_in_a_profile() -> None:
     with tw.profiler.profile(), pytest.raises(IndexError):
         tw.ones(3)[tw.tensor([5])].tolist()
     assert timed.tell is None
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_a_call_whose_result_nobody_keeps_is_an_event(torch: Any, requires_grad: bool) -> None:
+    def names(m: Any) -> list[set[str]]:
+        x = m.ones(3, 4, requires_grad=requires_grad)
+        layer, found = m.nn.Linear(4, 2), []
+        for call in (lambda: x + 1, lambda: x.sin().exp(), lambda: layer(x), lambda: m.cat([x, x])):
+            with m.profiler.profile(activities=[m.profiler.ProfilerActivity.CPU]) as prof:
+                call()
+            found.append({e.key for e in prof.key_averages()})
+        return found
+
+    shown = {"aten::add", "aten::sin", "aten::exp", "aten::addmm", "aten::cat"}
+    assert [each & shown for each in names(tw)] == [each & shown for each in names(torch)]
