@@ -334,9 +334,13 @@ class Program:
 
     def _join(self, fallible: Sequence[Node]) -> None:
         """Let elementwise steps over large tensors run together."""
-        nodes: dict[int, Node] = {}
-        for node, slot in self._slots.items():
-            if slot not in nodes or node.op.kind is Kind.ELEMENTWISE:
+        slots, nodes = self._slots, {}
+        reads = {slot: operands for _, operands, slot, _ in self.steps}
+        for node, slot in slots.items():
+            if slot in nodes and node.op.kind is not Kind.ELEMENTWISE:
+                continue
+            # Nodes may share a slot, and a step may read others than its node's operands.
+            if reads.get(slot) == tuple([slots.get(o) for o in node.operands]):
                 nodes[slot] = node
         kept = {*self.results, *[self._slots[n] for n in fallible]}
         self.steps, self.size = chains.joined(self.steps, nodes, kept, self.size)
