@@ -201,7 +201,7 @@ def scripted(module: Module, memo: dict[int, Any], face: str = "RecursiveScriptM
         for name, child in module._modules.items():
             state[name] = child and scripted(child, memo)
         state["_modules"] = {name: state[name] for name in module._modules}
-        made.__setstate__(state)
+        Module.__setstate__(made, state)  # whatever its class makes of a pickle's
     return memo[id(module)]
 
 

@@ -28,11 +28,13 @@ def fresh() -> Any:
 
 def count(f: Any) -> int:
     """How many calls of a compiled function were replayed."""
-    return (f._call if isinstance(f, nn.Module) else f).replays
+    return (f.dynamo_ctx if isinstance(f, nn.Module) else f).replays
 
 
 def reasons(f: Any) -> list[str | None]:
-    return [s.reason for s in (f._call if isinstance(f, nn.Module) else f)._signatures.values()]
+    return [
+        s.reason for s in (f.dynamo_ctx if isinstance(f, nn.Module) else f)._signatures.values()
+    ]
 
 
 def x_of(*shape: int, seed: int = 0) -> Any:
@@ -496,6 +498,7 @@ def test_wrappers() -> None:
     net = Net()
     run = tw.compile(net, mode="reduce-overhead", dynamic=False)
     assert isinstance(run, nn.Module) and run.a is net.a and run._orig_mod is net
+    assert callable(run.dynamo_ctx)
     assert [n for n, _ in run.named_parameters()] == [
         f"_orig_mod.{n}" for n, _ in net.named_parameters()
     ]

@@ -339,3 +339,26 @@ def test_weights_of_torchscript(torch: Any, tmp_path: Path) -> None:
         tw.load(path)
     with pytest.warns(UserWarning, match="looks like a TorchScript archive"):
         assert tw.load(path, weights_only=False).original_name == "BatchNorm1d"
+
+
+class Packed(nn.Module):
+    """Its pickles hold something else than it does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(tw.ones(2))
+        self.names = ["scale"]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "names": dict.fromkeys(self.names)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({**state, "names": list(state["names"].keys())})
+
+    def forward(self, x: tw.Tensor) -> tw.Tensor:
+        return x * self.scale
+
+
+def test_a_scripted_module_is_no_pickle() -> None:
+    made = tw.jit.script(Packed())
+    assert made.names == ["scale"] and made(tw.ones(2)).tolist() == [1, 1]
