@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import enum
 import io
+import linecache
 import pickle
 from collections import namedtuple
 from pathlib import Path
@@ -276,7 +277,7 @@ def test_traced_modules_and_methods() -> None:
     assert list(program.state_dict()) == list(net.state_dict()) == ["fc.weight", "fc.bias"]
     assert program.fc.weight is net.fc.weight and "linear(" in program.code
     assert tw.equal(program(x, scale=2.0), net(x, scale=2.0))
-    with pytest.raises(AssertionError, match="specialized"):
+    with pytest.raises(tw.jit.Error, match="specialized"):
         program(x, scale=3.0)
     both = tw.jit.trace_module(Net(), {"other": x, "forward": x})
     wanted = nn.functional.linear(x, both.fc.weight, both.fc.bias)
@@ -362,3 +363,29 @@ class Packed(nn.Module):
 def test_a_scripted_module_is_no_pickle() -> None:
     made = tw.jit.script(Packed())
     assert made.names == ["scale"] and made(tw.ones(2)).tolist() == [1, 1]
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_errors_of_scripted_programs(torch: Any) -> None:
+    """PyTorch's classes: that of the program's own, or RuntimeError where an operator raises."""
+    source = """
+def program(x: torch.Tensor, way: int):
+    assert way != 0, "way 0"
+    if way == 1:
+        raise ValueError("way 1")
+    return x[5] if way == 2 else x.view(way)
+"""
+    for m in (tw, torch):
+        name = f"scripted_{m.__name__}"
+        space = {"torch": m, "__name__": name}
+        linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+        exec(compile(source, name, "exec"), space)
+        program = m.jit.script(space["program"])
+        for way in (0, 1):
+            with pytest.raises(m.jit.Error, match=f"Error: way {way}"):
+                program(m.ones(3), way)
+        for way in (2, 7):
+            with pytest.raises(RuntimeError):
+                program(m.ones(3), way)
+        assert program(m.ones(3), 3).tolist() == [1, 1, 1]
