@@ -15,6 +15,7 @@ import pytest
 import tilewright as tw
 from tilewright import compiler, nn, optim, recording
 from tilewright.nn import functional as F
+from tilewright.replay import guards
 from tilewright.replay.compiled import SIGNATURES
 
 
@@ -396,6 +397,13 @@ def test_memory_that_numpy_sees() -> None:
 
 
 Pair = namedtuple("Pair", "left right")
+
+
+def test_constructors_of_named_tuples_are_trusted() -> None:
+    """They read nothing: whoever calls them is watched."""
+    with guards.Watch() as watch:
+        Pair(1, 2)
+    assert not watch.codes and watch.reason is None
 
 
 def test_results_of_all_kinds() -> None:
