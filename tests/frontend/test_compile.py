@@ -14,6 +14,8 @@ import pytest
 
 import tilewright as tw
 from tilewright import compiler, nn, optim, recording
+from tilewright.ir import reference
+from tilewright.ir.op import REGISTRY
 from tilewright.nn import functional as F
 from tilewright.replay import guards
 from tilewright.replay.compiled import SIGNATURES
@@ -399,10 +401,12 @@ def test_memory_that_numpy_sees() -> None:
 Pair = namedtuple("Pair", "left right")
 
 
-def test_constructors_of_named_tuples_are_trusted() -> None:
-    """They read nothing: whoever calls them is watched."""
+def test_constructors_of_named_tuples_and_templates_are_trusted() -> None:
+    """Whoever calls them is watched."""
+    absolute = reference.elementwise_function(REGISTRY["abs"], 1)
     with guards.Watch() as watch:
         Pair(1, 2)
+        absolute(-1.0, np.float32)
     assert not watch.codes and watch.reason is None
 
 
