@@ -292,6 +292,33 @@ def test_a_call_that_no_trace_sees_is_an_error() -> None:
         tw.jit.trace(lambda x: table["relu"](x) + 1, (tw.ones(2),))
 
 
+class Held(nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: tw.Tensor) -> tw.Tensor:
+        return self.function(x) * 2
+
+
+class Listed(nn.Module):
+    """It has a module that is no child."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.paths = [(1, {"act": Held(tw.abs)}), (0, {"act": Held(tw.sqrt)})]
+
+    def forward(self, x: tw.Tensor) -> tw.Tensor:
+        for count, path in self.paths:
+            x = path["act"](x) + count
+        return x
+
+
+def test_a_trace_sees_functions_of_modules_in_lists() -> None:
+    program = tw.jit.trace(Listed(), tw.tensor([-4.0]))
+    assert program(tw.tensor([4.0, -1.5])).tolist() == [6, 4]
+
+
 def test_freeze() -> None:
     net, x = Base(), tw.randn(4, 3)
     program = tw.jit.script(net)
