@@ -25,7 +25,8 @@ def elementwise_function(op: Op, arity: int) -> Callable[..., Any]:
     assert isinstance(op.numpy, str), f"{op.name} has no NumPy template"
     names = [f"x{i}" for i in range(arity)]
     source = f"lambda {', '.join(names)}, np_dtype: {op.numpy.format(*names)}"
-    function: Callable[..., Any] = eval(source, {"np": np, "special": special})
+    scope = {"np": np, "special": special, "__name__": __name__}  # those who watch calls know it
+    function: Callable[..., Any] = eval(source, scope)
     return function
 
 

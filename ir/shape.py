@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, SupportsIndex, overload
+
+import numpy as np
 
 from .location import at_user_line
 
@@ -15,12 +19,23 @@ Pairs = Sequence[tuple[int, int]]
 
 
 _item: Any = tuple.__getitem__
+_tuple: Any = tuple.__new__
 
 
 class Size(tuple[int, ...]):
-    """A shape: a tuple of ints with PyTorch's name and repr. So are its parts and sums."""
+    """A shape: a tuple of ints with PyTorch's name and repr. So are its parts and sums.
+
+    What has a whole number, as a tensor with one, becomes that number. TypeError for anything else.
+    """
 
     __slots__ = ()
+
+    def __new__(cls, sizes: Iterable[SupportsIndex] = ()) -> Size:
+        made = _tuple(cls, sizes)
+        for each in made:
+            if type(each) is not int:
+                return _tuple(cls, map(_whole, enumerate(made)))
+        return made
 
     def numel(self) -> int:
         return math.prod(self)
@@ -31,18 +46,35 @@ class Size(tuple[int, ...]):
     def __getitem__(self, place: slice) -> Size: ...
     def __getitem__(self, place: SupportsIndex | slice) -> int | Size:
         part = _item(self, place)
-        return Size(part) if type(part) is tuple else part
+        return _tuple(Size, part) if type(part) is tuple else part
 
     def __add__(self, other: Any) -> Any:
         return Size(tuple.__add__(self, other))
 
     def __mul__(self, times: Any) -> Any:
-        return Size(tuple.__mul__(self, times))
+        return _tuple(Size, tuple.__mul__(self, times))
 
     __rmul__ = __mul__
 
     def __repr__(self) -> str:
         return f"torch.Size([{', '.join(map(str, self))}])"
+
+
+shape_of: Callable[[Iterable[int]], Size] = functools.partial(_tuple, Size)
+"""A shape of what are ints for sure. It looks at none of them, so calls may make it."""
+
+
+def _whole(numbered: tuple[int, Any]) -> int:
+    place, size = numbered
+    if isinstance(size, (int, np.integer)) and size is not True and size is not False:
+        return size  # type: ignore[return-value]
+    try:
+        return operator.index(size)
+    except TypeError:
+        raise TypeError(
+            "torch.Size() takes an iterable of 'int' "
+            f"(item {place} is '{type(size).__name__}'){at_user_line()}"
+        ) from None
 
 
 def check_storage(shape: Sequence[int], itemsize: int) -> None:
@@ -58,9 +90,9 @@ def broadcast(*shapes: Sequence[int]) -> Size:
     if len(shapes) == 2:
         a, b = shapes
         if a == b or not b:
-            return a if type(a) is Size else Size(a)
+            return a if type(a) is Size else shape_of(a)
         if not a:
-            return b if type(b) is Size else Size(b)
+            return b if type(b) is Size else shape_of(b)
     rank = max(map(len, shapes), default=0)
     out = [1] * rank
     for shape in shapes:
@@ -74,7 +106,7 @@ def broadcast(*shapes: Sequence[int]) -> Size:
                     f"non-singleton dimension {i}: shapes {listed} don't broadcast{at_user_line()}"
                 )
             out[i] = size
-    return Size(out)
+    return shape_of(out)
 
 
 def normalize_axis(axis: int, rank: int) -> int:
@@ -104,7 +136,7 @@ def infer_reshape(shape: Sequence[int], target: Sequence[int]) -> Size:
     count = math.prod(shape)
     sizes = [int(s) for s in target]
     if math.prod(sizes) == count and min(sizes, default=0) >= 0:
-        return Size(sizes)
+        return shape_of(sizes)
     unknown = [i for i, s in enumerate(sizes) if s == -1]
     if len(unknown) > 1 or any(s < -1 for s in sizes):
         raise RuntimeError(f"invalid shape {tuple(sizes)}: only one size may be -1{at_user_line()}")
@@ -117,7 +149,7 @@ def infer_reshape(shape: Sequence[int], target: Sequence[int]) -> Size:
             f"shape {tuple(target)} is invalid for input of size {count} "
             f"(shape {tuple(shape)}){at_user_line()}"
         )
-    return Size(sizes)
+    return shape_of(sizes)
 
 
 def require_positive(name: str, **numbers: Sequence[int]) -> None:

@@ -17,7 +17,7 @@ from tilewright.ir.shape import Size
 
 from .. import recording
 from ..functions import creation
-from ..recording import Handle, epoch, inference, resolve, threads, wrap
+from ..recording import Handle, compounds, epoch, inference, resolve, threads, wrap
 from . import api
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class Function:
 
 def _connect(cls: type[Function], ctx: FunctionCtx, args: Sequence[Any], result: Any) -> Any:
     outputs = result if isinstance(result, tuple) else (result,)
-    inputs = [a for a in args if isinstance(a, Handle)]
+    inputs = [_elements(a) for a in args if isinstance(a, Handle)]
     differentiable = [
         isinstance(o, Handle)
         and o.dtype.is_differentiable
@@ -244,6 +244,17 @@ def _connect(cls: type[Function], ctx: FunctionCtx, args: Sequence[Any], result:
         ctx._given = [weakref.ref(out[i]) for i in ctx._outputs.values()]
     recording.settle()
     return tuple(out) if isinstance(result, tuple) else out[0]
+
+
+def _elements(given: Any) -> Any:
+    """The part of an argument that is differentiated: a compound has no node."""
+    return given._elements if compounds.is_compound(given) else given
+
+
+def _cotangent(given: Any, g: Any) -> Any:
+    """The part of what `backward` gives that belongs to the part of an argument."""
+    is_whole = g is None or not compounds.is_compound(given)
+    return g if is_whole else given._elements_of(g)
 
 
 def _derivative_of(cls: type[Function]) -> Callable[..., Any]:
@@ -294,7 +305,8 @@ def _backward_of(
                 f"function {cls.__name__}Backward returned an incorrect number of gradients "
                 f"(expected {len(args)}, got {len(given)})"
             )
-        parts = [g for a, g in zip(args, given, strict=False) if isinstance(a, Handle)]
+        pairs = zip(args, given, strict=False)
+        parts = [_cotangent(a, g) for a, g in pairs if isinstance(a, Handle)]
         found = zip(inputs, parts, needed, strict=True)
         return [_checked(cls, a, g) if needs else None for a, g, needs in found]
 

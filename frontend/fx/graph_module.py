@@ -259,7 +259,7 @@ def reduce_graph_module(
     root: Any = Module.__new__(bare)
     Module.__init__(root)
     root.__dict__.update(body)
-    functions = tuple(f for f in (known or {}).values() if callable(f))
+    functions = tuple(f for f in (known or {}).values() if callable(f) and not isinstance(f, type))
     graph = Whole(autowrap_functions=functions).trace(root)
     graph._tracer_cls = body.get("_tracer_cls")
     made = GraphModule(root, graph, name)

@@ -87,7 +87,7 @@ def _classes(kind: type) -> Iterator[type]:
 
 def spaces(function: Any, root: Any, watched: Sequence[ModuleType]) -> Iterator[dict[str, Any]]:
     """The dicts in which traced code finds functions: all modules, closures' globals, and what the
-    modules of the root keep as attributes. Python's modules, and packages that never import torch,
+    modules of the root keep as attributes, those in lists too. Python's modules, and packages that never import torch,
     are left out."""
     inside = (f"{_OURS}.ir", f"{_OURS}.codegen", f"{_OURS}.runtime", f"{_OURS}.recording")
     seen: set[int] = set()
@@ -100,8 +100,25 @@ def spaces(function: Any, root: Any, watched: Sequence[ModuleType]) -> Iterator[
         and (module in watched or name.partition(".")[0] not in _WITHOUT)
     ]
     if isinstance(root, Module):
-        found += [vars(m) for m in root.modules()]
+        found += map(vars, _modules(root))
     for space in found:
         if id(space) not in seen:
             seen.add(id(space))
             yield space
+
+
+def _modules(root: Module) -> Iterator[Module]:
+    """All modules that a module has: its children, and what its attributes hold in containers."""
+    seen: set[int] = set()
+    stack: list[Any] = [root]
+    while stack:
+        each = stack.pop()
+        is_list = type(each) in (list, tuple)  # of other classes anything may iterate
+        if not (is_list or isinstance(each, (Module, dict))) or id(each) in seen:
+            continue
+        seen.add(id(each))
+        if isinstance(each, Module):
+            yield each
+            stack += vars(each).values()
+        else:
+            stack += each if is_list else each.values()

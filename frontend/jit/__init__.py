@@ -23,6 +23,7 @@ from .annotations import fits
 from .freezing import freeze, optimize_for_inference, run_frozen_optimizations
 from .modes import export, ignore, is_scripting, unused
 from .scripting import (
+    Error,
     RecursiveScriptModule,
     ScriptFunction,
     ScriptModule,
@@ -71,10 +72,6 @@ __all__ = [
     "unused",
     "wait",
 ]
-
-
-class Error(RuntimeError):
-    """An error of a scripted function. None is raised here: the errors are those of Python."""
 
 
 def _get_trace_graph(*args: Any, **options: Any) -> NoReturn:

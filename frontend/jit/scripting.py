@@ -8,7 +8,8 @@ import inspect
 import io
 import pickle
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tilewright.ir.location import at_user_line
@@ -19,7 +20,7 @@ from ..nn import Module
 from . import archive
 from .modes import EXPORTED, is_scripting, mark_of, scripting
 
-__all__ = ["RecursiveScriptModule", "ScriptFunction", "ScriptModule", "script"]
+__all__ = ["Error", "RecursiveScriptModule", "ScriptFunction", "ScriptModule", "script"]
 
 
 class computed(property):
@@ -48,6 +49,22 @@ class _Saved:
         return data.getvalue()
 
 
+class Error(RuntimeError):
+    """What a scripted program raises, or an assertion in it that doesn't hold."""
+
+
+@contextmanager
+def running() -> Iterator[None]:
+    """Run a scripted program: from outside all its errors are `Error` or RuntimeError."""
+    with scripting(True):
+        try:
+            yield
+        except RuntimeError:
+            raise
+        except Exception as error:
+            raise Error(f"{type(error).__name__}: {error}") from error
+
+
 class ScriptFunction(_Saved):
     """A function that runs as a scripted program. `code` is its source."""
 
@@ -64,7 +81,7 @@ class ScriptFunction(_Saved):
         return self._run(*args, **kwargs)
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
-        with scripting(True):
+        with running():
             return self.function(*args, **kwargs)
 
     def __get__(self, owner: Any, kind: Any = None) -> Any:
@@ -134,7 +151,7 @@ class RecursiveScriptModule(ScriptModule):
         return self._run_scripted(*args, **kwargs)
 
     def _run_scripted(self, *args: Any, **kwargs: Any) -> Any:
-        with scripting(True):
+        with running():
             return super().__call__(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -201,7 +218,7 @@ def scripted(module: Module, memo: dict[int, Any], face: str = "RecursiveScriptM
         for name, child in module._modules.items():
             state[name] = child and scripted(child, memo)
         state["_modules"] = {name: state[name] for name in module._modules}
-        made.__setstate__(state)
+        Module.__setstate__(made, state)  # whatever its class makes of a pickle's
     return memo[id(module)]
 
 
@@ -223,7 +240,7 @@ def _class_of(kind: Any, face: str) -> type:
 def _exported(method: Any) -> Any:
     @functools.wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with scripting(True):
+        with running():
             return method(self, *args, **kwargs)
 
     return call

@@ -20,10 +20,10 @@ class OptimizedModule(Module):
     def __init__(self, module: Module, call: Callable[..., Any]):
         super().__init__()
         self._orig_mod = module
-        self.__dict__["_call"] = call
+        self.__dict__["dynamo_ctx"] = call  # by PyTorch's name
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self._call(*args, **kwargs)
+        return self.dynamo_ctx(*args, **kwargs)
 
     @property
     def training(self) -> bool:  # type: ignore[override]

@@ -20,7 +20,7 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import HALVES
 from tilewright.ir.node import Node
 from tilewright.ir.ops.generate import constant_value
-from tilewright.ir.shape import Size
+from tilewright.ir.shape import shape_of
 
 from . import epoch, views, wrapping
 from .epoch import clock, mutated, windows
@@ -77,7 +77,7 @@ def _tensor(made: np.ndarray, dtype: dtypes.DType) -> Any:
     """A tensor with the values of an array that nobody else holds."""
     t = wrapping.blank()
     t._buffer = np.ascontiguousarray(made)
-    t._aval = (Size(made.shape), dtype, "cpu")
+    t._aval = (shape_of(made.shape), dtype, "cpu")
     return t
 
 
@@ -301,7 +301,7 @@ def fill(state: Any, is_written: bool = True) -> bool:
     if is_written:
         mutated.add(node)
     state._buffer = np.full(node.shape, number, node.dtype.np)
-    state._aval = (Size(node.shape), node.dtype, "cpu")
+    state._aval = (shape_of(node.shape), node.dtype, "cpu")
     for v in getattr(state, "_views", ()):
         if v._node is not None:
             v._aval = (v._node.shape, v._node.dtype, v._node.device or "cpu")

@@ -70,8 +70,8 @@ def _is_trusted(frame: FrameType | None) -> bool:
         if frame.f_code.co_filename.startswith(threads.PACKAGE):
             return True
         module = frame.f_globals.get("__name__", "").partition(".")[0]
-        if module == _LIBRARY or module in _TRANSPARENT:
-            return True
+        if module == _LIBRARY or module in _TRANSPARENT or module.startswith("namedtuple_"):
+            return True  # a constructor of `collections.namedtuple` has a module of its own
         if module not in _FOREIGN:
             return _is_called_by_python(frame)
         frame = frame.f_back  # foreign code counts as its caller's

@@ -79,11 +79,16 @@ def load(
         return _read(file, path, map_location, only, memory)
 
 
+def _with_places(file: Any) -> Any:
+    """A file in which one can go back: what a stream has is read at once."""
+    is_stream = hasattr(file, "seekable") and not file.seekable()
+    return io.BytesIO(file.read()) if is_stream else file
+
+
 def _read(
     file: Any, path: Any, map_location: Any, weights_only: bool, memory: np.ndarray | None = None
 ) -> Any:
-    if not file.seekable():
-        file = io.BytesIO(file.read())
+    file = _with_places(file)
     start = file.tell()
     zipped = is_zip(file)
     file.seek(start)
@@ -156,9 +161,7 @@ class Archive:
         """The archive at a path or in a binary file."""
         with nullcontext(f) if hasattr(f, "read") else open(os.fspath(f), "rb") as file:
             path = getattr(f, "name", "the file object") if hasattr(f, "read") else os.fspath(f)
-            if not file.seekable():
-                file = io.BytesIO(file.read())
-            archive = cls(file, path, move)
+            archive = cls(_with_places(file), path, move)
             with archive.zip:
                 yield archive
 

@@ -248,7 +248,7 @@ def save(
     """
     recording.flush()
     if hasattr(f, "write"):
-        written(obj, f, "archive", pickle_protocol)
+        written(obj, _written_to(f), "archive", pickle_protocol)
         return
     path = os.fspath(f)
     folder, base = os.path.split(os.path.abspath(path))
@@ -256,6 +256,26 @@ def save(
         raise RuntimeError(f"Parent directory {folder} does not exist.{at_user_line()}")
     with files.whole(path) as file:
         written(obj, file, os.path.splitext(base)[0] or "archive", pickle_protocol)
+
+
+class _Stream:
+    """A file object of which no more is asked than to write and to flush."""
+
+    def __init__(self, file: Any):
+        self._write, self.flush = file.write, file.flush
+
+    def write(self, content: Any) -> int:
+        self._write(content)
+        return memoryview(content).nbytes
+
+
+def _written_to(file: Any) -> Any:
+    """A file object, or a stream to one that knows no place, whatever error it raises then."""
+    try:
+        file.seek(file.tell())
+    except (AttributeError, OSError, NotImplementedError):
+        return _Stream(file)
+    return file
 
 
 Storages = dict[Any, Storage]

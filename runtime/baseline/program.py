@@ -333,9 +333,14 @@ class Program:
 
     def _join(self, fallible: Sequence[Node]) -> None:
         """Let elementwise steps over large tensors run together."""
-        nodes: dict[int, Node] = {}
-        for node, slot in self._slots.items():
-            nodes.setdefault(slot, node)  # later ones have its value without a step of their own
+        slots, nodes = self._slots, {}
+        reads = {slot: operands for _, operands, slot, _ in self.steps}
+        for node, slot in slots.items():
+            if slot in nodes and node.op.kind is not Kind.ELEMENTWISE:
+                continue
+            # Nodes may share a slot, and a step may read others than its node's operands.
+            if reads.get(slot) == tuple([slots.get(o) for o in node.operands]):
+                nodes[slot] = node
         kept = {*self.results, *[self._slots[n] for n in fallible]}
         self.steps, self.size = chains.joined(self.steps, nodes, kept, self.size)
 

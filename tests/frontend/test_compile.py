@@ -14,7 +14,10 @@ import pytest
 
 import tilewright as tw
 from tilewright import compiler, nn, optim, recording
+from tilewright.ir import reference
+from tilewright.ir.op import REGISTRY
 from tilewright.nn import functional as F
+from tilewright.replay import guards
 from tilewright.replay.compiled import SIGNATURES
 
 
@@ -28,11 +31,13 @@ def fresh() -> Any:
 
 def count(f: Any) -> int:
     """How many calls of a compiled function were replayed."""
-    return (f._call if isinstance(f, nn.Module) else f).replays
+    return (f.dynamo_ctx if isinstance(f, nn.Module) else f).replays
 
 
 def reasons(f: Any) -> list[str | None]:
-    return [s.reason for s in (f._call if isinstance(f, nn.Module) else f)._signatures.values()]
+    return [
+        s.reason for s in (f.dynamo_ctx if isinstance(f, nn.Module) else f)._signatures.values()
+    ]
 
 
 def x_of(*shape: int, seed: int = 0) -> Any:
@@ -396,6 +401,15 @@ def test_memory_that_numpy_sees() -> None:
 Pair = namedtuple("Pair", "left right")
 
 
+def test_constructors_of_named_tuples_and_templates_are_trusted() -> None:
+    """Whoever calls them is watched."""
+    absolute = reference.elementwise_function(REGISTRY["abs"], 1)
+    with guards.Watch() as watch:
+        Pair(1, 2)
+        absolute(-1.0, np.float32)
+    assert not watch.codes and watch.reason is None
+
+
 def test_results_of_all_kinds() -> None:
     @tw.compile(fullgraph=True)
     def f(x: Any) -> Any:
@@ -496,6 +510,7 @@ def test_wrappers() -> None:
     net = Net()
     run = tw.compile(net, mode="reduce-overhead", dynamic=False)
     assert isinstance(run, nn.Module) and run.a is net.a and run._orig_mod is net
+    assert callable(run.dynamo_ctx)
     assert [n for n, _ in run.named_parameters()] == [
         f"_orig_mod.{n}" for n, _ in net.named_parameters()
     ]

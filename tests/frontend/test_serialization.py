@@ -154,6 +154,35 @@ def test_file_objects_and_map_location(tmp_path):
         tw.load(buffer, map_location="cuda")
 
 
+class Upload:
+    """A file object that knows no place, and sends what it has when it is flushed."""
+
+    def __init__(self) -> None:
+        self.written, self.sent = b"", []
+
+    def write(self, content) -> None:
+        self.written += bytes(content)
+
+    def flush(self) -> None:
+        self.sent.append(self.written)
+
+    def tell(self) -> int:
+        raise NotImplementedError
+
+    seek = read = tell
+
+
+def test_a_file_object_that_knows_no_place(torch):
+    for m in (tw, torch):
+        file = Upload()
+        with pytest.raises(NotImplementedError):
+            m.load(file)
+        m.save({"a": m.arange(3), "b": [m.zeros(1)]}, file)
+        (sent,) = file.sent
+        for reader in (tw, torch):
+            assert reader.load(io.BytesIO(sent))["a"].tolist() == [0, 1, 2]
+
+
 def test_damaged_files(tmp_path):
     path = tmp_path / "a.pt"
     tw.save({"w": tw.arange(100).float()}, path)

@@ -50,6 +50,19 @@ def test_parts_of_sizes_are_sizes(torch) -> None:
         assert size[-2:].numel() == 12 and type(size[0]) is int and size[:0].numel() == 1
 
 
+def test_sizes_are_of_whole_numbers(torch) -> None:
+    found = []
+    for m in (tw, torch):
+        counted = m.Size((2, m.count_nonzero(m.tensor([1, 0, 3])), m.tensor([3]), True))
+        assert [type(n) for n in (*counted, *m.Size(m.tensor([2, 3])))] == [int] * 6
+        found.append([tuple(counted), {counted: 1}[m.Size([2, 2, 3, 1])]])
+        for wrong in ([2.0], [2, m.tensor(2.0)], [m.tensor([2, 3])], "ab"):
+            with pytest.raises(TypeError, match=r"iterable of 'int' \(item . is '") as caught:
+                m.Size(wrong)
+            found[-1].append(str(caught.value).split(", at ")[0])
+    assert found[0] == found[1]
+
+
 def test_tensors_in_groups_by_device_and_dtype(torch) -> None:
     made = []
     for m in (tw, torch):

@@ -17,16 +17,30 @@ from tensorboard.compat.proto.summary_pb2 import (
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 
+from tilewright.ir.location import at_user_line
+
 from ...recording import Handle
 
 
 def make_np(x: Any) -> np.ndarray:
     """The array of a tensor, a number or an array, with at least one axis."""
-    return np.atleast_1d(np.asarray(x.detach().cpu().numpy() if isinstance(x, Handle) else x))
+    if isinstance(x, Handle):
+        x = x.detach().cpu().numpy()
+    elif not (isinstance(x, np.ndarray) or np.isscalar(x)):
+        raise NotImplementedError(
+            f"Got {type(x)}, but numpy array or torch tensor are expected.{at_user_line()}"
+        )
+    return np.atleast_1d(np.asarray(x))
 
 
 def _number(x: Any) -> float:
-    return float(make_np(x).reshape(()))
+    array = make_np(x).squeeze()
+    if array.ndim:
+        raise AssertionError(
+            f"Tensor should contain one element (0 dimensions). Was given size: {array.size} and "
+            f"{array.ndim} dimensions.{at_user_line()}"
+        )
+    return float(array)
 
 
 def _metadata(plugin: str, content: bytes = b"") -> Any:
@@ -93,7 +107,8 @@ def histogram_raw(
     """A histogram whose buckets and moments are known."""
     shown = HistogramProto(
         min=min, max=max, num=num, sum=sum, sum_squares=sum_squares,
-        bucket_limit=make_np(bucket_limits).tolist(), bucket=make_np(bucket_counts).tolist(),
+        bucket_limit=np.asarray(bucket_limits).tolist(),
+        bucket=np.asarray(bucket_counts).tolist(),
     )  # fmt: skip
     return Summary(value=[Summary.Value(tag=name, histo=shown)])
 

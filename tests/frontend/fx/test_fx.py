@@ -104,6 +104,14 @@ def values(result: Any) -> Any:
     return [result["out"].tolist(), result["all"][0].tolist()]
 
 
+def test_a_graph_with_typed_arguments_is_pickled() -> None:
+    graph = tw.fx.Graph()
+    x = graph.create_node("placeholder", "x", name="x", type_expr=tw.Tensor)
+    graph.output(graph.call_method("mul", (x, 2)), type_expr=tuple[tw.Tensor, tw.nn.Parameter])
+    made = pickle.loads(pickle.dumps(tw.fx.GraphModule({}, graph)))
+    assert made(tw.ones(2)).tolist() == [2, 2] and "x : torch" in made.code
+
+
 def test_every_form_of_a_graph_computes_the_same() -> None:
     net = net_of(tw)
     x = tw.arange(2 * 3 * 4 * 4.0).reshape(2, 3, 4, 4) / 50

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import enum
 import io
+import linecache
 import pickle
 from collections import namedtuple
 from pathlib import Path
@@ -276,7 +277,7 @@ def test_traced_modules_and_methods() -> None:
     assert list(program.state_dict()) == list(net.state_dict()) == ["fc.weight", "fc.bias"]
     assert program.fc.weight is net.fc.weight and "linear(" in program.code
     assert tw.equal(program(x, scale=2.0), net(x, scale=2.0))
-    with pytest.raises(AssertionError, match="specialized"):
+    with pytest.raises(tw.jit.Error, match="specialized"):
         program(x, scale=3.0)
     both = tw.jit.trace_module(Net(), {"other": x, "forward": x})
     wanted = nn.functional.linear(x, both.fc.weight, both.fc.bias)
@@ -289,6 +290,33 @@ def test_a_call_that_no_trace_sees_is_an_error() -> None:
     table = {"relu": tw.relu}
     with pytest.raises(RuntimeError, match="wasn't seen"):
         tw.jit.trace(lambda x: table["relu"](x) + 1, (tw.ones(2),))
+
+
+class Held(nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: tw.Tensor) -> tw.Tensor:
+        return self.function(x) * 2
+
+
+class Listed(nn.Module):
+    """It has a module that is no child."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.paths = [(1, {"act": Held(tw.abs)}), (0, {"act": Held(tw.sqrt)})]
+
+    def forward(self, x: tw.Tensor) -> tw.Tensor:
+        for count, path in self.paths:
+            x = path["act"](x) + count
+        return x
+
+
+def test_a_trace_sees_functions_of_modules_in_lists() -> None:
+    program = tw.jit.trace(Listed(), tw.tensor([-4.0]))
+    assert program(tw.tensor([4.0, -1.5])).tolist() == [6, 4]
 
 
 def test_freeze() -> None:
@@ -339,3 +367,52 @@ def test_weights_of_torchscript(torch: Any, tmp_path: Path) -> None:
         tw.load(path)
     with pytest.warns(UserWarning, match="looks like a TorchScript archive"):
         assert tw.load(path, weights_only=False).original_name == "BatchNorm1d"
+
+
+class Packed(nn.Module):
+    """Its pickles hold something else than it does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(tw.ones(2))
+        self.names = ["scale"]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "names": dict.fromkeys(self.names)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({**state, "names": list(state["names"].keys())})
+
+    def forward(self, x: tw.Tensor) -> tw.Tensor:
+        return x * self.scale
+
+
+def test_a_scripted_module_is_no_pickle() -> None:
+    made = tw.jit.script(Packed())
+    assert made.names == ["scale"] and made(tw.ones(2)).tolist() == [1, 1]
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_errors_of_scripted_programs(torch: Any) -> None:
+    """PyTorch's classes: that of the program's own, or RuntimeError where an operator raises."""
+    source = """
+def program(x: torch.Tensor, way: int):
+    assert way != 0, "way 0"
+    if way == 1:
+        raise ValueError("way 1")
+    return x[5] if way == 2 else x.view(way)
+"""
+    for m in (tw, torch):
+        name = f"scripted_{m.__name__}"
+        space = {"torch": m, "__name__": name}
+        linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+        exec(compile(source, name, "exec"), space)
+        program = m.jit.script(space["program"])
+        for way in (0, 1):
+            with pytest.raises(m.jit.Error, match=f"Error: way {way}"):
+                program(m.ones(3), way)
+        for way in (2, 7):
+            with pytest.raises(RuntimeError):
+                program(m.ones(3), way)
+        assert program(m.ones(3), 3).tolist() == [1, 1, 1]

@@ -294,3 +294,35 @@ def test_grad_with_respect_to_a_sparse_tensor(torch: Any, layout: str) -> None:
         found.append([dense(of_sparse).numpy()[tuple(AT)], of_dense.numpy()])
     for ours, theirs in zip(*found, strict=True):
         np.testing.assert_allclose(ours, theirs, 1e-6)
+
+
+@pytest.mark.parametrize("needs", [False, True])
+def test_a_function_of_a_sparse_tensor(torch: Any, needs: bool) -> None:
+    """Its derivative may give the sparse tensor a sparse or a dense gradient."""
+
+    def found(m: Any, layout: Any) -> list[Any]:
+        class Times(m.autograd.Function):  # type: ignore[name-defined,misc]
+            @staticmethod
+            def forward(ctx: Any, s: Any, d: Any) -> Any:
+                ctx.s, ctx.d = s, d
+                return m.sparse.mm(s, d)
+
+            @staticmethod
+            def backward(ctx: Any, g: Any) -> Any:
+                assert ctx.needs_input_grad == (needs, True)
+                own = g @ ctx.d.T if needs else None
+                if needs and layout is m.sparse_coo:
+                    own = own.sparse_mask(ctx.s)
+                return own, ctx.s.to_dense().T @ g
+
+        s, d = (t.detach() for t in leaves(m))
+        d = d.T.contiguous()
+        s.requires_grad_(needs), d.requires_grad_()
+        made = Times.apply(s, d)
+        (made * m.arange(9.0).reshape(3, 3)).sum().backward()
+        own = [dense(s.grad).numpy()[tuple(AT)]] if needs else []
+        return [made.detach().numpy(), d.grad.numpy(), *own]
+
+    for name in ("sparse_coo", "strided"):
+        for ours, theirs in zip(*(found(m, getattr(m, name)) for m in (tw, torch)), strict=True):
+            np.testing.assert_allclose(ours, theirs, 1e-6)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tilewright as tw
@@ -66,3 +68,21 @@ def test_vectors_films_and_meshes(tmp_path: Path) -> None:
     assert (tmp_path / "00003/v/metadata.tsv").read_text() == "a\nb\nc\n"
     assert (tmp_path / "00003/v/sprite.png").exists()
     assert 'tensor_path: "00003/v/tensors.tsv"' in (tmp_path / "projector_config.pbtxt").read_text()
+
+
+@pytest.mark.torch
+def test_what_is_no_number_is_refused_as_by_pytorch(torch: Any, tmp_path: Path) -> None:
+    found = []
+    for m in (tw, torch):
+        tensorboard = importlib.import_module(f"{m.__name__}.utils.tensorboard")
+        with tensorboard.SummaryWriter(tmp_path / m.__name__) as writer:
+            found.append([])
+            for wrong in (["a", "b"], [1.0], None, {}, m.ones(2), np.ones((2, 1)), "a"):
+                with pytest.raises(Exception) as caught:
+                    writer.add_scalar("x", wrong, 1)
+                found[-1].append(caught.type)
+            for right in ("3", True, m.ones(1, 1), np.float32(2)):
+                writer.add_scalar("x", right, 1)
+            sums = {"min": 0.0, "max": 2.0, "num": 2, "sum": 2.0, "sum_squares": 4.0}
+            writer.add_histogram_raw("h", **sums, bucket_limits=[1.0, 2.0], bucket_counts=[1, 1])
+    assert found[0] == found[1]

@@ -277,3 +277,11 @@ def test_a_sum_whose_conversion_has_no_kernel(monkeypatch: pytest.MonkeyPatch) -
     values = np.ones((64, 1024), dtypes.bfloat16.np)
     (found,) = Program([ops.sum(x, (1,))]).run([values], ())
     assert (found == 1024).all()
+
+
+def test_an_integer_that_nothing_is_added_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the slot of its operand, whose step reads something else."""
+    shape = Size((1 << 16,))
+    x = ops.cast(ops.leaf(0, shape, dtypes.int32), dtypes.int64)
+    same = ops.add(ops.constant(0, dtypes.int64), x)
+    _agree(monkeypatch, [ops.mul(same, same)], [np.arange(1 << 16, dtype=np.int32)])
