@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType
 
-from ..chip import GATHER, Chip
+from ..chip import GATHER, WINDOW, Chip
 from ..kernel import Apply, Bundle, Dot, Kernel, Load, Ordered, RandomBits, Reduce
 from ..kernel.analysis import Analysis
 from ..target import Target
@@ -170,7 +170,7 @@ def predict(
     wanted = chip.bandwidth * LATENCY / chip.multiprocessors
     flying = min(1.0, min(resident, busiest) * shape.flying / wanted)
     moved = needed.bytes + _missed(kernel, schedule, shape, min(resident, busiest), chip)
-    copies = schedule.persistent or (schedule.descriptors and not needed.exponentials)
+    copies = schedule.persistent or schedule.box or (schedule.descriptors and not needed.exponentials)
     copying = _COPYING if copies else 1.0
     takes = {
         "memory": moved / (chip.bandwidth * flying) * (1.0 if busiest > 1 else spread),
@@ -179,7 +179,8 @@ def predict(
     if needed.dtype is not None:
         rate = chip.flops(needed.dtype, schedule.tf32) * chip.sustained * shape.efficiency(chip)
         takes["products"] = shape.flops / rate * spread
-    takes["gathers"] = 2 * GATHER * shape.gathered / chip.vector["float32"] * spread
+    placing = GATHER * shape.gathered + WINDOW * shape.windows
+    takes["gathers"] = 2 * placing / chip.vector["float32"] * spread
     takes["arithmetic"] = 2 * (needed.scalar + shape.masking) / chip.vector["float32"] * spread
     takes["exponentials"] = needed.exponentials / chip.exponentials * spread
     bound = max(takes, key=lambda name: takes[name])

@@ -126,7 +126,7 @@ def test_small_maps_are_mended(fake: FakeCuda, version: int, rows: int) -> None:
     memory = device.empty((rows, 64), dt.float16)
     how = TensorMap(6, 2, 3, (8, 64))
     device.context.use()
-    found = matrices.encoder(device.driver, how, rows, 64, 64)(memory.pointer)
+    found = matrices.encoder(device.driver, how, (rows, 64), (64, 1))(memory.pointer)
     assert int.from_bytes(found[8:16], "little") == (FAULT if rows > 1024 else 0)
 
 
