@@ -69,8 +69,10 @@ def stored(store: Store, role: Roles) -> Box | None:
 
 def _copied(buffer: Buffer, sides: Sequence[Side] | None) -> Box | None:
     """The box with these sides, if hardware copies tiles of it."""
-    *outer, inner = sorted(sides or (), key=lambda each: -each.stride) or [None]
-    if inner is None or inner.stride != 1 or not 1 <= len(outer) < _RANK:
+    if not sides:
+        return None
+    *outer, inner = sorted(sides, key=lambda each: -each.stride)
+    if inner.stride != 1 or not 1 <= len(outer) < _RANK:
         return None
     if any(each.stride * buffer.dtype.itemsize % ALIGNMENT for each in outer):
         return None

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tilewright.ir.dtype import FLOAT8
+from tilewright.ir.dtype import float32
 
 from ..kernel import Dot, Kernel
 from ..kernel.analysis import Analysis
@@ -22,11 +22,12 @@ _DEPTHS = (128, 64, 32, 16)
 
 
 def has_boxes(kernel: Kernel, target: Target) -> bool:
-    """Whether a kernel is a convolution whose operands are all boxes in memory, with channels enough
-    for the rows of tensor cores. One of a single tap reads matrices."""
+    """Whether a kernel is a convolution whose operands are all boxes in memory, with enough
+    channels for the rows of tensor cores. One of a single tap reads matrices."""
     dots = [v for v in kernel.values if isinstance(v, Dot)]
     dtype = dots[0].input_dtype
-    if not target.chip.tensor_maps or dtype.itemsize != 2 or dtype in FLOAT8 or kernel.columns:
+    fed = dtype.itemsize == 2 or (dtype is float32 and target.rounds(dots[0].fast))
+    if not target.chip.tensor_maps or not fed or kernel.columns:
         return False
     role = roles(kernel, Analysis(kernel), dots[0])
     if not 2 <= len(role.m) <= 4 or points(role.m) > _PLACES or not depths(role):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from ..chip import Chip
 from ..kernel import Bundle, Dot, Guard, Kernel, Load, Value, attention, collect
 from ..kernel.analysis import Analysis
-from ..kernel.index import Axis, FloorDiv, Index, Mod
 from ..kernel.box import tiles
+from ..kernel.index import Axis, FloorDiv, Index, Mod
 from ..kernel.roles import Roles, roles
 from .registers import ADDRESSES, elements_held, multiplies_in_threads, product_registers
 from .schedule import Schedule, head_block, points
@@ -29,8 +29,9 @@ class Pieces:
 
     programs: their number. steps: of the loop of one program. loaded: bytes that programs read
     together. flying: bytes that one program has asked for at a time. gathered: elements that are
-    loaded one by one. windows: vectors of windows, each with a place and bounds of its own. flops: of whole tiles. columns: of a warp group's product, 0 if a tile has
-    too few rows for one. held: elements that a thread sums in a product without tensor cores.
+    loaded one by one. windows: vectors of windows, each with a place and bounds of its own. flops:
+    of whole tiles. columns: of a warp group's product, 0 if a tile has too few rows for one. held:
+    elements that a thread sums in a product without tensor cores.
     stages: the steps of attention whose operands are held at a time. masking: operations of masks
     on scores that are all seen. registers, shared: estimates for one thread and for one program.
     """

@@ -173,7 +173,7 @@ def dot_schedule(
     elif has_boxes(kernel, target):
         turned = _fitting(tiles, (sizes[1], sizes[0], sizes[2]), rows)
         boxes = [b for s in turned if (b := boxed(kernel, s)) is not None]
-        found += [parted(kernel, b, target) for b in boxes]
+        found += [parted(kernel, replace(b, tf32=rounded), target) for b in boxes]
     if sums_by_copies(kernel, target):
         found = [replace(s, descriptors=True) for s in found]
     if not kernel.columns:

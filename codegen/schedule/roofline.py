@@ -170,7 +170,9 @@ def predict(
     wanted = chip.bandwidth * LATENCY / chip.multiprocessors
     flying = min(1.0, min(resident, busiest) * shape.flying / wanted)
     moved = needed.bytes + _missed(kernel, schedule, shape, min(resident, busiest), chip)
-    copies = schedule.persistent or schedule.box or (schedule.descriptors and not needed.exponentials)
+    copies = (
+        schedule.persistent or schedule.box or (schedule.descriptors and not needed.exponentials)
+    )
     copying = _COPYING if copies else 1.0
     takes = {
         "memory": moved / (chip.bandwidth * flying) * (1.0 if busiest > 1 else spread),

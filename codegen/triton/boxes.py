@@ -12,7 +12,7 @@ from ..kernel.roles import Roles
 from ..schedule import Schedule
 from .descriptors import parameter
 from .scope import Body, Ref, Scope, Tile
-from .text import TL, Block, tl_type
+from .text import TL, Block
 
 
 def count_boxes(body: Body, header: Block, role: Roles) -> str:
@@ -54,7 +54,9 @@ def _digit(number: str, lengths: list[str], place: int) -> str:
     """The digit of a number whose places have these lengths, the last one varying fastest."""
     below = lengths[place + 1 :]
     if below:
-        number = f"{number} // ({' * '.join(below)})" if len(below) > 1 else f"{number} // {below[0]}"
+        number = (
+            f"{number} // ({' * '.join(below)})" if len(below) > 1 else f"{number} // {below[0]}"
+        )
     return f"({number} % {lengths[place]})" if place else f"({number})"
 
 

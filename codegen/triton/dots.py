@@ -72,13 +72,6 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
         loop = Block()
         # Behind a segment a copy would have terms of the next one.
         copies = None if sums and ends else descriptors
-        if boxes is not None:
-            step = boxes.step(loop)
-            for dot, acc in zip(found, accumulators):
-                b, a = (boxes.load(dot, step, side) for side in "nm")
-                loop.add(f"{acc.text} = {_product(dot, acc.text, b, a, body.tf32, False)}")
-            place.loop(f"for start in range({start}, {stop}, BLOCK_K)", loop)
-            return
         loop.add("k_a = start + tl.arange(0, BLOCK_K)[None, :]")
         left = Scope(body, loop, [_tile(loop, "k_a", role.k, 1, "BLOCK_K", length, ends)], root)
         loop.add("k_b = start + tl.arange(0, BLOCK_K)[:, None]")
@@ -100,13 +93,23 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
             steps = f"tl.range({start}, {stop}, BLOCK_K, num_stages=1)"
         place.loop(f"for start in {steps}", loop)
 
+    def slide(boxes: Boxes) -> list[Ref]:
+        loop = Block()
+        step = boxes.step(loop)
+        for dot, acc in zip(found, accumulators):
+            b, a = (boxes.load(dot, step, side) for side in "nm")
+            loop.add(f"{acc.text} = {_product(dot, acc.text, b, a, body.tf32, False)}")
+        place.loop(f"for start in range(0, {length}, BLOCK_K)", loop)
+        return [root.assign("acc", f"tl.trans({acc.text})", OUT) for acc in accumulators]
+
     if sums and descriptors:
         place.add("whole = first + (stop - first) // BLOCK_K * BLOCK_K")
         walk("first", "whole", False)
         start = "whole"
-    walk(start, stop, ends)
     if boxes is not None:
-        accumulators = [root.assign("acc", f"tl.trans({a.text})", OUT) for a in accumulators]
+        accumulators = slide(boxes)
+    else:
+        walk(start, stop, ends)
     if summed:
         for acc in accumulators:
             place.add(f"{acc.text} = tl.where({summed}, {acc.text}, 0)")
@@ -222,10 +225,10 @@ def _tiles(
         end, ends = "end", True
     corner = None
     if schedule.box:
-        rows, begins = place_box(body, block, role, schedule.box)
+        places, begins = place_box(body, block, role, schedule.box)
         begins.append(Tile("first_n", role.n, None, "1", None))
         corner = Scope(body, block, begins)
-        tiles.insert(0, rows)
+        tiles.insert(0, places)
     else:
         block.add("m = first_m + tl.arange(0, BLOCK_M)[:, None]")
         tiles.insert(0, _tile(block, "m", role.m, 0, "BLOCK_M", end, ends))

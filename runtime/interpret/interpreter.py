@@ -463,7 +463,8 @@ def kernel_function(sha: str, body: str, name: str) -> Callable[..., None]:
 
 def argument(kind: str, value: Any) -> Any:
     """A parameter of the Triton type `kind` (`*fp32`, `i32`, …). The value of a pointer is an
-    address, that of a tensor descriptor (address, sizes, elements between neighbours along each)."""
+    address, that of a tensor descriptor (address, sizes, elements between neighbours along each
+    dimension)."""
     if kind.startswith("tensordesc"):
         return _descriptor(kind, *value)
     if kind.startswith("*"):
@@ -473,9 +474,7 @@ def argument(kind: str, value: Any) -> Any:
     return core.tensor(Handle(np.array([value]).astype(stock._get_np_dtype(dtype)), dtype), dtype)
 
 
-def _descriptor(
-    kind: str, address: int, extents: Sequence[int], strides: Sequence[int]
-) -> Any:
+def _descriptor(kind: str, address: int, extents: Sequence[int], strides: Sequence[int]) -> Any:
     found = re.fullmatch(r"tensordesc<(\w+)\[([\d, ]+)\]>", kind)
     assert found is not None, kind
     return _semantic.make_tensor_descriptor(

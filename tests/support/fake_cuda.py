@@ -573,8 +573,10 @@ class FakeCuda:
         self._check(pointer, last + 1)
         # Old drivers set this bit even where it does harm.
         marked = self.version <= REPAIRED or last + 1 >= SMALL_MAP
-        parts = [[*n, *[0] * (most - len(n))] for n, most in ((sizes, 5), (strides, 4), (box, 5))]
-        packed = TENSOR_MAP.pack(pointer, FAULT * marked, *sum(parts, []), element)
+        numbers: list[int] = []
+        for each, most in ((sizes, 5), (strides, 4), (box, 5)):
+            numbers += [*each, *[0] * (most - len(each))]
+        packed = TENSOR_MAP.pack(pointer, FAULT * marked, *numbers, element)
         ctypes.memmove(out, packed, len(packed))
 
     def _cuLaunchKernelEx(self, config: Any, function: int, parameters: int, extra: Any) -> None:
