@@ -18,6 +18,7 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import DType
 
 from ..chip import GATHER, WINDOW, Chip
+from ..instructions import INSTRUCTIONS
 from ..kernel import Apply, Bundle, Dot, Kernel, Load, Ordered, RandomBits, Reduce
 from ..kernel.analysis import Analysis
 from ..target import Target
@@ -51,7 +52,7 @@ class Work:
     """The least work of a kernel.
 
     bytes: of the elements it reads or writes, each counted once. flops: of products of `dtype`.
-    scalar: other operations, in units of Op.cost. exponentials: those of a tile of scores.
+    scalar: other operations, in instructions. exponentials: those of a tile of scores.
     """
 
     bytes: int
@@ -126,7 +127,8 @@ def work(kernel: Kernel | Bundle) -> Work:
             is_weight = is_score and value.op is ops.exp
             exponentials += int(count * seen) if is_weight else 0
             # An exponential takes a multiplication too, which changes its base.
-            scalar += int(count * (1 if is_weight else value.op.cost) * (seen if is_score else 1))
+            takes = 1 if is_weight else INSTRUCTIONS.get(value.op, value.op.cost)
+            scalar += int(count * takes * (seen if is_score else 1))
         elif isinstance(value, RandomBits):
             scalar += int(60 * count * seen)
         elif isinstance(value, Reduce):
