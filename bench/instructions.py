@@ -1,11 +1,18 @@
 """Instructions that an element of each op takes on a GPU that need not be here.
 
     python bench/instructions.py [--target sm_90] [--dtype bfloat16] [--only tanh …] [--json FILE]
+    python bench/instructions.py --write
 
-Each op is compiled as a map of a million elements, eight for each thread. What is counted is the
+Each op is compiled as a map of a million elements, eight for each thread. `instructions` counts the
 machine's code, load, store and conversions included, with both sides of its branches: the slow
 path of a sine, which few arguments take, counts too. A map of halves on an H100 hides some 27
-instructions behind its memory. `cost` is what the cost model takes for the op itself.
+instructions behind its memory. `cost` is `Op.cost`.
+
+`own` is what the op itself takes of a multiprocessor's time, in instructions: those of the shortest
+way through the code, less those of the cheapest op of as many operands. A function unit has 16
+lanes where others have 128, so its instructions count eight times. `--write` counts float32 for
+sm_90 and writes the table of the cost model, `codegen/instructions.py`. Ops whose code loops or
+calls on the shortest way aren't in it.
 """
 
 from __future__ import annotations
@@ -13,6 +20,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import math
 import re
 import subprocess
 import tempfile
@@ -27,11 +35,33 @@ from tilewright.codegen.kernel.index import Axis
 from tilewright.codegen.schedule import Schedule
 from tilewright.codegen.triton import emit
 from tilewright.ir import dtype as dt
+from tilewright.ir import ops
 from tilewright.ir.dtype import FLOAT, HALVES, DType
 from tilewright.ir.op import REGISTRY, Kind, Op
 from tilewright.runtime import offline
 
 COUNT, BLOCK, WARPS = 1 << 20, 1024, 4
+SLOW = 8  # lanes of other units for one of those that compute functions
+TABLE = Path(__file__).parent.parent / "codegen" / "instructions.py"
+TEXT = '''"""Instructions that an element of each op takes on a GPU, counted in the machine's code.
+
+Written by `python bench/instructions.py --write`: float32 for sm_90, Triton {version}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from tilewright.ir import ops
+from tilewright.ir.op import Op
+
+INSTRUCTIONS: Mapping[Op, int] = MappingProxyType(
+    {{
+{lines}    }}
+)
+"""The time of ops in instructions; that of others is `Op.cost`."""
+'''
 
 
 def one(op: Op, arity: int, dtype: DType) -> Kernel:
@@ -43,8 +73,8 @@ def one(op: Op, arity: int, dtype: DType) -> Kernel:
     return Kernel(op.name, (axis,), (), (Store(Buffer("y", dtype, COUNT), ix.of(axis), value),))
 
 
-def code(binary: bytes) -> list[str]:
-    """The instructions of a cubin, but those that fill up its last line."""
+def code(binary: bytes) -> list[tuple[int, str]]:
+    """The addresses and instructions of a cubin, but those that fill up its last line."""
     import triton
 
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
@@ -53,7 +83,29 @@ def code(binary: bytes) -> list[str]:
         text = subprocess.run(
             [str(tool), "-sass", file.name], capture_output=True, text=True, check=True
         ).stdout
-    return [i for i in re.findall(r"/\*[0-9a-f]{4,}\*/\s+(.*?);", text) if i != "NOP"]
+    found = re.findall(r"/\*([0-9a-f]{4,})\*/\s+(.*?);", text)
+    return [(int(address, 16), each.strip()) for address, each in found if each != "NOP"]
+
+
+def shortest(found: list[tuple[int, str]]) -> float | None:
+    """The time of the shortest way from the first instruction to the end, in instructions; None if
+    it has loops or calls."""
+    place = {address: i for i, (address, _) in enumerate(found)}
+    ways = [math.inf] * (len(found) + 1)
+    for i in reversed(range(len(found))):
+        each = found[i][1]
+        guarded, name = each.startswith("@"), re.sub(r"^@!?U?P\w+ ", "", each).split()[0]
+        follows = [ways[i + 1]]
+        if name.split(".")[0] in ("BRA", "CALL", "RET", "EXIT"):
+            follows = follows if guarded else []
+            target = re.search(r"(0x[0-9a-f]+)\)?$", each)
+            ahead = place.get(int(target[1], 16), 0) if target else 0
+            if name.startswith("BRA") and ahead > i:
+                follows.append(ways[ahead])
+            elif name.startswith("EXIT") and not guarded:
+                follows.append(0.0)
+        ways[i] = (SLOW if name.startswith("MUFU") else 1) + min(follows, default=math.inf)
+    return ways[0] if ways[0] < math.inf else None
 
 
 def counted(op: Op, dtype: DType, target: str) -> dict[str, Any] | None:
@@ -64,18 +116,50 @@ def counted(op: Op, dtype: DType, target: str) -> dict[str, Any] | None:
             made = offline.compile_request(offline.request(emitted, target))
         except Exception:  # whatever Triton says of an arity or a type that doesn't fit
             continue
-        found = code(made.binary)
-        each = len(found) * WARPS * 32 / BLOCK
-        calls = sum("CALL" in i for i in found)
+        found, each = code(made.binary), WARPS * 32 / BLOCK
+        way = shortest(found)
         return {
             "op": op.name,
-            "instructions": round(each, 1),
+            "instructions": round(len(found) * each, 1),
+            "way": None if way is None else way * each,
+            "arity": arity,
             "cost": op.cost,
             "registers": made.registers,
             "spills": made.spills,
-            "calls": calls,
+            "calls": sum("CALL" in i for _, i in found),
         }
     return None
+
+
+def owned(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with what each op takes itself, instead of its whole way."""
+    least = {
+        arity: min(r["way"] for r in rows if r["arity"] == arity and r["way"])
+        for arity in {r["arity"] for r in rows}
+    }
+    out = []
+    for row in rows:
+        way, arity = row["way"], row["arity"]
+        own = None if way is None else round(way - least[arity] + 1, 1)
+        rest = {k: v for k, v in row.items() if k not in ("way", "arity")}
+        out.append(
+            {"op": rest.pop("op"), "instructions": rest.pop("instructions"), "own": own, **rest}
+        )
+    return out
+
+
+def write(rows: list[dict[str, Any]]) -> None:
+    """Write the table of the cost model."""
+    import triton
+
+    names = {id(op): name for name, op in vars(ops).items() if isinstance(op, Op)}
+    counts = {
+        names[id(REGISTRY[r["op"]])]: max(1, round(r["own"]))
+        for r in rows
+        if r["own"] is not None and id(REGISTRY[r["op"]]) in names
+    }
+    lines = "".join(f"        ops.{name}: {count},\n" for name, count in sorted(counts.items()))
+    TABLE.write_text(TEXT.format(version=triton.__version__, lines=lines))
 
 
 def main() -> None:
@@ -84,25 +168,33 @@ def main() -> None:
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--only", nargs="*", default=())
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
+    if options.write:
+        options.target, options.dtype = "sm_90", "float32"
     dtype = getattr(dt, options.dtype)
     assert dtype.category == FLOAT, "only maps of floats are counted"
     rows = []
     for name, op in REGISTRY.items():
         if op.kind is not Kind.ELEMENTWISE or (options.only and name not in options.only):
             continue
+        if op in (ops.cast, ops.bitcast) and options.write:
+            continue  # nothing between float32 and itself
         row = counted(op, dtype, options.target)
         if row is not None:
             rows.append(row)
-            print(" ".join(f"{v:>14}" for v in row.values()), flush=True)
-            if options.json:
-                about = {
-                    "target": options.target,
-                    "dtype": options.dtype,
-                    "versions": timing.versions("triton"),
-                    "date": datetime.date.today().isoformat(),
-                }
-                options.json.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
+            print(" ".join(f"{v!s:>14}" for v in row.values()), flush=True)
+    found = owned(rows)
+    if options.write:
+        write(found)
+    if options.json:
+        about = {
+            "target": options.target,
+            "dtype": options.dtype,
+            "versions": timing.versions("triton"),
+            "date": datetime.date.today().isoformat(),
+        }
+        options.json.write_text(json.dumps({**about, "rows": found}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -114,6 +114,10 @@ GATHER = 45
 bounds, the load and the store to shared memory. Counted in sm_90's code of 3x3 convolutions: 46 to
 55."""
 
+WINDOW = 28
+"""Those that load a vector of a window with channels last: 27 to 28 in sm_90's and sm_100's code of
+3x3 convolutions."""
+
 
 def _rates(**rates: float) -> Mapping[str, float]:
     """Tera operations a second, by dtype."""

@@ -49,14 +49,14 @@ class Request:
 class TensorMap:
     """The layout in shared memory that the compiler chose for a kernel's tiles of a matrix.
 
-    element: CUtensorMapDataType; size: bytes of an element. swizzle: CUtensorMapSwizzle. box: rows
-    and columns of one copy.
+    element: CUtensorMapDataType; size: bytes of an element. swizzle: CUtensorMapSwizzle. box: the
+    lengths of one copy, the outermost dimension first.
     """
 
     element: int
     size: int
     swizzle: int
-    box: tuple[int, int]
+    box: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +160,8 @@ differ."""
 
 def _tensor_map(about: dict[str, Any]) -> TensorMap:
     kind = about["elem_type"]
-    rows, columns = about["block_size"]
-    return TensorMap(
-        _ELEMENTS.get(kind, kind), about["elem_size"], about["swizzle"], (rows, columns)
-    )
+    box = tuple(about["block_size"])
+    return TensorMap(_ELEMENTS.get(kind, kind), about["elem_size"], about["swizzle"], box)
 
 
 def _gpu(target: str) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 from ..kernel import Bundle, Kernel
 from ..target import Target
 from .attention import attention_schedule
+from .cutting import row_tiles
 from .dots import ALIKE, dot_schedule
 from .lighter import lighter, roomier
 from .roofline import Prediction, Usage, Work, occupancy, predict, work
@@ -144,6 +145,7 @@ __all__ = [
     "points",
     "power_of_two",
     "predict",
+    "row_tiles",
     "settled",
     "sides",
     "work",

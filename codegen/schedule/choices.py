@@ -16,6 +16,7 @@ from ..kernel.attention import roles as attention_roles
 from ..kernel.roles import roles
 from ..target import Target
 from .attention import attention_schedule, loads_rows, specializes, tensor_columns
+from .boxes import depths, has_boxes, shapes
 from .dots import dot_schedule, parted, sums_by_copies, sums_segments, walking, walks
 from .roofline import predict
 from .rows import pointwise_schedule, rows_schedule, update_schedule
@@ -59,7 +60,7 @@ def space(kernel: Kernel | Bundle, target: Target) -> Space[Schedule]:
         if "block_r" in given:
             given["looped"] = given["block_r"] < length
         schedule = replace(default, **given)
-        if "block_k" not in given:
+        if "block_k" not in given or not _is_boxed(kernel, schedule, target):
             return schedule
         fitted = walking if schedule.persistent else parted
         return fitted(kernel, schedule, target)
@@ -101,6 +102,7 @@ def _dot(kernel: Kernel, target: Target) -> tuple[Schedule, Choices]:
         "block_m": _powers(DOT_MIN, fit(m, 256)),
         "block_n": (default.block_n,) if kernel.columns else _powers(DOT_MIN, fit(n, 256)),
         "block_k": _powers(least, max(fit(k, 128), least)),
+        "box": ((), *shapes(kernel)) if not walked and has_boxes(kernel, target) else ((),),
         "group_m": (1, 8) if m * n >= 1 << 22 else (default.group_m,),
         "num_warps": (1, 2, 4, 8),
         "num_stages": (2, 3, 4, 5),
@@ -146,6 +148,8 @@ def _fits(kernel: Kernel, schedule: Schedule, target: Target) -> bool:
         schedule.num_warps == _GROUP and schedule.block_m >= 2 * target.chip.rows
     ):
         return False
+    if not _is_boxed(kernel, schedule, target):
+        return False
     if kernel.has_dot:
         held = schedule.block_m * schedule.block_n / threads
         parts = attention_roles(kernel) if kernel.is_chained else None
@@ -169,6 +173,17 @@ def _fits(kernel: Kernel, schedule: Schedule, target: Target) -> bool:
         if block > target.tile_limit or not threads // 4 <= block <= 128 * threads:
             return False
     return True
+
+
+def _is_boxed(kernel: Kernel, schedule: Schedule, target: Target) -> bool:
+    """Whether a box, if there is one, is that of the schedule's tile, whose channels are the rows
+    of tensor cores' products."""
+    if not schedule.box:
+        return True
+    dot = next(v for v in kernel.values if isinstance(v, Dot))
+    within = schedule.block_k in depths(roles(kernel, Analysis(kernel), dot))
+    fed = schedule.block_n >= target.chip.rows and schedule.num_warps >= _GROUP
+    return math.prod(schedule.box) == schedule.block_m and within and fed
 
 
 def _has_its_own_warps(kernel: Kernel, schedule: Schedule, target: Target, parts: Roles) -> bool:

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from ..chip import Chip
 from ..kernel import Bundle, Dot, Guard, Kernel, Load, Value, attention, collect
 from ..kernel.analysis import Analysis
+from ..kernel.box import tiles
 from ..kernel.index import Axis, FloorDiv, Index, Mod
-from ..kernel.roles import roles
+from ..kernel.roles import Roles, roles
 from .registers import ADDRESSES, elements_held, multiplies_in_threads, product_registers
 from .schedule import Schedule, head_block, points
 from .turned import sides
 
 REGISTERS = 1 << 16  # of a multiprocessor: compilers give a thread no more than its share
+VECTOR = 16  # bytes of the widest load
 LOOKUP = 2  # stages in which a table says where the rows lie that are copied afterwards
 _COMPUTING = 232  # the most registers of a thread that computes, if others copy
 _MASK = 2  # operations: a comparison and a choice
@@ -27,8 +29,9 @@ class Pieces:
 
     programs: their number. steps: of the loop of one program. loaded: bytes that programs read
     together. flying: bytes that one program has asked for at a time. gathered: elements that are
-    loaded one by one. flops: of whole tiles. columns: of a warp group's product, 0 if a tile has
-    too few rows for one. held: elements that a thread sums in a product without tensor cores.
+    loaded one by one. windows: vectors of windows, each with a place and bounds of its own. flops:
+    of whole tiles. columns: of a warp group's product, 0 if a tile has too few rows for one. held:
+    elements that a thread sums in a product without tensor cores.
     stages: the steps of attention whose operands are held at a time. masking: operations of masks
     on scores that are all seen. registers, shared: estimates for one thread and for one program.
     """
@@ -42,6 +45,7 @@ class Pieces:
     registers: int
     shared: int
     gathered: int = 0
+    windows: int = 0
     held: int = 0
     stages: int = 1
     masking: int = 0
@@ -82,12 +86,17 @@ def _tiles(extent: int, block: int) -> int:
     return -(-extent // block)
 
 
+def row_tiles(role: Roles, schedule: Schedule) -> int:
+    """The number of a contraction's tiles along its rows."""
+    return tiles(schedule.box, role.m) if schedule.box else role.row_tiles(schedule.block_m)
+
+
 def _dot_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
     analysis = Analysis(kernel)
     dots = [v for v in kernel.values if isinstance(v, Dot)]
     role = roles(kernel, analysis, dots[0])
     m, n, k = schedule.block_m, schedule.block_n, schedule.block_k
-    programs = role.row_tiles(m) * _tiles(points(role.n), n) * points(role.batch)
+    programs = row_tiles(role, schedule) * _tiles(points(role.n), n) * points(role.batch)
     length = points(role.k)
     if role.group is not None and not role.has_segments_of_rows:
         length = _tiles(length, role.group.extent)  # of one segment, as if all were alike
@@ -95,10 +104,14 @@ def _dot_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
     size = dots[0].input_dtype.itemsize
     step = (m + n) * k * size * len(dots)
     registers = product_registers(kernel, analysis, role, dots, schedule)
-    gathered = 0
-    for dot in dots:
+    rows, columns = (n, m) if schedule.box else (m, n)  # of the tensor cores' products
+    gathered = windows = 0
+    for dot in dots if not schedule.box else ():
         for value, length in ((dot.a, m), (dot.b, n)):
-            if not _is_whole(value):
+            if _is_whole(value):
+                vectors = programs * steps * length * k * size // VECTOR
+                windows += vectors * isinstance(value, Guard)
+            else:
                 gathered += programs * steps * length * k
                 each = length * k // (schedule.num_warps * 32)
                 registers += each * (_WINDOW if _runs_along(value, role.k) else 1)
@@ -108,10 +121,11 @@ def _dot_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
         loaded=programs * steps * step,
         flying=step * max(schedule.num_stages - 1, 1),
         flops=2 * programs * m * n * steps * k * len(dots),
-        columns=0 if m < 64 else min(n, m * n // (64 * max(schedule.computing // 4, 1))),
+        columns=0 if rows < 64 else min(columns, m * n // (64 * max(schedule.computing // 4, 1))),
         registers=_shared_out(registers, schedule),
         shared=step * schedule.num_stages + _exchanged(kernel, schedule),
         gathered=gathered,
+        windows=windows,
         held=elements_held(schedule) if multiplies_in_threads(dots[0], schedule) else 0,
     )
 

@@ -13,6 +13,7 @@ from ..kernel.analysis import Analysis
 from ..kernel.matrix import matrix
 from ..kernel.roles import roles
 from ..target import Target
+from .boxes import boxed, has_boxes
 from .registers import elements_held
 from .roofline import Usage, predict
 from .schedule import BYTE_MIN, DOT_MIN, Schedule, fit, points
@@ -163,11 +164,16 @@ def dot_schedule(
         )
         for s in _fitting(tiles, sizes, rows)
     ]
+    smallest = found[-1]
     if walks(kernel, target):
         both = ((walking(kernel, s, target), s) for s in found)
         found = [
             s for pair in both for s in pair if not s.persistent or _has_waves(kernel, s, target)
         ]
+    elif has_boxes(kernel, target):
+        turned = _fitting(tiles, (sizes[1], sizes[0], sizes[2]), rows)
+        boxes = [b for s in turned if (b := boxed(kernel, s)) is not None]
+        found += [parted(kernel, replace(b, tf32=rounded), target) for b in boxes]
     if sums_by_copies(kernel, target):
         found = [replace(s, descriptors=True) for s in found]
     if not kernel.columns:
@@ -179,7 +185,7 @@ def dot_schedule(
     least = min(p.seconds for p in expected.values())
     equal = [s for s, p in expected.items() if p.seconds <= ALIKE * least]
     best = next((s for s in equal if not expected[s].usage.spills), equal[0])
-    return best if expected[best].resident else found[-1]
+    return best if expected[best].resident else smallest
 
 
 def _expected(

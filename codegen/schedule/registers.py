@@ -29,10 +29,12 @@ def product_registers(
     m, n, k = schedule.block_m, schedule.block_n, schedule.block_k
     held = elements_held(schedule)
     registers = held * _sums(dots[0], schedule) * len(dots) + ADDRESSES
-    # Tiles that reach over the end need masks; else windows need their bounds.
+    # Tiles that reach over the end need masks; else windows need their bounds. Hardware that copies
+    # boxes needs neither.
     ends = points(role.m) % m or points(role.n) % n or points(role.k) % k
     guarded = any(isinstance(v, Guard) for d in dots for v in (d.a, d.b))
-    registers += _MASKS if ends else _BOUNDS if guarded else 0
+    if not schedule.box:
+        registers += _MASKS if ends else _BOUNDS if guarded else 0
     if multiplies_in_threads(dots[0], schedule):
         registers += held + _FACTORS
     part = held // schedule.parts

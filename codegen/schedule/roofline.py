@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType
 
-from ..chip import GATHER, Chip
+from ..chip import GATHER, WINDOW, Chip
+from ..instructions import INSTRUCTIONS
 from ..kernel import Apply, Bundle, Dot, Kernel, Load, Ordered, RandomBits, Reduce
 from ..kernel.analysis import Analysis
 from ..target import Target
@@ -51,7 +52,7 @@ class Work:
     """The least work of a kernel.
 
     bytes: of the elements it reads or writes, each counted once. flops: of products of `dtype`.
-    scalar: other operations, in units of Op.cost. exponentials: those of a tile of scores.
+    scalar: other operations, in instructions. exponentials: those of a tile of scores.
     """
 
     bytes: int
@@ -126,7 +127,8 @@ def work(kernel: Kernel | Bundle) -> Work:
             is_weight = is_score and value.op is ops.exp
             exponentials += int(count * seen) if is_weight else 0
             # An exponential takes a multiplication too, which changes its base.
-            scalar += int(count * (1 if is_weight else value.op.cost) * (seen if is_score else 1))
+            takes = 1 if is_weight else INSTRUCTIONS.get(value.op, value.op.cost)
+            scalar += int(count * takes * (seen if is_score else 1))
         elif isinstance(value, RandomBits):
             scalar += int(60 * count * seen)
         elif isinstance(value, Reduce):
@@ -170,7 +172,9 @@ def predict(
     wanted = chip.bandwidth * LATENCY / chip.multiprocessors
     flying = min(1.0, min(resident, busiest) * shape.flying / wanted)
     moved = needed.bytes + _missed(kernel, schedule, shape, min(resident, busiest), chip)
-    copies = schedule.persistent or (schedule.descriptors and not needed.exponentials)
+    copies = (
+        schedule.persistent or schedule.box or (schedule.descriptors and not needed.exponentials)
+    )
     copying = _COPYING if copies else 1.0
     takes = {
         "memory": moved / (chip.bandwidth * flying) * (1.0 if busiest > 1 else spread),
@@ -179,7 +183,8 @@ def predict(
     if needed.dtype is not None:
         rate = chip.flops(needed.dtype, schedule.tf32) * chip.sustained * shape.efficiency(chip)
         takes["products"] = shape.flops / rate * spread
-    takes["gathers"] = 2 * GATHER * shape.gathered / chip.vector["float32"] * spread
+    placing = GATHER * shape.gathered + WINDOW * shape.windows
+    takes["gathers"] = 2 * placing / chip.vector["float32"] * spread
     takes["arithmetic"] = 2 * (needed.scalar + shape.masking) / chip.vector["float32"] * spread
     takes["exponentials"] = needed.exponentials / chip.exponentials * spread
     bound = max(takes, key=lambda name: takes[name])

@@ -26,6 +26,9 @@ class Schedule:
     block_m, block_n, block_k: the tile of a contraction. In attention: block_m rows that a program
         owns, block_n of the other side that it takes at a time. In grouped updates: block_n columns
         of `block` updates, whose groups it walks along by block_r.
+    box: for convolutions whose operands are boxes in memory (`kernel/box.py`): the lengths along
+        each axis of the `block_m` rows of a tile, which hardware copies as such; () if its rows
+        follow each other.
     group_m: the number of tiles along M that run close in time and so share columns in the L2
         cache.
     parts: the number of parts along N (1, 2, 4 or 8) into which a tile's sums are cut for the
@@ -50,6 +53,7 @@ class Schedule:
     block_m: int = 64
     block_n: int = 64
     block_k: int = 32
+    box: tuple[int, ...] = ()
     group_m: int = 8
     parts: int = 1
     descriptors: bool = False

@@ -76,17 +76,29 @@ class Descriptors:
     def _parameter(self, key: tuple[int, str], found: Matrix, block: tuple[int, int]) -> str:
         name = self._made.get(key)
         if name is None:
-            name = self._made[key] = self.body.names.fresh("matrix")
-            element = POINTER[found.buffer.dtype.name][1:]
-            kind = f"tensordesc<{element}[{block[0]}, {block[1]}]>"
-            place = list(self.body.buffers).index(found.buffer)
             rows, columns = (points(self.axes[side]) for side in (found.rows, found.columns))
             if found.apart:
                 assert self.role.group is not None
                 rows += found.apart * (self.role.group.extent - 1)
-            value = place, rows, columns, found.stride
-            self.body.matrices.append(Argument(name, kind, "matrix", value))
+            about = (rows, columns), (found.stride, 1), block
+            name = self._made[key] = parameter(self.body, found.buffer, *about)
         return name
+
+
+def parameter(
+    body: Body,
+    buffer: Buffer,
+    extents: tuple[int, ...],
+    strides: tuple[int, ...],
+    tile: tuple[int, ...],
+) -> str:
+    """The name of a descriptor that the host makes."""
+    name = body.names.fresh("matrix")
+    lengths = ", ".join(map(str, tile))
+    kind = f"tensordesc<{POINTER[buffer.dtype.name][1:]}[{lengths}]>"
+    place = list(body.buffers).index(buffer)
+    body.matrices.append(Argument(name, kind, "matrix", (place, extents, strides)))
+    return name
 
 
 def made_here(

@@ -14,7 +14,8 @@ from ..chip import HALVES
 from ..kernel import Dot, Reduce, Segment, Value
 from ..kernel.index import Axis
 from ..kernel.roles import Roles, roles
-from ..schedule import Schedule, points
+from ..schedule import Schedule, points, row_tiles
+from .boxes import Boxes, count_boxes, place_box
 from .descriptors import Descriptors
 from .folds import Rows, fold_rows
 from .operands import is_native, operand, precision
@@ -46,7 +47,7 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
     if segment is not None and len(found) > 1:
         raise NotImplementedError(f"{body.kernel.name}: several contractions in segments")
     place = Block() if schedule.persistent else block
-    root, grid = _tiles(body, block, place, role, segment, schedule)
+    root, corner, grid = _tiles(body, block, place, role, segment, schedule)
     length, ends = _length(body, role), points(role.k) % schedule.block_k != 0
     start, stop, summed = "0", length, ""
     if role.has_segments_of_rows and schedule.persistent:
@@ -61,9 +62,10 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
     sums = segment is not None and not role.has_segments_of_rows  # that begin and end anywhere
     has_descriptors = schedule.descriptors if sums else schedule.persistent
     descriptors = Descriptors(body, block, role, schedule) if has_descriptors else None
+    boxes = Boxes(body, role, schedule, corner) if corner is not None else None
+    shape = "(BLOCK_N, BLOCK_M)" if boxes else "(BLOCK_M, BLOCK_N)"
     accumulators = [
-        root.assign("acc", f"tl.full((BLOCK_M, BLOCK_N), 0, {tl_type(dot.dtype)})", OUT)
-        for dot in found
+        root.assign("acc", f"tl.full({shape}, 0, {tl_type(dot.dtype)})", OUT) for dot in found
     ]
 
     def walk(start: str, stop: str, ends: bool) -> None:
@@ -91,22 +93,35 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
             steps = f"tl.range({start}, {stop}, BLOCK_K, num_stages=1)"
         place.loop(f"for start in {steps}", loop)
 
+    def slide(boxes: Boxes) -> list[Ref]:
+        loop = Block()
+        step = boxes.step(loop)
+        for dot, acc in zip(found, accumulators):
+            b, a = (boxes.load(dot, step, side) for side in "nm")
+            loop.add(f"{acc.text} = {_product(dot, acc.text, b, a, body.tf32, False)}")
+        place.loop(f"for start in range(0, {length}, BLOCK_K)", loop)
+        return [root.assign("acc", f"tl.trans({acc.text})", OUT) for acc in accumulators]
+
     if sums and descriptors:
         place.add("whole = first + (stop - first) // BLOCK_K * BLOCK_K")
         walk("first", "whole", False)
         start = "whole"
-    walk(start, stop, ends)
+    if boxes is not None:
+        accumulators = slide(boxes)
+    else:
+        walk(start, stop, ends)
     if summed:
         for acc in accumulators:
             place.add(f"{acc.text} = tl.where({summed}, {acc.text}, 0)")
     # A tile of a segment may reach into the rows of the next one.
     whole = schedule.descriptors and segment is None
-    copied = descriptors.store if descriptors and whole else None
+    copied = descriptors.store if descriptors and whole else boxes.store if boxes else None
     constexprs = {
         "BLOCK_M": schedule.block_m,
         "BLOCK_N": schedule.block_n,
         "BLOCK_K": schedule.block_k,
         "GROUP_M": schedule.group_m,
+        **{f"BOX_{i}": length for i, length in enumerate(schedule.box)},
     }
     if schedule.parts > 1 and role.n:
         constexprs["PARTS"] = schedule.parts
@@ -170,10 +185,11 @@ def _tiles(
     role: Roles,
     segment: Segment | None,
     schedule: Schedule,
-) -> tuple[Scope, int]:
+) -> tuple[Scope, Scope | None, int]:
     """The place of a tile: groups of GROUP_M tiles along M are walked through column by column.
 
-    Values that don't depend on columns have a scope of their own.
+    Values that don't depend on columns have a scope of their own. Beside it the scope of the places
+    where a tile begins, if its rows are a box, and the number of programs.
     """
     rows, columns, batches = points(role.m), points(role.n), points(role.batch)
     n_m, n_n = body.sizes.extent("m", rows), body.sizes.extent("n", columns)
@@ -181,6 +197,8 @@ def _tiles(
     count = f"({n_m} + BLOCK_M - 1) // BLOCK_M"
     if own is not None:
         count = count_tiles(body, header, role, own, n_m, exact=schedule.persistent > 0)
+    elif schedule.box:
+        count = count_boxes(body, header, role)
     header.add(f"tiles_m = {count}")
     header.add(f"tiles_n = ({n_n} + BLOCK_N - 1) // BLOCK_N")
     number = "pid"
@@ -195,7 +213,7 @@ def _tiles(
         "height = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)",
         "within = tile % (GROUP_M * tiles_n)",
         "first_m = (group * GROUP_M + within % height) * BLOCK_M"
-        if own is None
+        if own is None and not schedule.box
         else "tile_m = group * GROUP_M + within % height",
         "first_n = within // height * BLOCK_N",
     ):
@@ -205,12 +223,20 @@ def _tiles(
     if own is not None:
         tiles.append(place_rows(body, block, role, own, n_m))
         end, ends = "end", True
-    block.add("m = first_m + tl.arange(0, BLOCK_M)[:, None]")
+    corner = None
+    if schedule.box:
+        places, begins = place_box(body, block, role, schedule.box)
+        begins.append(Tile("first_n", role.n, None, "1", None))
+        corner = Scope(body, block, begins)
+        tiles.insert(0, places)
+    else:
+        block.add("m = first_m + tl.arange(0, BLOCK_M)[:, None]")
+        tiles.insert(0, _tile(block, "m", role.m, 0, "BLOCK_M", end, ends))
     block.add("n = first_n + tl.arange(0, BLOCK_N)[None, :]")
-    tiles.insert(0, _tile(block, "m", role.m, 0, "BLOCK_M", end, ends))
     across = _tile(block, "n", role.n, 1, "BLOCK_N", n_n, columns % schedule.block_n != 0)
-    programs = role.row_tiles(schedule.block_m) * -(-columns // schedule.block_n) * batches
-    return Scope(body, block, [across], Scope(body, block, tiles)), programs
+    down = row_tiles(role, schedule)
+    programs = down * -(-columns // schedule.block_n) * batches
+    return Scope(body, block, [across], Scope(body, block, tiles)), corner, programs
 
 
 def _tile(

@@ -63,8 +63,8 @@ class Argument:
     role tells what is passed:
         buffer    the buffer number `value` among the kernel's outputs followed by its inputs
         place     the address `value[1]` bytes into the buffer number `value[0]`
-        matrix    a tensor descriptor of the buffer number `value[0]` as a matrix of `value[1]` rows
-                  by `value[2]` columns, with `value[3]` elements from row to row
+        matrix    a tensor descriptor of the buffer number `value[0]` with the sizes `value[1]`;
+                  neighbours along each of its dimensions are `value[2]` elements apart
         scalar    the number at place `value` of the kernel's scalars
         size      the integer `value`
         number    the number `value`, of which the compiler is told nothing

@@ -73,7 +73,8 @@ def emit_kernel(
 def _plain(kernel: Kernel, schedule: Schedule) -> Emitted:
     """The kernel without descriptors. Addresses take registers, of which it may have any number."""
     return emit_kernel(
-        kernel, replace(schedule, persistent=0, specialized=0, descriptors=False, registers=0)
+        kernel,
+        replace(schedule, persistent=0, specialized=0, descriptors=False, box=(), registers=0),
     )
 
 

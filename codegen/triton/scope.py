@@ -29,7 +29,8 @@ class Tile:
     """A group of axes that the variable `name` runs through.
 
     place: the dimension it lies along, None for a scalar. block: its length there.
-    ok: the variable that says which positions exist, None where all do.
+    ok: the variable that says which positions exist, None where all do. along: the variables of the
+    positions along each axis, where they don't follow from `name` alone.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Tile:
     place: int | None
     block: str
     ok: str | None
+    along: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,11 +279,16 @@ class Scope:
         for axis in tile.axes[first : last + 1]:
             extent *= axis.extent
         text = tile.name
-        if below != 1:
-            text = f"{text} // {self._divisor(below)}"
-        if first > 0:
-            text = f"{text} % {self._divisor(extent)}"
-        if text == tile.name:
+        if tile.along and (first > 0 or below != 1):
+            text = tile.along[first]
+            for axis, name in zip(tile.axes[first + 1 : last + 1], tile.along[first + 1 :]):
+                text = f"{grouped(text)} * {self.body.sizes.argument(axis.extent)} + {name}"
+        else:
+            if below != 1:
+                text = f"{text} // {self._divisor(below)}"
+            if first > 0:
+                text = f"{text} % {self._divisor(extent)}"
+        if is_name(text):
             return Ref(text, tiles)
         home = self.home(frozenset({tile.name}))
         if text not in home.cache:

@@ -48,9 +48,10 @@ _MAPS = 64  # tensor maps that it keeps of each matrix, by address
 
 def _formats(kind: str) -> list[str]:
     """The struct formats of a parameter whose Triton type is `kind`. The sizes and strides of the
-    matrix follow a tensor descriptor."""
+    memory follow a tensor descriptor."""
     if kind.startswith("tensordesc"):
-        return [f"{matrices.SIZE}s", "i", "i", "q", "q"]
+        rank = kind.count(",") + 1
+        return [f"{matrices.SIZE}s", *"i" * rank, *"q" * rank]
     return ["Q" if kind.startswith("*") else _FORMATS[kind]]
 
 
@@ -149,10 +150,10 @@ class Launcher:
             at = len(self._values)
             self._values.append(0)
             if each.role == "matrix":
-                place, rows, columns, stride = each.value
-                maker = matrices.encoder(device.driver, next(maps), rows, columns, stride)
+                place, extents, strides = each.value
+                maker = matrices.encoder(device.driver, next(maps), extents, strides)
                 self._matrices.append((at, maker, place))
-                self._values += [rows, columns, stride, 1]
+                self._values += [*extents, *strides]
             elif each.role == "buffer":
                 self._buffers.append((at, each.value))
             elif each.role == "scalar":

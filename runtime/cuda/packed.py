@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from .device import Cuda
     from .memory import Buffer
 
-FORMAT = 2
+FORMAT = 3
 """The number of the file's format. Files with another number are refused."""
 
 

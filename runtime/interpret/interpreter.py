@@ -18,7 +18,7 @@ import ast
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -463,7 +463,8 @@ def kernel_function(sha: str, body: str, name: str) -> Callable[..., None]:
 
 def argument(kind: str, value: Any) -> Any:
     """A parameter of the Triton type `kind` (`*fp32`, `i32`, …). The value of a pointer is an
-    address, that of a tensor descriptor (address, rows, columns, elements from row to row)."""
+    address, that of a tensor descriptor (address, sizes, elements between neighbours along each
+    dimension)."""
     if kind.startswith("tensordesc"):
         return _descriptor(kind, *value)
     if kind.startswith("*"):
@@ -473,14 +474,14 @@ def argument(kind: str, value: Any) -> Any:
     return core.tensor(Handle(np.array([value]).astype(stock._get_np_dtype(dtype)), dtype), dtype)
 
 
-def _descriptor(kind: str, address: int, rows: int, columns: int, stride: int) -> Any:
-    found = re.fullmatch(r"tensordesc<(\w+)\[(\d+), (\d+)\]>", kind)
+def _descriptor(kind: str, address: int, extents: Sequence[int], strides: Sequence[int]) -> Any:
+    found = re.fullmatch(r"tensordesc<(\w+)\[([\d, ]+)\]>", kind)
     assert found is not None, kind
     return _semantic.make_tensor_descriptor(
         argument(f"*{found[1]}", address),
-        [argument("i32", rows), argument("i32", columns)],
-        [argument("i64", stride), core.constexpr(1)],
-        [core.constexpr(int(found[2])), core.constexpr(int(found[3]))],
+        [argument("i32", n) for n in extents],
+        [*(argument("i64", n) for n in strides[:-1]), core.constexpr(1)],
+        [core.constexpr(int(n)) for n in found[2].split(", ")],
     )
 
 

@@ -242,7 +242,7 @@ ROOMS = {
         mlir
     """,
     "codegen": """
-        __init__ chip ops
+        __init__ chip instructions ops
         target
         kernel
         lower numpy pairs schedule

@@ -162,7 +162,7 @@ def test_files_that_are_none(gpu: Any, tmp_path: Path, damage: str) -> None:
             del contents[next(n for n in contents if n.startswith("kernels/"))]
         else:
             about = contents["program.json"]
-            contents["program.json"] = about.replace(b'"format": 2', b'"format": 99')
+            contents["program.json"] = about.replace(b'"format": 3', b'"format": 99')
         with zipfile.ZipFile(path, "w") as new:
             for name, content in contents.items():
                 new.writestr(name, content)

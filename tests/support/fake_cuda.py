@@ -557,22 +557,26 @@ class FakeCuda:
         self, out: int, element: int, rank: int, pointer: int, *rest: Any
     ) -> None:
         sizes, strides, box, steps, interleave, *_, fill = rest
-        assert rank == 2 and steps[:2] == [1, 1] and (interleave, fill) == (0, 0)
+        assert 2 <= rank <= 5 and steps[:rank] == [1] * rank and (interleave, fill) == (0, 0)
+        sizes, strides, box = sizes[:rank], strides[: rank - 1], box[:rank]
         size = {v: WIDTHS[k] for k, v in TENSOR_ELEMENTS.items()}.get(element, 0)
         across, swizzle = box[0] * size, rest[5]
         if (
-            *(out % 64, pointer % 16, strides[0] % 16, across % 16),
-            *(not 0 < n <= 256 for n in box[:2]),
-            *(not 0 < n <= 1 << 32 for n in sizes[:2]),
-            not 0 < strides[0] < 1 << 40,
-            across > SWIZZLED[swizzle],
-        ) != (0,) * 10:
+            any((out % 64, pointer % 16, across % 16, *(n % 16 for n in strides)))
+            or any(not 0 < n <= 256 for n in box)
+            or any(not 0 < n <= 1 << 32 for n in sizes)
+            or any(not 0 < n < 1 << 40 for n in strides)
+            or across > SWIZZLED[swizzle]
+        ):
             raise Failure(INVALID_VALUE)
-        last = strides[0] * (sizes[1] - 1) + (sizes[0] - 1) * size
+        last = sum(step * (n - 1) for step, n in zip((size, *strides), sizes))
         self._check(pointer, last + 1)
         # Old drivers set this bit even where it does harm.
         marked = self.version <= REPAIRED or last + 1 >= SMALL_MAP
-        packed = TENSOR_MAP.pack(pointer, FAULT * marked, *sizes[:2], strides[0], *box[:2], element)
+        numbers: list[int] = []
+        for each, most in ((sizes, 5), (strides, 4), (box, 5)):
+            numbers += [*each, *[0] * (most - len(each))]
+        packed = TENSOR_MAP.pack(pointer, FAULT * marked, *numbers, element)
         ctypes.memmove(out, packed, len(packed))
 
     def _cuLaunchKernelEx(self, config: Any, function: int, parameters: int, extra: Any) -> None:

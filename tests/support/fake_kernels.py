@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 WIDTHS = {"i1": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "fp16": 2, "bf16": 2, "i32": 4, "u32": 4}
 WIDTHS |= {"fp32": 4, "i64": 8, "u64": 8, "fp64": 8}
-TENSOR = re.compile(r"tensordesc<(\w+)\[(\d+), (\d+)\]>")
+TENSOR = re.compile(r"tensordesc<(\w+)\[([\d, ]+)\]>")
 TENSOR_ELEMENTS = {"fp16": 6, "fp32": 7, "bf16": 9}  # CUtensorMapDataType
-TENSOR_MAP = struct.Struct("<5Q3I76x")  # address, mark, columns, rows, bytes of a row, box, element
+TENSOR_MAP = struct.Struct("<11Q6I16x")  # address, mark, 5 sizes, 4 steps in bytes, box, element
 SMALL_MAP, FAULT = 128 << 10, 1 << 21  # the mark does harm below this size in bytes
 NUMPY = {"i1": "?", "i8": "i1", "u8": "u1", "i16": "i2", "i32": "i4", "u32": "u4", "i64": "i8"}
 NUMPY |= {"u64": "u8", "fp16": "f2", "fp32": "f4", "fp64": "f8"}
@@ -101,8 +101,8 @@ class Watched:
 
 
 def _tensor_map(kind: str) -> offline.TensorMap:
-    element, rows, columns = TENSOR.fullmatch(kind).groups()  # type: ignore[union-attr]
-    box = int(rows), int(columns)
+    element, lengths = TENSOR.fullmatch(kind).groups()  # type: ignore[union-attr]
+    box = tuple(map(int, lengths.split(", ")))
     return offline.TensorMap(TENSOR_ELEMENTS[element], WIDTHS[element], 3, box)
 
 
@@ -140,17 +140,21 @@ class Launch:
         return out
 
 
-def _matrix(kind: str, raw: bytes) -> tuple[int, ...]:
-    """(address, rows, columns, elements from row to row) from the map and the sizes that follow
-    it."""
+def _matrix(kind: str, raw: bytes) -> tuple[Any, ...]:
+    """(address, sizes, elements between neighbours along each) from the map and the sizes that
+    follow it."""
     how = _tensor_map(kind)
-    pointer, mark, columns, rows, row, *box, element = TENSOR_MAP.unpack(raw[:128])
-    last = row * (rows - 1) + (columns - 1) * how.size
+    rank = len(how.box)
+    pointer, mark, *rest, element = TENSOR_MAP.unpack(raw[:128])
+    sizes, steps, box = (
+        tuple(rest[at : at + n][::-1]) for at, n in ((0, rank), (5, rank - 1), (9, rank))
+    )
+    strides = *(n // how.size for n in steps), 1
+    last = sum(stride * (n - 1) for n, stride in zip(sizes, strides)) * how.size
     assert mark == FAULT * (last + 1 >= SMALL_MAP), "the hardware may read beyond this matrix"
-    assert (tuple(box[::-1]), element) == (how.box, how.element)
-    sizes = rows, columns, row // how.size
-    assert struct.unpack("<2i2q", raw[128:]) == (*sizes, 1)
-    return pointer, *sizes
+    assert (box, element) == (how.box, how.element)
+    assert struct.unpack(f"<{rank}i{rank}q", raw[128:]) == (*sizes, *strides)
+    return pointer, sizes, strides
 
 
 def passed(request: offline.Request) -> list[tuple[str, str]]:
@@ -161,7 +165,8 @@ def passed(request: offline.Request) -> list[tuple[str, str]]:
 def _widths(kind: str) -> list[int]:
     """The bytes of each of the driver's parameters for one of Triton's."""
     if kind.startswith("tensordesc"):
-        return [128, 4, 4, 8, 8]
+        rank = kind.count(",") + 1
+        return [128, *[4] * rank, *[8] * rank]
     return [8 if kind.startswith("*") else WIDTHS[kind]]
 
 

@@ -179,22 +179,37 @@ def matmul(
 
 
 def conv(
-    n: int, c: int, o: int, size: int, window: int = 3, pad: int = 1, dtype: DType = dt.float32
+    n: int,
+    c: int,
+    o: int,
+    size: int,
+    window: int = 3,
+    pad: int = 1,
+    dtype: DType = dt.float32,
+    last: bool = False,
 ) -> Kernel:
-    """y[n, o, h, w] as one contraction. Reads are guarded where the window leaves the input."""
+    """y[n, o, h, w] as one contraction. Reads are guarded where the window leaves the input. last:
+    whether channels come last in memory."""
     out = size + 2 * pad - window + 1
     b, h, w, f = Axis("p0", n), Axis("p1", out), Axis("p2", out), Axis("p3", o)
     r = Axis("r0", c), Axis("r1", window), Axis("r2", window)
     row, column = of(h) + of(r[1]) - pad, of(w) + of(r[2]) - pad
-    inside = load(
-        array("x", (n, c, size, size), dtype), at((n, c, size, size), b, r[0], row, column)
-    )
+
+    def tensor(name: str, first: Axis, channel: Axis, *places: Axis | Index, edge: int) -> Any:
+        """A tensor with square images, and the place of one of its elements."""
+        shape = first.extent, edge, edge, channel.extent
+        order = (0, 1, 2, 3) if last else (0, 3, 1, 2)
+        place = first, *places, channel
+        sizes, where = [shape[i] for i in order], [place[i] for i in order]
+        return array(name, sizes, dtype), at(sizes, *where)
+
     conditions = (Condition(row, 0, size), Condition(column, 0, size))
+    inside = load(*tensor("x", b, r[0], row, column, edge=size))
     x = Guard(conditions, inside, number(0.0), dt.float32)
-    weight = load(array("w", (o, c, window, window), dtype), at((o, c, window, window), f, *r))
-    dot = Dot(x, weight, r, dt.float32, dtype)
-    store = Store(array("y", (n, o, out, out), dtype), at((n, o, out, out), b, f, h, w), dot)
-    return Kernel("conv", (b, h, w, f), r, (store,))
+    weight = load(*tensor("w", f, r[0], *r[1:], edge=window))
+    over = (*r[1:], r[0]) if last else r
+    store = Store(*tensor("y", b, f, h, w, edge=out), Dot(x, weight, over, dt.float32, dtype))
+    return Kernel("conv", (b, h, w, f), over, (store,))
 
 
 def random(count: int, dtype: DType = dt.uint32) -> Kernel:

@@ -15,8 +15,7 @@ from ...kernel.attention import Roles, Span
 from ...kernel.index import Axis
 from ...kernel.matrix import head, line
 from ...schedule import Schedule, head_block, points
-from ..descriptors import made_here
-from ..emitted import POINTER, Argument
+from ..descriptors import made_here, parameter
 from ..operands import half_type, operand, precision
 from ..scope import Body, Guards, Ref, Scope, Tile
 from ..text import Block, literal
@@ -245,12 +244,8 @@ class Writer:
             shape = (found.rows, found.stride), (found.stride, 1), tile
             self._matrices[key] = made_here(self.body, scope.block, found.buffer, *shape)
         elif key not in self._matrices:
-            matrix = self._matrices[key] = self.body.names.fresh("matrix")
-            element = POINTER[found.buffer.dtype.name][1:]
-            kind = f"tensordesc<{element}[{rows}, {width.extent}]>"
-            place = list(self.body.buffers).index(found.buffer)
-            about = place, found.rows, found.stride, found.stride
-            self.body.matrices.append(Argument(matrix, kind, "matrix", about))
+            about = (found.rows, found.stride), (found.stride, 1), (rows, width.extent)
+            self._matrices[key] = parameter(self.body, found.buffer, *about)
         row, column = (self.root.index(i).text for i in (found.row, found.column))
         start = "first" if side is self.own else "start"
         row = start if row == "0" else f"{row} + {start}"

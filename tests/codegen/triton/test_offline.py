@@ -15,6 +15,7 @@ import pytest
 import triton_kernels as tk
 
 from tilewright.codegen.chip import CHIPS, HALVES
+from tilewright.codegen.instructions import INSTRUCTIONS
 from tilewright.codegen.kernel import Apply, Constant, Dot, Kernel, Store
 from tilewright.codegen.kernel.index import Axis
 from tilewright.codegen.program import compile_graph
@@ -245,6 +246,19 @@ def test_functions_of_activations_are_short(name: str) -> None:
     found = instructions(compile_offline(kernel, "sm_90", Schedule(block=1024)))
     assert len(found) <= FEW[name] * 1024 // 128
     assert not any("CALL" in each for each in found)
+
+
+@pytest.mark.parametrize("name", ["exp", "tanh", "expm1"])
+def test_the_cost_model_takes_what_is_counted(name: str) -> None:
+    """`bench/instructions.py --write` makes the table. These ops have no branches."""
+
+    def time(op: str) -> float:
+        kernel = tk.elementwise(op, 1 << 20, [dt.float32], dt.float32)
+        found = instructions(compile_offline(kernel, "sm_90", Schedule(block=1024)))
+        return (len(found) + 7 * sum("MUFU" in each for each in found)) * 128 / 1024
+
+    own = time(name) - time("neg") + 1
+    assert own == pytest.approx(INSTRUCTIONS[REGISTRY[name]], rel=0.15)
 
 
 @pytest.mark.parametrize(

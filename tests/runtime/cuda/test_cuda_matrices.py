@@ -94,6 +94,27 @@ def test_programs_make_maps_of_their_own(fake: FakeCuda) -> None:
     assert fake.calls["cuTensorMapEncodeTiled"] == 2
 
 
+def test_boxes_of_an_image(fake: FakeCuda) -> None:
+    """Maps of four dimensions: hardware reads zeros around an image, and stores nothing there."""
+    kernel = tk.conv(2, 16, 32, 7, dtype=dt.float16, last=True)
+    schedule = Schedule(block_m=32, block_n=16, block_k=16, box=(1, 4, 8))
+    launcher = Cuda(0, lambda *_: schedule).compile(kernel)
+    assert isinstance(launcher, Launcher)
+    device, size = launcher.device, kernel.outputs[0].size
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(s).astype(np.float16) for s in ((2, 7, 7, 16), (32, 3, 3, 16)))
+    held = {a.size: device.from_numpy(a.reshape(-1)) for a in (x, w)}
+    out = device.from_numpy(np.full(size + 64, 7, np.float16))
+    launcher([out, *(held[b.size] for b in kernel.inputs)], [])
+    found = device.to_numpy(out)
+    padded = np.pad(x.astype(np.float32), ((0, 0), (1, 1), (1, 1), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))
+    wanted = np.einsum("nhwcij,oijc->nhwo", windows, w.astype(np.float32))
+    close = found[:size].astype(np.float32).reshape(wanted.shape)
+    np.testing.assert_allclose(close, wanted, rtol=2e-3, atol=2e-2)
+    assert (found[size:] == 7).all() and fake.calls["cuTensorMapEncodeTiled"] == 3
+
+
 def test_memory_at_any_address_is_read_without(fake: FakeCuda) -> None:
     device, launcher = compiled()
     out = device.empty((M * N,), dt.float16)
@@ -126,7 +147,7 @@ def test_small_maps_are_mended(fake: FakeCuda, version: int, rows: int) -> None:
     memory = device.empty((rows, 64), dt.float16)
     how = TensorMap(6, 2, 3, (8, 64))
     device.context.use()
-    found = matrices.encoder(device.driver, how, rows, 64, 64)(memory.pointer)
+    found = matrices.encoder(device.driver, how, (rows, 64), (64, 1))(memory.pointer)
     assert int.from_bytes(found[8:16], "little") == (FAULT if rows > 1024 else 0)
 
 

@@ -79,7 +79,8 @@ class Base:  # of a TensorDescriptor: what it asks of a tensor
 def parts(kind):
     # The widths of the parameters that one of Triton's is passed as.
     if kind.startswith("tensordesc"):
-        return [128, 4, 4, 8, 8]
+        rank = kind.count(",") + 1
+        return [128, *[4] * rank, *[8] * rank]
     return [8 if kind[0] == "*" else WIDTH.get(kind, 8)]
 
 def passed(emitted, values, buffers):
@@ -88,10 +89,10 @@ def passed(emitted, values, buffers):
     for each in emitted.arguments:
         mine, rest = rest[: len(parts(each.type))], rest[len(parts(each.type)) :]
         if each.role == "matrix":
-            place, rows, columns, stride = each.value
+            place, extents, strides = each.value
             tile = eval(each.type[each.type.index("[") : -1])
             base = Base(buffers[place].pointer, buffers[place].dtype)
-            mine = [TensorDescriptor(base, [rows, columns], [stride, 1], tile)]
+            mine = [TensorDescriptor(base, list(extents), list(strides), tile)]
         out += mine
     return out
 
@@ -99,6 +100,8 @@ triton.runtime.driver.set_active(Driver())
 device = Cuda(0)
 persistent = Cuda(0, lambda kernel, target: Schedule(block_m=64, block_n=64, persistent=132))
 cases = {name: (device, make()) for name, make in tk.REPRESENTATIVE.items()}
+boxes = Cuda(0, lambda *_: Schedule(block_m=64, block_n=64, block_k=16, box=(1, 8, 8)))
+cases["boxes"] = boxes, tk.conv(2, 16, 64, 14, dtype=dt.bfloat16, last=True)
 cases["persistent"] = persistent, tk.matmul(200, 160, 96, dt.bfloat16)
 for name, (device, kernel) in cases.items():
     launcher = device.compile(kernel)
@@ -132,4 +135,4 @@ def test_launches_are_those_of_triton(library: Path, run_python: Callable[..., s
     import triton_kernels
 
     done = run_python(CHILD, str(HERE), env=environment).split()
-    assert done == [*triton_kernels.REPRESENTATIVE, "persistent"]
+    assert done == [*triton_kernels.REPRESENTATIVE, "boxes", "persistent"]
