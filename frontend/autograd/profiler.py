@@ -2,8 +2,8 @@
 
 Work is recorded when Python calls it and computed later, fused. While a profile collects, the graph
 runs op by op instead, on the host, so that each op has a time of its own: those of the forward
-pass, of gradients and of optimizers alike. `tilewright explain` shows the kernels of a usual run. A
-graph of a GPU runs as usual and is one event.
+pass, of gradients and of optimizers alike, and those whose results nobody keeps. `tilewright
+explain` shows the kernels of a usual run. A graph of a GPU runs as usual and is one event.
 """
 
 from __future__ import annotations

@@ -138,3 +138,44 @@ def inverse_or_another_matrix(torch: Any, draw: Draw) -> Iterator[Any]:
         residue = x @ weight - target
         weight = weight - 0.5 * solved(x.mT @ x, x.mT @ residue)
         yield residue.square().mean(), weight, failed
+
+
+@program(varies="each arm is drawn another number of times")
+def linear_bandits(torch: Any, draw: Draw) -> Iterator[Any]:
+    """Reads numbers of small products and inverses, and adds to a list of matrices."""
+    arms = draw(3, 4)
+    seen = [torch.eye(4) for _ in range(3)]
+    paid = [torch.zeros(4) for _ in range(3)]
+    while True:
+        chosen = []
+        for _ in range(4):
+            x, bounds = draw(4), []
+            for a, b in zip(seen, paid):
+                inverse = torch.inverse(a)
+                width = torch.sqrt(x @ inverse @ x)
+                bounds.append((inverse.mv(b).dot(x) + 0.5 * width).item())
+            best = bounds.index(max(bounds))
+            reward = (arms[best] @ x).item()
+            seen[best] += torch.outer(x, x)
+            paid[best] += reward * x
+            chosen.append(best)
+        yield chosen, seen, paid
+
+
+@program
+def particles_drawn_again(torch: Any, draw: Draw) -> Iterator[Any]:
+    """Particles are weighed, and picked by their weights where few of these are left."""
+    count = 12
+    particles, weights = draw(count), torch.ones(count) / count
+    places = (torch.arange(count) + 0.5) / count
+    while True:
+        particles = particles + 0.3 * draw(count)
+        weights = weights * torch.exp(-0.5 * (draw() - particles) ** 2)
+        weights = weights / weights.sum()
+        mean = (weights * particles).sum()
+        few = bool(1 / (weights**2).sum() < 0.8 * count)
+        if few:
+            ends = weights.cumsum(0)
+            particles = particles[torch.searchsorted(ends, places).clamp(max=count - 1)]
+            weights = torch.full((count,), 1 / count)
+        yield few, mean, particles

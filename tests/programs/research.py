@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from . import program
+from . import program, update
 
 
 @program
@@ -292,3 +292,33 @@ def optimizer_with_orthogonal_steps(torch, draw):
         optimizer = Muon(weights.parameters())
         optimizer.load_state_dict(saved)
         yield loss, weights, optimizer
+
+
+@program(varies="each tree has another shape")
+def trees_of_cells(torch, draw):
+    """An LSTM along the branches of trees; words are numbers of NumPy's, and so are places."""
+    nn, F = torch.nn, torch.nn.functional
+    words, gates = draw.into(nn.Embedding(6, 3)), draw.into(nn.Linear(3, 8))
+    inner, forget = draw.into(nn.Linear(2, 8, bias=False)), draw.into(nn.Linear(2, 2))
+    head = draw.into(nn.Linear(2, 3))
+    layers = nn.ModuleList([words, gates, inner, forget, head])
+    optimizer = torch.optim.Adagrad(layers.parameters(), 0.05)
+
+    def states(depth):
+        """The states of a tree, drawn branch by branch."""
+        below = [states(depth - 1) for _ in range(draw.below(3))] if depth else []
+        below = below or [(torch.zeros(2), torch.zeros(2))]
+        h, c = (torch.stack(each) for each in zip(*below))
+        word = draw.rng.integers(0, 6)
+        i, o, u, f = (gates(words.weight[word]) + inner(h.sum(0))).chunk(4)
+        kept = (torch.sigmoid(f + forget(h)) * c).sum(0)
+        c = torch.sigmoid(i) * torch.tanh(u) + kept
+        return torch.sigmoid(o) * torch.tanh(c), c
+
+    while True:
+        scores = torch.zeros(3, 3)
+        for tree in draw.rng.permutation(3):
+            scores[tree] = head(states(2)[0])
+        loss = F.cross_entropy(scores, draw.classes(3, 3))
+        update(optimizer, loss)
+        yield loss, scores, layers
