@@ -207,7 +207,7 @@ class _Sum:
         """Add what arrives at a tensor, or at a part of its memory."""
         before: Any = self.value
         if part is not None:
-            if self._is_own and g.size < before.size:
+            if self._is_own and g.size < before.size and not part.chain.repeats:
                 part.seen_in(before)[...] += g
                 return
             g = part.spread(g)

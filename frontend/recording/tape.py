@@ -57,7 +57,7 @@ def target_of(t: Any) -> Any:
             return None
     target = storage._history or (storage._leaf_owner if storage._requires_grad else None)
     if target is not None and chain is not None:
-        if chain.layout is None or chain.repeats or chain.retypes or is_watched(t):
+        if chain.layout is None or chain.retypes or is_watched(t):
             raise Refused
         if chain.multiple is not None and t._writes != storage._writes:
             raise Refused
@@ -91,12 +91,27 @@ class Part:
 
     def spread(self, g: Array) -> Array:
         """The gradient of the memory, by that of the view."""
+        if self.chain.repeats:
+            return self._gathered(g)
         if g.size == math.prod(self.shape):
             shape, strides, _ = self.chain.layout
             order = sorted(range(len(shape)), key=lambda i: (-strides[i], shape[i] != 1, i))
             return g.transpose(order).reshape(self.shape)
         whole = np.zeros(self.shape, g.dtype)
         self.seen_in(whole)[...] = g
+        return whole
+
+    def _gathered(self, g: Array) -> Array:
+        """The same where the view may show an element twice, whose gradients are added."""
+        shape, strides, offset = self.chain.layout  # type: ignore[misc]
+        repeated = tuple([i for i, step in enumerate(strides) if not step and shape[i] > 1])
+        if repeated:
+            g = g.sum(repeated, keepdims=True)
+        places = np.array(offset)
+        for i, (size, step) in enumerate(zip(g.shape, strides)):
+            places = places + (np.arange(size) * step).reshape(size, *[1] * (g.ndim - i - 1))
+        whole = np.zeros(self.shape, g.dtype)
+        np.add.at(whole.reshape(-1), places, g)
         return whole
 
     def seen_in(self, whole: Array) -> Any:

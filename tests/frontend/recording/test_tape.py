@@ -130,6 +130,26 @@ def views(m: Any) -> Any:
 
 
 @program
+def views_that_repeat(m: Any) -> Any:
+    """A row taken from all rows, windows, and elements of memory in any order."""
+    out = []
+    for n in (3, 5, 6):
+        x = data(m, 0, n, 6, grad=True)
+        h = x * 2
+        best = h - h[0, n - 1].view(1, -1).expand(1, 6)
+        y = best.exp().sum() + (h[1].expand(2, 3, 6) * h[0]).sum()
+        y = (
+            y
+            + (h.unfold(1, 4, 1) * h[:, :3, None]).sum()
+            + h.as_strided((4, 2), (3, 1), 1).cos().sum()
+        )
+        y = y + (h[:, 1:2].expand(n, 4) * h[:, :4]).sum() + (h[2, 3].expand(7) * 0.5).sum()
+        y.backward()
+        out += [y.detach(), x.grad.clone()]
+    return out
+
+
+@program
 def joins(m: Any) -> Any:
     """As many tensors as there are, with and without gradient, views among them."""
     x, out = data(m, 0, 4, 6, grad=True), []
