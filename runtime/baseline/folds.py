@@ -156,6 +156,12 @@ _NATIVE_FROM, _NATIVE_ROW, _PIECE = 1 << 12, 64, 1 << 12
 taken in the elements' own dtype."""
 
 
+def has_code(x: Node, axes: Sequence[int], op: str) -> bool:
+    """Whether native code folds rows like those of `x` by one call."""
+    ufunc = next((u for u, name in _OPS.items() if name == op), None)
+    return ufunc is not None and _by_rows(x, tuple(axes), ufunc) is not None
+
+
 def _by_rows(x: Node, axes: Sequence[int], ufunc: Any) -> Callable[[Any], Any] | None:
     """The fold of rows of floats by native code; None for other axes and dtypes."""
     shape, others, kept = _rows(x, axes)
