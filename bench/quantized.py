@@ -1,6 +1,6 @@
 """Linear layers with weights of 8 and 4 bits: time, bytes and error, beside PyTorch.
 
-    python bench/quantized.py [--json FILE] [--threads N] [MODEL ...]
+    python bench/quantized.py [--json FILE] [--threads N] [--processor] [MODEL ...]
 
 Two models, with one row (a step of decoding) and with 128: an MLP, and the linear layers of a small
 GPT.
@@ -85,7 +85,7 @@ def _bytes(model: Any) -> int:
     return sum(t.numel() * t.element_size() for t in tensors)
 
 
-def measure(name: str, tw: Any, torch: Any, rounds: int = 9) -> list[dict[str, Any]]:
+def measure(name: str, tw: Any, torch: Any, clock: Any, rounds: int = 9) -> list[dict[str, Any]]:
     """The rows of a model."""
     make, width = MODELS[name]
     theirs = make(torch).eval()
@@ -105,6 +105,7 @@ def measure(name: str, tw: Any, torch: Any, rounds: int = 9) -> list[dict[str, A
             {kind: lambda pair=pair, call=call: call(*pair) for kind, pair in models.items()},
             rounds=rounds,
             inner=3,
+            clock=clock,
         )
         for kind, pair in models.items():
             base = "torch float32" if pair[1] is torch else "float32"
@@ -139,7 +140,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     with torch.inference_mode(), tw.inference_mode():
         for name in options.models or MODELS:
-            rows += measure(name, tw, torch)
+            rows += measure(name, tw, torch, timing.clock(options))
             timing.save(rows, options)
     timing.table(rows, COLUMNS)
 

@@ -53,6 +53,9 @@ _SHORT = 1 << 12
 _PARALLEL_FROM = 1 << 16
 """Elements from which a chain runs on all cores."""
 
+_SHARED_FROM = 1 << 20
+"""Elements from which a fold that is all of a chain does."""
+
 
 class Spread(NamedTuple):
     """What spreads a small operand over a tile; see `codegen/llvm/spread.py`."""
@@ -321,7 +324,8 @@ class _Joining:
         for slot in chain.operands:  # what a chain reads isn't written later
             if slot in self.made:
                 self._close(self.made[slot])
-        if len(chain.steps) < 2 and not chain.folds and not self._is_slow(chain):
+        is_better_alone = _is_small_fold(chain) if chain.folds else not self._is_slow(chain)
+        if len(chain.steps) < 2 and is_better_alone:
             for step in chain.steps:
                 self._write(step)
             return
@@ -339,6 +343,15 @@ class _Joining:
             parts, self.size = self.size, self.size + 1
             self.out.append((operator.itemgetter(i), (whole,), parts, ()))
             self.out.append((fold.whole(node), (parts,), slot, ()))
+
+
+def _is_small_fold(chain: _Open) -> bool:
+    """Whether a chain is one fold of rows alone, which is a call of its code without tiles, and not
+    so large that the cores should share it."""
+    if len(chain.calls) > 1 or math.prod(chain.shape) >= _SHARED_FROM:
+        return False
+    ((fold, _, node),) = chain.folds.values()
+    return row_folds.has_code(node.operands[0], node.attrs[0], fold.op)
 
 
 _Kernels = tuple[Sequence["Flat | None"], "Flat | None", "Flat | None"]

@@ -166,10 +166,11 @@ def _safe_softmax(node: Node) -> Form:
     exp = _exp(node.dtype)
 
     def softmax(x: Any) -> Any:
-        top = _top(x, axis)
+        x = np.asarray(x)
+        top = np.asarray(_top(x, axis))
         top[top == -np.inf] = 0
         e = exp(x - top)
-        total = _sum(e, axis)
+        total = np.asarray(_sum(e, axis))
         total[total == 0] = 1
         e /= total
         return e

@@ -173,21 +173,36 @@ def place(x: Node, axes: Sequence[int], ufunc: Any) -> Callable[[Any], Any] | No
 _OPS: dict[Any, str] = {
     np.add: "sum", np.multiply: "product", np.maximum: "max", np.minimum: "min"
 }  # fmt: skip
-_NATIVE_FROM, _NATIVE_ROW, _PIECE = 1 << 12, 64, 1 << 12
-"""Elements from which native code folds rows, those of a row at least, and the most whose sum is
-taken in the elements' own dtype."""
+_NATIVE_FROM, _NATIVE_ROW = 1 << 12, 64
+"""Elements from which native code folds rows, and those of a row at least."""
+
+_LEAST_PIECE, _MOST_PIECE = 1 << 9, 1 << 12
+"""The elements of a piece of a longer row, whose sum is taken in their own dtype."""
+
+
+@functools.cache
+def _piece(length: int) -> int:
+    """The size of the pieces of a row: all of it, or its largest divisor that a piece may have."""
+    if length <= _MOST_PIECE:
+        return length
+    return next(n for n in range(_MOST_PIECE, 0, -1) if length % n == 0)
+
+
+def has_code(x: Node, axes: Sequence[int], op: str) -> bool:
+    """Whether native code folds rows like those of `x` by one call."""
+    ufunc = next((u for u, name in _OPS.items() if name == op), None)
+    return ufunc is not None and _by_rows(x, tuple(axes), ufunc) is not None
 
 
 def _by_rows(x: Node, axes: Sequence[int], ufunc: Any) -> Callable[[Any], Any] | None:
     """The fold of rows of floats by native code; None for other axes and dtypes."""
     shape, others, kept = _rows(x, axes)
-    length, size, piece = shape[-1], x.shape.numel(), shape[-1]
+    length, size = shape[-1], x.shape.numel()
     if others or x.rank - 1 not in axes or size < _NATIVE_FROM or length < _NATIVE_ROW:
         return None
-    if length > _PIECE:
-        piece = math.gcd(length, _PIECE)
-        if piece < _NATIVE_ROW:
-            return None
+    piece = _piece(length)
+    if piece < _LEAST_PIECE and piece < length:
+        return None
     run = _native(x.dtype, _OPS.get(ufunc))
     if run is None:
         return None
