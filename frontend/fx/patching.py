@@ -87,8 +87,8 @@ def _classes(kind: type) -> Iterator[type]:
 
 def spaces(function: Any, root: Any, watched: Sequence[ModuleType]) -> Iterator[dict[str, Any]]:
     """The dicts in which traced code finds functions: all modules, closures' globals, and what the
-    modules of the root keep as attributes, those in lists too. Python's modules, and packages that never import torch,
-    are left out."""
+    modules of the root keep as attributes, those in lists too. Python's modules, and packages that
+    never import torch, are left out."""
     inside = (f"{_OURS}.ir", f"{_OURS}.codegen", f"{_OURS}.runtime", f"{_OURS}.recording")
     seen: set[int] = set()
     found: list[Any] = [getattr(inspect.unwrap(function), "__globals__", {})]
