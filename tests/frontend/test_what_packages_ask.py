@@ -463,3 +463,13 @@ def test_a_shuffled_pipe_says_so_at_pytorchs_path(torch) -> None:
         pipe = pipes.IterableWrapper([1, 2]).shuffle()
         assert isinstance(pipe, home.ShufflerIterDataPipe) and pipe._enabled
         assert not pipe.set_shuffle(False)._enabled
+
+
+def test_a_loader_that_gets_its_sampler_later(torch) -> None:
+    for m in (tw, torch):
+        loader = m.utils.data.DataLoader(m.arange(4), batch_size=2)
+        with pytest.raises(ValueError, match="should not be set"):
+            loader.batch_sampler = [[0], [3]]
+        loader._DataLoader__initialized = False
+        loader.batch_sampler = [[0], [3]]
+        assert [batch.tolist() for batch in loader] == [[0], [3]]
