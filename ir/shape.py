@@ -31,10 +31,11 @@ class Size(tuple[int, ...]):
     __slots__ = ()
 
     def __new__(cls, sizes: Iterable[SupportsIndex] = ()) -> Size:
-        made = _tuple(cls, sizes)
+        made: Size = _tuple(cls, sizes)
         for each in made:
             if type(each) is not int:
-                return _tuple(cls, map(_whole, enumerate(made)))
+                made = _tuple(cls, map(_whole, enumerate(made)))
+                break
         return made
 
     def numel(self) -> int:
@@ -45,8 +46,8 @@ class Size(tuple[int, ...]):
     @overload
     def __getitem__(self, place: slice) -> Size: ...
     def __getitem__(self, place: SupportsIndex | slice) -> int | Size:
-        part = _item(self, place)
-        return _tuple(Size, part) if type(part) is tuple else part
+        part: int | Size = _item(self, place)
+        return shape_of(part) if type(part) is tuple else part
 
     def __add__(self, other: Any) -> Any:
         return Size(tuple.__add__(self, other))
