@@ -141,8 +141,9 @@ PATHS: dict[str, dict[str, str]] = {
         "get_state_dict set_model_state_dict set_optimizer_state_dict set_state_dict"
     },
     "distributed.fsdp.wrap": {
-        "sharding.wrap": "CustomPolicy ModuleWrapPolicy always_wrap_policy enable_wrap "
-        "lambda_auto_wrap_policy size_based_auto_wrap_policy transformer_auto_wrap_policy wrap"
+        "sharding.wrap": "CustomPolicy ModuleWrapPolicy _recursive_wrap always_wrap_policy "
+        "enable_wrap lambda_auto_wrap_policy size_based_auto_wrap_policy "
+        "transformer_auto_wrap_policy wrap"
     },
     "distributed.checkpoint._consolidate_hf_safetensors": {
         "distributed.absent": "consolidate_safetensors_files"
@@ -414,6 +415,9 @@ PATHS: dict[str, dict[str, str]] = {
     "utils.data._utils.collate": {
         "utils.data.collate": "collate collate_tensor_fn default_collate default_collate_fn_map "
         "default_collate_err_msg_format default_convert np_str_obj_array_pattern"
+    },
+    "utils.data.datapipes.iter.combinatorics": {
+        "utils.data.datapipes.iter": "ShufflerIterDataPipe"
     },
     "utils.data._utils.pin_memory": {"utils.data.pinning": "pin_memory"},
     "utils.data._utils.worker": {"utils.data.worker": "WorkerInfo _generate_state get_worker_info"},

@@ -34,8 +34,8 @@ class Size(tuple[int, ...]):
         made: Size = _tuple(cls, sizes)
         for each in made:
             if type(each) is not int:
-                whole: Size = _tuple(cls, map(_whole, enumerate(made)))
-                return whole
+                made = _tuple(cls, map(_whole, enumerate(made)))
+                break
         return made
 
     def numel(self) -> int:
@@ -47,7 +47,7 @@ class Size(tuple[int, ...]):
     def __getitem__(self, place: slice) -> Size: ...
     def __getitem__(self, place: SupportsIndex | slice) -> int | Size:
         part: int | Size = _item(self, place)
-        return size_of(part) if type(part) is tuple else part
+        return shape_of(part) if type(part) is tuple else part
 
     def __add__(self, other: Any) -> Any:
         return Size(tuple.__add__(self, other))
@@ -63,10 +63,6 @@ class Size(tuple[int, ...]):
 
 shape_of: Callable[[Iterable[int]], Size] = functools.partial(_tuple, Size)
 """A shape of what are ints for sure. It looks at none of them, so calls may make it."""
-
-
-size_of: Callable[[Sequence[int]], Size] = functools.partial(tuple.__new__, Size)
-"""The shape of sizes that are known to be ints."""
 
 
 def _whole(numbered: tuple[int, Any]) -> int:

@@ -8,7 +8,7 @@ import inspect
 import io
 import pickle
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -65,6 +65,39 @@ def running() -> Iterator[None]:
             raise Error(f"{type(error).__name__}: {error}") from error
 
 
+_FLOATS = (float, "float", float | None, "float | None", "Optional[float]")
+"""How a parameter says that a whole number is none."""
+
+
+@functools.cache
+def _with_floats(function: Any) -> tuple[inspect.Signature | None, tuple[str, ...]]:
+    """The signature of a function, and those of its parameters that are floats."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return None, ()
+    return signature, tuple(
+        [n for n, p in signature.parameters.items() if any(p.annotation == f for f in _FLOATS)]
+    )
+
+
+def _as_declared(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """(args, kwargs) with floats where a scripted function declares them, as results have dtypes
+    by the kinds of numbers."""
+    if inspect.ismethod(function):  # the cache holds no modules
+        (_, *rest), kwargs = _as_declared(function.__func__, (function.__self__, *args), kwargs)
+        return rest, kwargs
+    signature, floats = _with_floats(function)
+    if signature is None or not floats:
+        return args, kwargs
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    for name in floats:
+        if isinstance(bound.arguments[name], int):
+            bound.arguments[name] = float(bound.arguments[name])
+    return bound.args, bound.kwargs
+
+
 class ScriptFunction(_Saved):
     """A function that runs as a scripted program. `code` is its source."""
 
@@ -82,6 +115,7 @@ class ScriptFunction(_Saved):
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         with running():
+            args, kwargs = _as_declared(self.function, args, kwargs)
             return self.function(*args, **kwargs)
 
     def __get__(self, owner: Any, kind: Any = None) -> Any:
@@ -152,6 +186,7 @@ class RecursiveScriptModule(ScriptModule):
 
     def _run_scripted(self, *args: Any, **kwargs: Any) -> Any:
         with running():
+            (_, *args), kwargs = _as_declared(type(self).forward, (self, *args), kwargs)
             return super().__call__(*args, **kwargs)
 
     def __repr__(self) -> str:

@@ -99,6 +99,8 @@ def _taken(cls: type, data: Any, count: int) -> Any:
         and count <= _TEMPORARY + (data._node is not None)  # the list of handles may
     )
     if not mine:
+        if data.is_meta:  # there is no memory to share, and what it was made of may take much
+            data = creation.empty(data.shape, dtype=data.dtype, device="meta")
         return data.detach().as_subclass(cls)
     t: Any = object.__new__(cls)
     t._buffer, t._aval, t._node = data._buffer, data._aval, data._node

@@ -18,7 +18,7 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import int64
 from tilewright.ir.node import Node
 from tilewright.ir.ops.generate import constant, leaf
-from tilewright.ir.shape import Size, size_of
+from tilewright.ir.shape import Size, shape_of
 from tilewright.runtime import debug
 from tilewright.runtime.baseline.derivatives import Differentiated, DifferentiatedTemplate, Join
 from tilewright.runtime.baseline.quiet import quietly
@@ -159,9 +159,9 @@ class Known:
         self.forward = template if call.targets is None else template.forward
         if template.is_single:
             first = made if made.__class__ is np.ndarray else made[0]
-            self.avals: list[Aval] = [(size_of(first.shape), template.dtypes[0], "cpu")]
+            self.avals: list[Aval] = [(shape_of(first.shape), template.dtypes[0], "cpu")]
         else:
-            self.avals = [(size_of(a.shape), d, "cpu") for a, d in zip(made, template.dtypes)]
+            self.avals = [(shape_of(a.shape), d, "cpu") for a, d in zip(made, template.dtypes)]
         self.mark = hash((id(family), self.shapes))
         self._run: Bound | None = None
         self._times = 1

@@ -15,6 +15,7 @@ import numpy as np
 from tilewright.ir import node as graph
 from tilewright.ir import ops
 from tilewright.ir.node import Node, beneath
+from tilewright.ir.rewrite import above
 from tilewright.runtime import debug, tiers
 from tilewright.runtime.baseline import timed
 from tilewright.runtime.device import told
@@ -450,6 +451,8 @@ def _live() -> tuple[list[Any], list[tuple[int, int]]]:
         for t in handles
         if getrefcount(t) > WALKED_COUNT and t._storage is None and t._node is not None
     ]
+    if variables:
+        live = _without_lost(live)
     replaced: list[tuple[int, int]] = []
     if storages:
         _add_live_storages(live, replaced)
@@ -466,6 +469,25 @@ def _live() -> tuple[list[Any], list[tuple[int, int]]]:
         replaced += zip(range(len(live), len(live) + len(changed)), changed)
         live += [leaves[place][0] for place in changed]
     return live, replaced
+
+
+def _without_lost(live: list[Any]) -> list[Any]:
+    """Live tensors without new leaves of the gradient that only the list of `variables` holds, if
+    nothing that is live was made of them: those of a module that went to another device at once."""
+    lost = {
+        id(v)
+        for v in variables
+        if isinstance(v, Handle)
+        and v._buffer is None
+        and getrefcount(v) <= WALKED_COUNT + 2  # the lists of the live and of variables
+    }
+    if not lost:
+        return live
+    made = [t for t in live if id(t) not in lost]
+    states = [*made, *storages, *[state for state, _, _ in leaves if state is not None]]
+    roots = [s._node for s in states if s._node is not None]
+    read = {n for n in above([*roots, *fallible], ()) if n.op is ops.variable}
+    return [t for t in live if id(t) not in lost or t._node in read]
 
 
 def _add_live_storages(live: list[Any], replaced: list[tuple[int, int]]) -> None:

@@ -15,7 +15,7 @@ from tilewright.ir.dtype import bool_
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.ops.strided import diagonal_length, memory_slice
-from tilewright.ir.shape import Size, contiguous_strides, reshape_strides, size_of
+from tilewright.ir.shape import Size, contiguous_strides, reshape_strides, shape_of
 
 Layout = tuple[tuple[int, ...], tuple[int, ...], int]
 """(shape, strides, offset), in elements."""
@@ -431,7 +431,7 @@ class Chain:
         if not self.repeats:
             self.repeats = view.repeats(source, *attrs)
         self.layout = layout = view.layout(source, *attrs)
-        self.size = None if layout is None else size_of(layout[0])
+        self.size = None if layout is None else shape_of(layout[0])
 
     def __reduce__(self) -> Any:
         return chained, (self.parent, self.view, self.attrs)

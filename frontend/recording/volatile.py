@@ -22,7 +22,7 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import HALVES, DType, bool_, int64
 from tilewright.ir.node import Node
 from tilewright.ir.ops.generate import constant, constant_value
-from tilewright.ir.shape import Size, size_of
+from tilewright.ir.shape import Size, shape_of
 from tilewright.runtime import tiers
 from tilewright.runtime.baseline import timed
 from tilewright.runtime.baseline.templates import Shared
@@ -108,7 +108,7 @@ def _operand(t: Any, taping: bool) -> tuple[np.ndarray, Aval, Any] | None:
             target = target_of(t)
         except Refused:
             return None
-    return array, (size_of(array.shape), t.dtype, "cpu"), target
+    return array, (shape_of(array.shape), t.dtype, "cpu"), target
 
 
 _OF_NUMBER: Aval = (Size(()), int64, "cpu")
@@ -399,7 +399,7 @@ def picked(t: Any, key: Any) -> Any:
 
 
 def tensor(array: np.ndarray, dtype: DType) -> Any:
-    return _tensor(array, (size_of(array.shape), dtype, "cpu"))
+    return _tensor(array, (shape_of(array.shape), dtype, "cpu"))
 
 
 def at_rest(t: Any) -> np.ndarray | None:

@@ -7,11 +7,14 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from tilewright.ir.location import at_user_line
+
 from ..nn import Module, ModuleDict, ModuleList, MultiheadAttention
 
 __all__ = [
     "CustomPolicy",
     "ModuleWrapPolicy",
+    "_recursive_wrap",
     "always_wrap_policy",
     "enable_wrap",
     "lambda_auto_wrap_policy",
@@ -102,3 +105,41 @@ def enable_wrap(*, wrapper_cls: Any, **options: Any) -> Iterator[None]:
 def wrap(module: Module, **options: Any) -> Module:
     """The module as `enable_wrap` says; outside of it the module itself."""
     return _wrapper[-1](module, **options) if _wrapper else module
+
+
+def _recursive_wrap(
+    module: Module,
+    auto_wrap_policy: Callable[..., bool],
+    wrapper_cls: Any,
+    ignored_modules: set[Module],
+    ignored_params: set[Any],
+    only_wrap_children: bool = False,
+    **kwargs: Any,
+) -> tuple[Module, int]:
+    """(the module with what the policy chooses in wrappers, the number of elements in these).
+
+    Modules inside come first: the policy of a module asks how many elements they have left.
+    """
+    for name, each in module.named_modules():
+        if each not in ignored_modules and isinstance(wrapper_cls, type):
+            assert not isinstance(each, wrapper_cls), (
+                f"Child module {name} is already wrapped by {wrapper_cls}{at_user_line()}"
+            )
+    count = sum(p.numel() for p in module.parameters() if p not in ignored_params)
+    if not auto_wrap_policy(module=module, recurse=True, nonwrapped_numel=count):
+        return module, 0
+    wrapped = 0
+    for name, child in module.named_children():
+        if child in ignored_modules:
+            continue
+        made, inside = _recursive_wrap(
+            child, auto_wrap_policy, wrapper_cls, ignored_modules, ignored_params, **kwargs
+        )
+        setattr(module, name, made)
+        wrapped += inside
+    left = count - wrapped
+    if only_wrap_children or not auto_wrap_policy(
+        module=module, recurse=False, nonwrapped_numel=left
+    ):
+        return module, wrapped
+    return wrapper_cls(module, **kwargs), count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import io
 import re
@@ -431,3 +432,44 @@ def test_a_warning_is_given_once() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         utils.warn_once("said once")
+
+
+@pytest.mark.parametrize("least", [0, 10])
+def test_wrapping_by_a_policy(torch, least: int) -> None:
+    def wrapped(m, only: bool):
+        class Wrapper(m.nn.Module):
+            def __init__(self, module, tag: int) -> None:
+                super().__init__()
+                self.module, self.tag = module, tag
+
+        wrap = importlib.import_module(f"{m.__name__}.distributed.fsdp.wrap")
+        inner = m.nn.Sequential(m.nn.Linear(3, 4), m.nn.ReLU())
+        net = m.nn.Sequential(m.nn.Linear(2, 3), inner, m.nn.ModuleList([m.nn.Linear(1, 1)]))
+        policy = functools.partial(wrap.size_based_auto_wrap_policy, min_num_params=least)
+        ignored = {inner[0].bias}
+        made, count = wrap._recursive_wrap(net, policy, Wrapper, {net[2]}, ignored, only, tag=3)
+        with pytest.raises(AssertionError, match="already wrapped"):
+            wrap._recursive_wrap(Wrapper(net, 1), policy, Wrapper, set(), set(), tag=1)
+        return [(n, type(k).__name__, getattr(k, "tag", 0)) for n, k in made.named_modules()], count
+
+    for only in (False, True):
+        assert wrapped(tw, only) == wrapped(torch, only)
+
+
+def test_a_shuffled_pipe_says_so_at_pytorchs_path(torch) -> None:
+    for m in (tw, torch):
+        pipes = importlib.import_module(f"{m.__name__}.utils.data.datapipes.iter")
+        home = importlib.import_module(f"{m.__name__}.utils.data.datapipes.iter.combinatorics")
+        pipe = pipes.IterableWrapper([1, 2]).shuffle()
+        assert isinstance(pipe, home.ShufflerIterDataPipe) and pipe._enabled
+        assert not pipe.set_shuffle(False)._enabled
+
+
+def test_a_loader_that_gets_its_sampler_later(torch) -> None:
+    for m in (tw, torch):
+        loader = m.utils.data.DataLoader(m.arange(4), batch_size=2)
+        with pytest.raises(ValueError, match="should not be set"):
+            loader.batch_sampler = [[0], [3]]
+        loader._DataLoader__initialized = False
+        loader.batch_sampler = [[0], [3]]
+        assert [batch.tolist() for batch in loader] == [[0], [3]]

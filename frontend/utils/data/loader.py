@@ -51,6 +51,7 @@ class DataLoader(Generic[T]):
     """
 
     multiprocessing_context: Any  # None without workers
+    __initialized = False  # PyTorch's name: packages clear it to set a sampler later (timm)
 
     def check_worker_number_rationality(self) -> None:
         """Warn if there are more workers than processors."""
@@ -160,10 +161,10 @@ class DataLoader(Generic[T]):
             collate_fn = default_convert if batch_sampler is None else default_collate
         self.collate_fn = collate_fn
         self._iterator: _BaseDataLoaderIter | None = None  # the one whose workers persist
-        self._is_made = True
+        self.__initialized = True
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in _FIXED and "_is_made" in self.__dict__:
+        if name in _FIXED and self.__initialized:
             raise ValueError(
                 f"{name} attribute should not be set after {type(self).__name__} is initialized"
                 + at_user_line()

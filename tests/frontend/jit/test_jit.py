@@ -416,3 +416,16 @@ def program(x: torch.Tensor, way: int):
             with pytest.raises(RuntimeError):
                 program(m.ones(3), way)
         assert program(m.ones(3), 3).tolist() == [1, 1, 1]
+
+
+class Scaled(nn.Module):
+    def forward(self, x: tw.Tensor, by: float = 2, *, shift: float | None = None) -> tw.Tensor:
+        return x * by if shift is None else x * by + shift
+
+
+@pytest.mark.parametrize("program", [tw.jit.script(Scaled()), tw.jit.script(Scaled().forward)])
+def test_whole_numbers_are_floats_where_a_program_says_so(program: Any) -> None:
+    """As PyTorch's: the dtype of the result is by the kind of the number."""
+    x = tw.tensor([1])
+    for found in (program(x, 1), program(x), program(x, by=True), program(x, 1, shift=3)):
+        assert found.dtype is tw.float32

@@ -95,6 +95,28 @@ def test_dropped_results_are_not_computed() -> None:
     assert live == [z] or [id(t) for t in live] == [id(z)]
 
 
+def test_leaves_that_a_module_has_lost_are_not_computed() -> None:
+    """As parameters that go to the meta device when they are registered. No machine holds these."""
+    kept = []
+    for _ in range(3):
+        made = tw.nn.Parameter(tw.empty(1 << 48))
+        kept.append(tw.nn.Parameter(made.to("meta")))
+        del made
+    assert tw.ones(2).sum().item() == 2
+    assert all(p.is_meta and p.requires_grad and p.is_leaf for p in kept)
+
+
+def test_a_leaf_that_only_its_history_knows_is_computed() -> None:
+    leaf = tw.nn.Parameter(tw.full((2,), 3.0))
+    square = leaf * leaf
+    node = square.grad_fn
+    del leaf
+    assert square.tolist() == [9, 9]
+    square.sum().backward()
+    found = node.next_functions[0][0].variable
+    assert found.tolist() == [3, 3] and found.grad.tolist() == [6, 6]
+
+
 def test_tables_are_cleared_past_a_bound(monkeypatch: Any) -> None:
     monkeypatch.setattr(flushing, "TABLE_LIMIT", 300)
     w = tw.ones(3, requires_grad=True)

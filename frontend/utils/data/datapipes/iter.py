@@ -265,3 +265,6 @@ def _drawn() -> int:
 
     made = randint(0, 2**31, (), generator=generator.default_generator)
     return int(made.item())
+
+
+ShufflerIterDataPipe = Shuffler  # its name at `datapipes.iter.combinatorics`
