@@ -156,7 +156,7 @@ TILE = Schedule(block_m=128, block_n=64, block_k=64, num_warps=4, num_stages=4)
 @pytest.mark.parametrize("gradient", [False, True], ids=["forward", "image"])
 @pytest.mark.parametrize("target", ["sm_90", "sm_100"])
 def test_copies_take_no_instructions(target: str, gradient: bool) -> None:
-    """Neither addresses nor masks of the image: some half of all instructions are left."""
+    """Neither addresses nor masks of the image: half to three quarters of all are left."""
     kernel = layer(64, 56, gradient)
     plain = built(kernel, target, TILE)
     found = built(kernel, target, replace(TILE, box=(2, 8, 8)))
@@ -164,7 +164,7 @@ def test_copies_take_no_instructions(target: str, gradient: bool) -> None:
     assert re.search(r"cp\.async\.bulk\.tensor\.4d\.shared", ptx) and "cp.async.cg" not in ptx
     assert "cp.async.bulk.tensor.4d.global.shared" in ptx and "st.global" not in ptx
     assert gpu(target).chip.product in ptx
-    assert ptx.count(";\n") < 0.6 * plain.asm["ptx"].count(";\n")
+    assert ptx.count(";\n") < 0.75 * plain.asm["ptx"].count(";\n")
     assert found.registers < 0.9 * plain.registers
     assert [m.box for m in found.maps] == [(64, 64), (2, 8, 8, 64), (2, 8, 8, 64)]
 
