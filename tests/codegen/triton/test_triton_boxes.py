@@ -17,6 +17,7 @@ from tilewright.codegen.kernel.analysis import Analysis
 from tilewright.codegen.kernel.roles import roles
 from tilewright.codegen.program import compile_graph
 from tilewright.codegen.schedule import Schedule, boxes, default_schedule
+from tilewright.codegen.schedule.choices import space
 from tilewright.codegen.target import INTERPRET, NUMPY, Target, gpu
 from tilewright.codegen.triton import emit
 from tilewright.ir import dtype as dt
@@ -177,6 +178,16 @@ def test_layers_of_a_network_take_boxes(dtype: DType) -> None:
         schedule = default_schedule(layer(channels, size, False, dtype), target)
         assert schedule.box and np.prod(schedule.box) == schedule.block_m
         assert schedule.tf32 == (dtype is dt.float32)
+
+
+def test_the_tuner_may_choose_either() -> None:
+    """A box has the places of its tile, steps within a tap, and channels for tensor cores' rows."""
+    found = space(layer(64, 14, False), gpu("sm_90")).schedules
+    boxed = [s for s in found if s.box]
+    assert boxed and len(boxed) < len(found)
+    for each in boxed:
+        assert np.prod(each.box) == each.block_m and 64 % each.block_k == 0 and each.block_n >= 64
+        assert not each.persistent and not each.descriptors and not each.specialized
 
 
 def test_chips_without_the_hardware_have_none() -> None:
