@@ -252,6 +252,7 @@ def tiles(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
     """Tiles copied by hardware, for every form of matrix with a tensor map."""
     yield "a large product, tiles copied by hardware", attempt(walked, tw, device)
     yield "tiles of rows that overlap", attempt(overlapping, tw, device)
+    yield "a convolution, boxes copied by hardware", attempt(sliding, tw, device)
 
 
 def host_times(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
@@ -372,6 +373,25 @@ def overlapping(tw: Any, device: str) -> bool:
     found = signal.unfold(0, 512, 8) @ right
     windows = np.lib.stride_tricks.sliding_window_view(x, 512)[::8]
     return np.allclose(found.float().cpu().numpy(), windows @ b, rtol=2**-8, atol=0)
+
+
+def sliding(tw: Any, device: str) -> bool:
+    """Whether a convolution is exact, also around the image and where boxes reach beyond it. A
+    second one behind it makes its result lie with channels last."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(-2, 3, size=(3, 64, 93, 91)).astype(np.float32)
+    w, v = (
+        rng.integers(-1, 2, size=(64, 64, *taps)).astype(np.float32) for taps in ((3, 3), (1, 1))
+    )
+    image, first, second = (tw.tensor(a).to(device).to(tw.bfloat16) for a in (x, w, v))
+    conv = tw.nn.functional.conv2d
+    found = conv(conv(image, first, padding=1).clamp(-8, 8), second)
+    windows = np.lib.stride_tricks.sliding_window_view(
+        np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), axis=(2, 3)
+    )
+    y = np.einsum("nchwij,ocij->nohw", windows, w, optimize=True).clip(-8, 8)
+    wanted = np.einsum("nchw,oc->nohw", y, v[:, :, 0, 0], optimize=True)
+    return np.array_equal(found.float().cpu().numpy(), tw.tensor(wanted).bfloat16().float().numpy())
 
 
 def overlap(tw: Any, device: str) -> str:

@@ -9,10 +9,10 @@ path of a sine, which few arguments take, counts too. A map of halves on an H100
 instructions behind its memory. `cost` is `Op.cost`.
 
 `own` is what the op itself takes of a multiprocessor's time, in instructions: those of the shortest
-way through the code, less those of the cheapest op of as many operands. A function unit has 16
-lanes where others have 128, so its instructions count eight times. `--write` counts float32 for
-sm_90 and writes the table of the cost model, `codegen/instructions.py`. Ops whose code loops or
-calls on the shortest way aren't in it.
+way through the code, less those of the cheapest op of as many operands. The unit for functions has
+16 lanes where others have 128: where it is busy longer, its instructions count eight times.
+`--write` counts float32 for sm_90 and writes the table of the cost model,
+`codegen/instructions.py`. Ops whose code loops or calls on the shortest way aren't in it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import math
 import re
 import subprocess
 import tempfile
@@ -41,7 +40,7 @@ from tilewright.ir.op import REGISTRY, Kind, Op
 from tilewright.runtime import offline
 
 COUNT, BLOCK, WARPS = 1 << 20, 1024, 4
-SLOW = 8  # lanes of other units for one of those that compute functions
+SLOW = 8  # lanes of other units for one of the unit for functions
 TABLE = Path(__file__).parent.parent / "codegen" / "instructions.py"
 TEXT = '''"""Instructions that an element of each op takes on a GPU, counted in the machine's code.
 
@@ -87,11 +86,11 @@ def code(binary: bytes) -> list[tuple[int, str]]:
     return [(int(address, 16), each.strip()) for address, each in found if each != "NOP"]
 
 
-def shortest(found: list[tuple[int, str]]) -> float | None:
-    """The time of the shortest way from the first instruction to the end, in instructions; None if
-    it has loops or calls."""
+def shortest(found: list[tuple[int, str]]) -> tuple[int, int] | None:
+    """The instructions of the shortest way from the first one to the end, and those among them of
+    the unit for functions; None if it has loops or calls."""
     place = {address: i for i, (address, _) in enumerate(found)}
-    ways = [math.inf] * (len(found) + 1)
+    ways: list[tuple[int, int] | None] = [None] * (len(found) + 1)
     for i in reversed(range(len(found))):
         each = found[i][1]
         guarded, name = each.startswith("@"), re.sub(r"^@!?U?P\w+ ", "", each).split()[0]
@@ -103,9 +102,11 @@ def shortest(found: list[tuple[int, str]]) -> float | None:
             if name.startswith("BRA") and ahead > i:
                 follows.append(ways[ahead])
             elif name.startswith("EXIT") and not guarded:
-                follows.append(0.0)
-        ways[i] = (SLOW if name.startswith("MUFU") else 1) + min(follows, default=math.inf)
-    return ways[0] if ways[0] < math.inf else None
+                follows.append((0, 0))
+        least = min((way for way in follows if way is not None), default=None)
+        if least is not None:
+            ways[i] = least[0] + 1, least[1] + name.startswith("MUFU")
+    return ways[0]
 
 
 def counted(op: Op, dtype: DType, target: str) -> dict[str, Any] | None:
@@ -121,7 +122,7 @@ def counted(op: Op, dtype: DType, target: str) -> dict[str, Any] | None:
         return {
             "op": op.name,
             "instructions": round(len(found) * each, 1),
-            "way": None if way is None else way * each,
+            "way": None if way is None else (way[0] * each, way[1] * each),
             "arity": arity,
             "cost": op.cost,
             "registers": made.registers,
@@ -134,13 +135,15 @@ def counted(op: Op, dtype: DType, target: str) -> dict[str, Any] | None:
 def owned(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows with what each op takes itself, instead of its whole way."""
     least = {
-        arity: min(r["way"] for r in rows if r["arity"] == arity and r["way"])
+        arity: min(r["way"][0] for r in rows if r["arity"] == arity and r["way"])
         for arity in {r["arity"] for r in rows}
     }
     out = []
     for row in rows:
         way, arity = row["way"], row["arity"]
-        own = None if way is None else round(way - least[arity] + 1, 1)
+        own = None
+        if way is not None:
+            own = round(max(way[0] - least[arity] + 1, SLOW * way[1]), 1)
         rest = {k: v for k, v in row.items() if k not in ("way", "arity")}
         out.append(
             {"op": rest.pop("op"), "instructions": rest.pop("instructions"), "own": own, **rest}

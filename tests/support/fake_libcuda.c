@@ -42,19 +42,22 @@ int cuLaunchKernelEx(const Config *config, void *function, void **parameters, vo
   return 0;
 }
 
-// What a map is made of stands for the map.
+// What a map is made of stands for the map. Its second word has a bit that must be cleared.
 int cuTensorMapEncodeTiled(void *map, int element, unsigned rank, void *pointer, const long *sizes,
                            const long *strides, const int *box, const int *steps, int interleave,
                            int swizzle, int promotion, int fill) {
-  long about[27] = {element, rank, (long)pointer, interleave, swizzle, promotion, fill};
+  long about[27] = {element, 0, (long)pointer, interleave, swizzle, promotion, fill};
   for (unsigned i = 0; i < rank; i++) {
     about[7 + i] = sizes[i];
     about[12 + i] = i + 1 < rank ? strides[i] : 0;
     about[17 + i] = box[i];
     about[22 + i] = steps[i];
   }
-  long found[16] = {0};
-  for (int i = 0; i < 27; i++) found[i % 16] = found[i % 16] * 1000003 + about[i];
+  long found[16] = {0, rank};
+  for (int i = 0; i < 27; i++) {
+    long *word = found + (i % 15 ? 1 + i % 15 : 0);
+    *word = *word * 1000003 + about[i];
+  }
   memcpy(map, found, sizeof found);
   return 0;
 }

@@ -17,6 +17,7 @@ from tilewright.codegen.kernel.analysis import Analysis
 from tilewright.codegen.kernel.roles import roles
 from tilewright.codegen.program import compile_graph
 from tilewright.codegen.schedule import Schedule, boxes, default_schedule
+from tilewright.codegen.schedule.choices import space
 from tilewright.codegen.target import INTERPRET, NUMPY, Target, gpu
 from tilewright.codegen.triton import emit
 from tilewright.ir import dtype as dt
@@ -156,7 +157,7 @@ TILE = Schedule(block_m=128, block_n=64, block_k=64, num_warps=4, num_stages=4)
 @pytest.mark.parametrize("gradient", [False, True], ids=["forward", "image"])
 @pytest.mark.parametrize("target", ["sm_90", "sm_100"])
 def test_copies_take_no_instructions(target: str, gradient: bool) -> None:
-    """Neither addresses nor masks of the image: some half of all instructions are left."""
+    """Neither addresses nor masks of the image: half to three quarters of all are left."""
     kernel = layer(64, 56, gradient)
     plain = built(kernel, target, TILE)
     found = built(kernel, target, replace(TILE, box=(2, 8, 8)))
@@ -164,7 +165,7 @@ def test_copies_take_no_instructions(target: str, gradient: bool) -> None:
     assert re.search(r"cp\.async\.bulk\.tensor\.4d\.shared", ptx) and "cp.async.cg" not in ptx
     assert "cp.async.bulk.tensor.4d.global.shared" in ptx and "st.global" not in ptx
     assert gpu(target).chip.product in ptx
-    assert ptx.count(";\n") < 0.6 * plain.asm["ptx"].count(";\n")
+    assert ptx.count(";\n") < 0.75 * plain.asm["ptx"].count(";\n")
     assert found.registers < 0.9 * plain.registers
     assert [m.box for m in found.maps] == [(64, 64), (2, 8, 8, 64), (2, 8, 8, 64)]
 
@@ -177,6 +178,16 @@ def test_layers_of_a_network_take_boxes(dtype: DType) -> None:
         schedule = default_schedule(layer(channels, size, False, dtype), target)
         assert schedule.box and np.prod(schedule.box) == schedule.block_m
         assert schedule.tf32 == (dtype is dt.float32)
+
+
+def test_the_tuner_may_choose_either() -> None:
+    """A box has the places of its tile, steps within a tap, and channels for tensor cores' rows."""
+    found = space(layer(64, 14, False), gpu("sm_90")).schedules
+    boxed = [s for s in found if s.box]
+    assert boxed and len(boxed) < len(found)
+    for each in boxed:
+        assert np.prod(each.box) == each.block_m and 64 % each.block_k == 0 and each.block_n >= 64
+        assert not each.persistent and not each.descriptors and not each.specialized
 
 
 def test_chips_without_the_hardware_have_none() -> None:
