@@ -157,11 +157,10 @@ class Known:
         self.build, self.args, self.shapes = call.build, call.args, call.shapes
         self.template, self.operands = template, call.avals
         self.forward = template if call.targets is None else template.forward
-        if template.is_single:
-            first = made if made.__class__ is np.ndarray else made[0]
-            self.avals: list[Aval] = [(shape_of(first.shape), template.dtypes[0], "cpu")]
-        else:
-            self.avals = [(shape_of(a.shape), d, "cpu") for a, d in zip(made, template.dtypes)]
+        rows = [made] if self.forward.is_single else made
+        self.avals: list[Aval] = [
+            (shape_of(a.shape), dtype, "cpu") for a, dtype in zip(rows, template.dtypes)
+        ]
         self.mark = hash((id(family), self.shapes))
         self._run: Bound | None = None
         self._times = 1

@@ -150,6 +150,20 @@ def views_that_repeat(m: Any) -> Any:
 
 
 @program
+def a_call_with_a_tuple_of_one(m: Any) -> Any:
+    """Instance norm, whose gradient is asked for as a graph."""
+    out = []
+    for n in (3, 5, 6):
+        x = data(m, 0, 2, n, 4, 4, grad=True)
+        h = m.nn.functional.instance_norm(x * 2)
+        h.register_hook(lambda g: g * 2)
+        (g,) = m.autograd.grad((h * x).sum(), x, create_graph=True)
+        (g * g).sum().backward()
+        out += [g.detach(), x.grad.clone()]
+    return out
+
+
+@program
 def joins(m: Any) -> Any:
     """As many tensors as there are, with and without gradient, views among them."""
     x, out = data(m, 0, 4, 6, grad=True), []
