@@ -26,7 +26,7 @@ OPS = 4
 KNOWN, REPEATS = 3, 8
 """How often work must have come before to count as known, and the known work in a row after which
 calls are recorded again: in pieces, and in sizes of the largest new piece."""
-FEW, ELEMENTS, OFTEN = 8, 4096, 128
+FEW, ELEMENTS, OFTEN = 8, 4096, 1024
 """The ops of a graph, or the calls of a piece of work, and the elements of its tensors, up to which
 it costs less to compute its calls at once than to end an epoch, even if it is known; and how often
 in a row such graphs come until that is done."""
