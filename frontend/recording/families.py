@@ -20,9 +20,10 @@ from tilewright.ir.node import Node
 from tilewright.ir.ops.generate import constant, leaf
 from tilewright.ir.shape import Size, shape_of
 from tilewright.runtime import debug
+from tilewright.runtime.baseline.bound import Bound
 from tilewright.runtime.baseline.derivatives import Differentiated, DifferentiatedTemplate, Join
 from tilewright.runtime.baseline.quiet import quietly
-from tilewright.runtime.baseline.templates import Bound, Example, Shared, Template, Untold
+from tilewright.runtime.baseline.templates import Example, Shared, Template, Untold
 
 from . import epoch
 from .builders import joins, name_of, takes_sizes
@@ -38,8 +39,6 @@ REMEMBERED = 4096
 """Families of calls, known calls, and numbers in them, that are remembered."""
 PLACE: Any = object()
 """Stands for an operand among the arguments of a call."""
-GRADIENT = object()
-"""Stands in a key before an operand that has a gradient."""
 
 
 class Number(Handle):

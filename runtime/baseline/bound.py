@@ -9,13 +9,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from .forms import Form
 
 Places = tuple[int, ...]
 SHARED = -1
 """The place of the stages that composites share."""
+
+
+class Bound(NamedTuple):
+    """What a template computes for operands of known sizes: run(*arrays), or, if `is_staged`,
+    run(shared, *arrays). is_bare: whether it makes an array of its own, and NumPy warns of
+    nothing."""
+
+    run: Callable[..., Any]
+    is_staged: bool
+    is_bare: bool = False
 
 
 def composed(

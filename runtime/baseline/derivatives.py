@@ -16,7 +16,8 @@ from tilewright.ir.ops.generate import leaf
 from tilewright.ir.ops.marker import value_node
 from tilewright.ir.passes.autodiff import pullback
 
-from .templates import Bound, Example, Shape, Shared, Template, Untold
+from .bound import Bound
+from .templates import Example, Shape, Shared, Template, Untold
 
 _FREE = (Kind.MOVEMENT, Kind.CONSTANT)
 """Kinds of ops that a derivative computes again, rather than that the call keeps their values."""

@@ -30,7 +30,7 @@ from tilewright.ir.passes.legalize import widen_long_sums
 from tilewright.ir.shape import Size
 
 from . import composites, draws, folds, forms, indexed, maps, moments, scans
-from .bound import SHARED, composed
+from .bound import SHARED, Bound, composed
 from .forms import Form
 from .products import quiet as product
 from .program import CELLS, MOST_SCORES, cell_of, loop_of, scores_of
@@ -442,10 +442,9 @@ class Template:
         made = self.seen(arrays, shapes, shared, forms)
         run = composed(len(arrays), forms, self._results, self.is_single)
         is_staged = any([SHARED in places for _, places in forms])
-        last = self._results[0] - len(arrays)
+        last = self._results[0] - len(arrays) if self.is_single else -1
         is_bare = (
-            self.is_single
-            and last >= 0
+            last >= 0
             and _is_bare(forms[last][0])
             and all([_is_bare(form) or form.__class__ in _VIEWS for form, _ in forms])
         )
@@ -460,16 +459,6 @@ class Template:
             kept.append(own(each, taken))
             taken.append(kept[-1])
         return kept
-
-
-class Bound(NamedTuple):
-    """What a template computes for operands of known sizes: run(*arrays), or, if `is_staged`,
-    run(shared, *arrays). is_bare: whether it makes an array of its own, and NumPy warns of
-    nothing."""
-
-    run: Callable[..., Any]
-    is_staged: bool
-    is_bare: bool = False
 
 
 _VIEWS = (operator.methodcaller, operator.itemgetter)
