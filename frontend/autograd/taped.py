@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.runtime import debug
 from tilewright.runtime.baseline.quiet import quietly
-from tilewright.runtime.baseline.templates import Untold
+from tilewright.runtime.baseline.step_forms import Untold
 
 from ..recording import Handle, at_once, epoch, novelty, tape, volatile
 from ..recording.tape import Array, Call, Refused, Taped

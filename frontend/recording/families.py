@@ -23,7 +23,8 @@ from tilewright.runtime import debug
 from tilewright.runtime.baseline.bound import Bound
 from tilewright.runtime.baseline.derivatives import Differentiated, DifferentiatedTemplate, Join
 from tilewright.runtime.baseline.quiet import quietly
-from tilewright.runtime.baseline.templates import Example, Shared, Template, Untold
+from tilewright.runtime.baseline.step_forms import Shared, Untold
+from tilewright.runtime.baseline.templates import Example, Template
 
 from . import epoch
 from .builders import joins, name_of, takes_sizes

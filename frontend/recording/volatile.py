@@ -25,7 +25,7 @@ from tilewright.ir.ops.generate import constant, constant_value
 from tilewright.ir.shape import Size, shape_of
 from tilewright.runtime import tiers
 from tilewright.runtime.baseline import timed
-from tilewright.runtime.baseline.templates import Shared
+from tilewright.runtime.baseline.step_forms import Shared
 
 from . import epoch, flushing, novelty, views, wrapping
 from .at_once import MOST, fill, is_leaf, is_plain, is_tracked, places, written

@@ -17,7 +17,8 @@ from tilewright.ir.ops.marker import value_node
 from tilewright.ir.passes.autodiff import pullback
 
 from .bound import Bound
-from .templates import Example, Shape, Shared, Template, Untold
+from .step_forms import Shape, Shared, Untold
+from .templates import Example, Template
 
 _FREE = (Kind.MOVEMENT, Kind.CONSTANT)
 """Kinds of ops that a derivative computes again, rather than that the call keeps their values."""

@@ -12,38 +12,36 @@ import math
 import operator
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
-from types import BuiltinFunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import FLOAT8, HALVES, DType, float32, float64
+from tilewright.ir.dtype import FLOAT8, DType
 from tilewright.ir.node import Node
-from tilewright.ir.numeric.positions import are_inside
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.ops.generate import value_of
 from tilewright.ir.ops.marker import MARKERS
-from tilewright.ir.ops.normalization import layer_norm_op
 from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.passes.legalize import widen_long_sums
-from tilewright.ir.shape import Size
 
-from . import composites, draws, folds, forms, indexed, maps, moments, scans
+from . import composites, indexed, scans
 from .bound import SHARED, Bound, composed
 from .forms import Form
-from .products import quiet as product
-from .program import CELLS, MOST_SCORES, cell_of, loop_of, scores_of
+from .program import CELLS, MOST_SCORES, scores_of
 from .quiet import quietly
-
-Shape = tuple[int, ...]
-WIDE = (float32, float64)
-Shared = dict[Any, tuple[list[Any], Any]]
-"""Stages of composites, by their keys: the operands, and what was computed of them."""
-
-
-class Untold(Exception):
-    """Examples don't tell what a call computes for other sizes, or not for these."""
+from .step_forms import (
+    VIEWS,
+    WIDE,
+    Shape,
+    Shared,
+    Staged,
+    Untold,
+    bias_grad,
+    direct,
+    is_bare,
+    sized,
+)
 
 
 @dataclass
@@ -313,7 +311,7 @@ class Template:
             self._fix(examples)
         self.varies = any([step.varies for step in self._steps])
         self._only = self._whole(len(first.dtypes))
-        self._is_bare = self._only is not None and _is_bare(self._only)
+        self._is_bare = self._only is not None and is_bare(self._only)
         del self._sizes
 
     def _add(self, steps: Sequence[Step], examples: Sequence[Example]) -> None:
@@ -333,22 +331,22 @@ class Template:
             self._steps.append(_Step(operator.methodcaller("squeeze", dropped), places))
             return
         if first.op is ops.linear_bias_grad and _is_of_rows(steps, examples):
-            self._steps.append(_Step(_bias_grad, places))
+            self._steps.append(_Step(bias_grad, places))
             return
         attrs = tuple([_merged(each, self._sizes) for each in zip(*[s.attrs for s in steps])])
         if _is_sized(first.op):
             self._fix(examples)
         varies = _has_extents(attrs)
-        direct = (
+        form = (
             None
             if varies or first.along is not None
-            else _direct(first.op, attrs, dtypes, first.dtype)
+            else direct(first.op, attrs, dtypes, first.dtype)
         )
-        if direct is None:
-            find = _sized(first.op, dtypes, first.dtype, first.along)
+        if form is None:
+            find = sized(first.op, dtypes, first.dtype, first.along)
             self._steps.append(_Step(find, places, attrs, varies))
         else:
-            self._steps.append(_Step(direct, places))
+            self._steps.append(_Step(form, places))
 
     def _add_constant(self, attrs: Sequence[Any], examples: Sequence[Example]) -> None:
         values = [np.asarray(value_of(*a)) for a in attrs]
@@ -389,7 +387,7 @@ class Template:
         if len(self._steps) != 1 or not self.is_single:
             return None
         form, places, attrs, _ = self._steps[0]
-        is_direct = attrs is None and form.__class__ is not _Staged
+        is_direct = attrs is None and form.__class__ is not Staged
         return form if is_direct and places == tuple(range(count)) else None
 
     def check(self, shapes: Sequence[Shape]) -> None:
@@ -424,7 +422,7 @@ class Template:
             operands = [values[p] for p in places]
             if attrs is not None:
                 form = form(_filled(attrs, shapes) if varies else attrs, operands)
-            if form.__class__ is _Staged:
+            if form.__class__ is Staged:
                 operands.insert(0, shared)
                 places = (SHARED, *places)
             values.append(form(*operands))
@@ -443,12 +441,12 @@ class Template:
         run = composed(len(arrays), forms, self._results, self.is_single)
         is_staged = any([SHARED in places for _, places in forms])
         last = self._results[0] - len(arrays) if self.is_single else -1
-        is_bare = (
+        bare = (
             last >= 0
-            and _is_bare(forms[last][0])
-            and all([_is_bare(form) or form.__class__ in _VIEWS for form, _ in forms])
+            and is_bare(forms[last][0])
+            and all([is_bare(form) or form.__class__ in VIEWS for form, _ in forms])
         )
-        return made, Bound(run, is_staged, is_bare)
+        return made, Bound(run, is_staged, bare)
 
     def owned(self, made: Any, arrays: Sequence[Any]) -> Any:
         """What `seen` made of `arrays`, each in contiguous memory of its own."""
@@ -459,15 +457,6 @@ class Template:
             kept.append(own(each, taken))
             taken.append(kept[-1])
         return kept
-
-
-_VIEWS = (operator.methodcaller, operator.itemgetter)
-"""The classes of forms that make views."""
-
-
-def _is_bare(form: Form) -> bool:
-    """Whether a form makes an array of its own, and NumPy warns of nothing."""
-    return form.__class__ is BuiltinFunctionType or getattr(form, "is_bare", False)
 
 
 def own(value: Any, others: Sequence[Any]) -> Any:
@@ -587,265 +576,3 @@ def _dropped(steps: Sequence[Step], examples: Sequence[Example]) -> tuple[int, .
         if step.shape != tuple([n for i, n in enumerate(folded) if i not in axes]):
             return None
     return axes
-
-
-# ---- forms -----------------------------------------------------------------------------------
-
-
-def _direct(
-    op: Op, attrs: tuple[Any, ...], dtypes: tuple[DType, ...], dtype: DType
-) -> Callable[..., Any] | None:
-    """The form of a step for all sizes; None if there is none."""
-    if op.kind is Kind.ELEMENTWISE:
-        if op.params:
-            form = forms.converted(op, dtypes[0], dtype)
-        else:
-            form = forms.elementwise(op, dtypes, dtype)
-        if op.divides and not dtype.is_floating_point:
-            return _divided(form)
-        return maps.making(op, attrs, dtypes, dtype, form)
-    if op is ops.matmul and dtype not in HALVES and all(d is dtype for d in dtypes):
-        return _matmul
-    if op.pointwise and len(dtypes) == 1:
-        kernel = maps.composite(op, attrs, dtypes, dtype)
-        return None if kernel is None else maps.making(op, attrs, dtypes, dtype, kernel)
-    if op is ops.gather and len(dtypes) == 2:
-        return forms.take(*attrs)
-    if dtype in WIDE and op in _PRODUCTS and all(d is dtype for d in dtypes):
-        return _linear(dtype) if op is ops.linear else _PRODUCTS[op]
-    if op in _BY_ATTRS:
-        return _BY_ATTRS[op](*attrs)
-    if op is layer_norm_op and all([d is dtype for d in dtypes]) and moments.has_code(dtype):
-        return _Staged(*composites.layer_norm_parts(*attrs))
-    if op in composites.SIZELESS and all(d is dtype for d in dtypes) and dtype in WIDE:
-        return composites.SIZELESS[op](_stand_in(op, attrs, (), (), dtype))
-    return None
-
-
-def _divided(form: Form) -> Form:
-    def divided(x: Any, divisor: Any) -> Any:
-        if not np.all(divisor):  # an error, which the recorded call has
-            raise Untold
-        return form(x, divisor)
-
-    return divided
-
-
-def _bare(form: Form) -> Form:
-    """Declare that a form makes an array of its own, and that NumPy doesn't warn of it."""
-    form.is_bare = True  # type: ignore[attr-defined]
-    return form
-
-
-@_bare
-def _matmul(a: Any, b: Any) -> Any:
-    if a.ndim > 3 and a.size // a.shape[-1] * b.shape[-1] > MOST_SCORES:
-        raise Untold
-    return product(a, b)
-
-
-@functools.cache
-def _linear(dtype: DType) -> Form:
-    add = maps.making(ops.add, (), (dtype, dtype), dtype, np.add)
-
-    @_bare
-    def linear(x: Any, weight: Any, *bias: Any) -> Any:
-        if not x.size or not weight.size:
-            raise Untold
-        if x.ndim == 2:
-            out = product(x, weight.T)
-        else:
-            out = product(x.reshape(-1, x.shape[-1]), weight.T)
-        if bias:
-            out = add(out, bias[0]) if out.size < _IN_PLACE else quietly(np.add, out, *bias, out)
-        return out if x.ndim == 2 else out.reshape(*x.shape[:-1], len(weight))
-
-    return linear
-
-
-_IN_PLACE = 2048
-"""Elements from which a sum takes the place of its operand."""
-
-
-@_bare
-def _input_grad(g: Any, weight: Any) -> Any:
-    if not g.size or not weight.size:
-        raise Untold
-    if g.ndim == 2:
-        return product(g, weight)
-    return product(g.reshape(-1, len(weight)), weight).reshape(*g.shape[:-1], weight.shape[1])
-
-
-@_bare
-def _weight_grad(g: Any, x: Any) -> Any:
-    if not g.size or not x.size:
-        raise Untold
-    if g.ndim == 2:
-        return product(g.T, x)
-    return product(g.reshape(-1, g.shape[-1]).T, x.reshape(-1, x.shape[-1]))
-
-
-def _bias_grad(g: Any) -> Any:
-    if not g.size:
-        raise Untold
-    return folds.rows_total(g.reshape(-1, g.shape[-1]))
-
-
-_PRODUCTS: dict[Op, Any] = {
-    ops.linear: _linear,
-    ops.linear_input_grad: _input_grad,
-    ops.linear_weight_grad: _weight_grad,
-}
-
-
-_BY_ATTRS: dict[Op, Callable[..., Callable[..., Any] | None]] = {
-    ops.permute_op: lambda order: lambda x: x.transpose(order),
-    ops.reshape_op: lambda shape: lambda x: np.asarray(x).reshape(shape),
-    ops.cat_op: lambda axis: lambda *arrays: np.concatenate(arrays, axis),
-    ops.slice_op: lambda *attrs: _cut(attrs),
-}
-
-
-def _cut(attrs: tuple[Any, ...]) -> Callable[..., Any]:
-    place = tuple(map(slice, *attrs))
-    return lambda x: x[place]
-
-
-def _sized(
-    op: Op, dtypes: tuple[DType, ...], dtype: DType, along: int | None
-) -> Callable[[tuple[Any, ...], Sequence[Any]], Any]:
-    """(attrs, operands) -> the form of a step for operands of these sizes. along: see Step."""
-    if op is ops.reshape_op:
-        return lambda attrs, _: operator.methodcaller("reshape", attrs[0])
-    if op is ops.expand_op:
-        return lambda attrs, _: functools.partial(_expanded, attrs[0])
-    if op is ops.slice_op:
-        return lambda attrs, _: operator.itemgetter(tuple(map(slice, *attrs)))
-
-    if op in ops.DRAWS and (draw := draws.bits(op)) is not None:
-        return lambda attrs, _: lambda seed, offset: draw(seed, offset, attrs[0])
-
-    known: dict[Any, Any] = {}  # forms by attrs and shapes
-    ufunc = _FOLDS.get(op) if dtype in WIDE and dtypes == (dtype,) else None
-
-    def sized(attrs: tuple[Any, ...], arrays: Sequence[Any]) -> Any:
-        if ufunc is not None:
-            form = folds.small(arrays[0].shape, attrs[0], ufunc)
-            if form is not None:
-                return form
-        key = (attrs, *[a.shape for a in arrays])
-        form = known.get(key)
-        if form is None:
-            if len(known) >= _REMEMBERED:
-                known.clear()
-            operands = tuple([_stand_in(ops.leaf, (), (), s, d) for s, d in zip(key[1:], dtypes)])
-            if along is not None:
-                operands = _with_counts(operands, along)
-            shape, _ = op.infer(*operands, *attrs)
-            node = _stand_in(op, attrs, operands, shape, dtype)
-            if op.kind is Kind.ATTENTION and scores_of(node) > MOST_SCORES:
-                raise Untold
-            form = known[key] = _form(node) if along is None else _form_along(node, along)
-        return form
-
-    return sized
-
-
-_FOLDS = {
-    ops.sum_op: np.add, ops.prod_op: np.multiply, ops.max_op: np.maximum, ops.min_op: np.minimum,
-}  # fmt: skip
-
-_WRITTEN_OUT = 4096
-"""The elements up to which a value is written out rather than looked at with strides of 0, which
-takes NumPy several microseconds."""
-
-
-def _expanded(shape: Shape, x: Any) -> Any:
-    if x.shape == shape:
-        return x
-    if math.prod(shape) > _WRITTEN_OUT:
-        return np.broadcast_to(x, shape)
-    out = np.empty(shape, x.dtype)
-    out[...] = x
-    return out
-
-
-_REMEMBERED = 256
-"""The forms of a step that are kept, for as many sizes."""
-
-
-def _form(node: Node) -> Any:
-    """The form of a node, as a program has it."""
-    kind = node.op.kind
-    if kind is Kind.LOOP:
-        return loop_of(node)
-    if node.op in CELLS:
-        return _Staged(*cell_of(node))
-    if kind not in (Kind.COMPOSITE, Kind.ATTENTION):
-        return forms.form_of(node)
-    parts = composites.parts_of(node)
-    if parts is not None:
-        return _Staged(*parts)
-    return composites.form_of(node) or forms.form_of(node)
-
-
-def _with_counts(operands: tuple[Node, ...], along: int) -> tuple[Node, ...]:
-    """The operands of a gather or scatter along a dimension, with the positions in the others."""
-    *before, index = operands
-    indices = []
-    for i, size in enumerate(index.shape):
-        shape = [1] * index.rank
-        shape[i] = size
-        counted = _stand_in(ops.iota, (size,), (), (size,), index.dtype)
-        indices.append(_stand_in(ops.reshape_op, (tuple(shape),), (counted,), shape, index.dtype))
-    indices[along] = index
-    return (*before, *indices)
-
-
-def _form_along(node: Node, along: int) -> Any:
-    """The form of a gather or scatter along a dimension, which checks its positions."""
-    native = indexed.gather(node) if node.op is ops.gather else indexed.scatter(node)
-    form = native or forms.form_of(node)
-    indices = node.operands[1:] if node.op is ops.gather else node.operands[2:]
-    counts = [
-        np.arange(n.shape[i]).reshape(n.shape) if i != along else None
-        for i, n in enumerate(indices)
-    ]
-    before, after = counts[:along], counts[along + 1 :]
-    size = node.operands[0].shape[along]
-
-    def found(*arrays: Any) -> Any:
-        *given, index = arrays
-        if native is None and not are_inside(index, size):
-            raise IndexError("a position is out of range")
-        return form(*given, *before, index, *after)
-
-    return found
-
-
-class _Staged:
-    """The form of a composite whose stages others share, as those of its derivatives."""
-
-    def __init__(self, stages: Sequence[composites.Stage], last: Form):
-        self._stages, self._last = stages, last
-
-    def __call__(self, shared: Shared, *given: Any) -> Any:
-        arrays = list(given)
-        for key, places, stage in self._stages:
-            of = [arrays[p] for p in places]
-            known = shared.get(key)
-            if known is None or not all(map(operator.is_, known[0], of)):
-                known = shared[key] = of, stage(*arrays)
-            arrays.append(known[1])
-        return self._last(*arrays)
-
-
-def _stand_in(
-    op: Op, attrs: tuple[Any, ...], operands: tuple[Node, ...], shape: Sequence[int], dtype: DType
-) -> Node:
-    """A node of no table: what forms ask for of one."""
-    node = Node()
-    node.op, node.attrs, node.operands = op, attrs, operands
-    node.shape, node.dtype, node.device = Size(shape), dtype, None
-    node.requires_grad, node.memo = False, {}
-    return node
