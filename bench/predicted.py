@@ -4,7 +4,7 @@ model."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -85,16 +85,27 @@ def predict(problem: Problem, target: str, tw: Any) -> dict[str, Any]:
 
 def milliseconds(tw: Any, step: Callable[[], Any]) -> float:
     """The cost model's time for the launches of a call, on the GPU that runs it."""
-    from tilewright.codegen.lower.external import External
-    from tilewright.codegen.program import launched
+    return sum(
+        microseconds(kernel, card._schedule(kernel, card.target), card.target) * 1e-3
+        for card, kernel in kernels(tw, step)
+    )
+
+
+def microseconds(kernel: Any, schedule: Any, target: Any) -> float:
+    """The cost model's time for a kernel."""
     from tilewright.codegen.schedule import predict as predicted
 
-    seconds = 0.0
+    return predicted(kernel, schedule, target).seconds * 1e6
+
+
+def kernels(tw: Any, step: Callable[[], Any]) -> Iterator[tuple[Any, Any]]:
+    """Each kernel that a call launches on a GPU, with the device."""
+    from tilewright.codegen.lower.external import External
+    from tilewright.codegen.program import launched
+
     for report in tw.explain(step).plans:
         for segment, program in report.programs():
             card: Any = segment.device
             for kernel in launched(program) if card.name.startswith("cuda") else ():
                 if not isinstance(kernel, External):
-                    schedule = card._schedule(kernel, card.target)
-                    seconds += predicted(kernel, schedule, card.target).seconds
-    return seconds * 1e3
+                    yield card, kernel

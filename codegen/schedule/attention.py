@@ -2,8 +2,7 @@
 
 Found by compiling: the largest tiles whose scores, operands and sums stay in registers, also with a
 causal mask, and as many stages as copies need to be under way during products, where shared memory
-holds them. `bench/attention_tiles.py` measures others on a card; on an H100 those of sm_90 are
-within 8% of the best.
+holds them. `bench/schedules.py` measures others on a card; on an H100 those of sm_90 were the best.
 
 Where a table says where keys lie, it is read two steps ahead of them, which takes as many stages
 (`cutting.LOOKUP`).

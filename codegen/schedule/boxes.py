@@ -19,6 +19,10 @@ _LONGEST = 256  # positions of a tile along one dimension, by hardware
 _PLACES = 1 << 30  # whose positions have 32 bits
 _SIDES = (64, 128, 256)  # places of a tile
 _DEPTHS = (128, 64, 32, 16)
+_ROW, _NEAR = 8, 64
+"""Places of a row of a box, and of a box in one image, at least, if there are so many. An H100
+copies longer rows no faster, shorter ones slower by far (`roofline.py`), and more images by a
+tenth."""
 
 
 def has_boxes(kernel: Kernel, target: Target) -> bool:
@@ -50,10 +54,13 @@ def shape(role: Roles, places: int) -> tuple[int, ...]:
     extents = [axis.extent for axis in role.m]
     free = [extents[-1], extents[-2], *extents[: len(extents) > 2]]
     most = [min(power_of_two(n), _LONGEST) for n in free]
+    near = min(_NEAR, places, most[0] * most[1]) if len(free) > 2 else 1
     found = []
     for width, height in itertools.product(_powers(most[0]), _powers(most[1])):
         images = places // (width * height)
         if images * width * height != places or images > (most[2] if len(free) > 2 else 1):
+            continue
+        if width < min(_ROW, most[0]) or width * height < near:
             continue
         between = (1,) * (len(extents) - 3)
         lengths = ((images, *between) if len(free) > 2 else ()) + (height, width)

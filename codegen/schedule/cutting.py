@@ -29,9 +29,10 @@ class Pieces:
 
     programs: their number. steps: of the loop of one program. loaded: bytes that programs read
     together. flying: bytes that one program has asked for at a time. gathered: elements that are
-    loaded one by one. windows: vectors of windows, each with a place and bounds of its own. flops:
-    of whole tiles. columns: of a warp group's product, 0 if a tile has too few rows for one. held:
-    elements that a thread sums in a product without tensor cores.
+    loaded one by one. windows: vectors of windows, each with a place and bounds of its own. rows:
+    of boxes that hardware copies. flops: of whole tiles. columns: of a warp group's product, 0 if
+    a tile has too few rows for one. held: elements that a thread sums in a product without tensor
+    cores.
     stages: the steps of attention whose operands are held at a time. masking: operations of masks
     on scores that are all seen. registers, shared: estimates for one thread and for one program.
     """
@@ -46,6 +47,7 @@ class Pieces:
     shared: int
     gathered: int = 0
     windows: int = 0
+    rows: int = 0
     held: int = 0
     stages: int = 1
     masking: int = 0
@@ -126,6 +128,7 @@ def _dot_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
         shared=step * schedule.num_stages + _exchanged(kernel, schedule),
         gathered=gathered,
         windows=windows,
+        rows=programs * steps * (m // schedule.box[-1]) * len(dots) if schedule.box else 0,
         held=elements_held(schedule) if multiplies_in_threads(dots[0], schedule) else 0,
     )
 

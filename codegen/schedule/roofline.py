@@ -28,8 +28,14 @@ from .schedule import Schedule, points
 LATENCY = 0.8e-6
 """Seconds from a request to memory until its answer, under load."""
 _COPYING = 1.45
-"""How much more than threads hardware that copies tiles gets from the cache: 14.7 TB/s on an H100,
-measured; threads get 10."""
+"""How much more than threads hardware that copies tiles of matrices gets from the cache: 14.7 TB/s
+on an H100, measured; threads get 10, and hardware that copies boxes of images no more."""
+_ROW = 15e-9
+"""Seconds that this hardware takes for each row of a box: 11 to 20 ns on an H100, measured with
+rows of one place."""
+_BOXED = 4
+"""How many latencies more a program takes to begin and end if it reads boxes: 3 to 5 us on an
+H100."""
 _SWAP = 8  # instructions that compare and swap an element of a sorting network, shuffles included
 _MERGED = 10  # levels of the network that merges a piece from two runs
 
@@ -172,9 +178,7 @@ def predict(
     wanted = chip.bandwidth * LATENCY / chip.multiprocessors
     flying = min(1.0, min(resident, busiest) * shape.flying / wanted)
     moved = needed.bytes + _missed(kernel, schedule, shape, min(resident, busiest), chip)
-    copies = (
-        schedule.persistent or schedule.box or (schedule.descriptors and not needed.exponentials)
-    )
+    copies = schedule.persistent or (schedule.descriptors and not needed.exponentials)
     copying = _COPYING if copies else 1.0
     takes = {
         "memory": moved / (chip.bandwidth * flying) * (1.0 if busiest > 1 else spread),
@@ -183,8 +187,9 @@ def predict(
     if needed.dtype is not None:
         rate = chip.flops(needed.dtype, schedule.tf32) * chip.sustained * shape.efficiency(chip)
         takes["products"] = shape.flops / rate * spread
+    takes["boxes"] = _ROW * shape.rows / chip.multiprocessors * spread
     placing = GATHER * shape.gathered + WINDOW * shape.windows
-    takes["gathers"] = 2 * placing / chip.vector["float32"] * spread
+    takes["gathers"] = 4 * placing / chip.vector["float32"] * spread  # integers: half the rate
     takes["arithmetic"] = 2 * (needed.scalar + shape.masking) / chip.vector["float32"] * spread
     takes["exponentials"] = needed.exponentials / chip.exponentials * spread
     bound = max(takes, key=lambda name: takes[name])
@@ -193,10 +198,13 @@ def predict(
     # meanwhile. Warps that only copy are ahead with two stages already.
     rounds = 1 if schedule.persistent else -(-shape.programs // places)
     least = 2 if schedule.specialized else chip.stages
-    waits = 2 + (shape.steps if needed.exponentials and shape.stages < least else 0)
+    waits = 2 + (_BOXED if schedule.box else 0)
+    waits += shape.steps if needed.exponentials and shape.stages < least else 0
     # A product of few tiles was measured: places that stay empty hide nothing.
     hiding = resident if needed.dtype is None else min(resident, busiest)
     seconds = takes[bound] + rounds * waits * LATENCY / hiding
+    # Warps that find places issue no products meanwhile; those of other programs do.
+    seconds += min(takes["gathers"], takes.get("products", 0.0)) / hiding
     # Spills stand in line with the loads and stores of the kernel's own.
     threads = shape.programs * warps * chip.warp
     spilled = 2 * used.spills * shape.steps * threads / chip.cache_bandwidth * spread

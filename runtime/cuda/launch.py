@@ -106,7 +106,8 @@ class Launcher:
     """A kernel of a plan: launcher(buffers, scalars) launches it in the device's stream.
 
     outputs: how many of the buffers it writes to, the first ones; None: any of them, perhaps.
-    programs: of a launch. scratch: bytes of memory of its own that a launch needs.
+    programs: of a launch. scratch: bytes of memory of its own that a launch needs. usage: what the
+    compiler reported.
     unaligned: makes the launcher for buffers at any address. This one expects multiples of 16
     bytes.
     words: receive the results of `emitted.checks`, if there are any. Passed in if another launcher
@@ -127,7 +128,7 @@ class Launcher:
         outputs: int | None = None,
     ):
         self.device, self.emitted, self.words = device, emitted, words
-        self.outputs = outputs
+        self.outputs, self.usage = outputs, function.usage
         self.block = Block([a.type for a in emitted.arguments])
         self._ready = Ready(device.driver, function, emitted.programs, self.block)
         self.programs, self.scratch = math.prod(emitted.programs), self._ready.scratch

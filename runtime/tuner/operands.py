@@ -28,21 +28,30 @@ class Case:
 
 def case_of(kernel: Kernel | Bundle) -> Case:
     """Operands for a generated kernel, with the results of its NumPy program."""
+    inputs, scalars = inputs_of(kernel), scalars_of(kernel)
+    before = [np.zeros(b.size, b.dtype.np) for b in kernel.outputs]  # some kernels add to them
+    expected = [each.copy() for each in before]
+    NumpyDevice().compile(kernel)([*expected, *inputs], scalars)
+    return Case(before, inputs, scalars, expected)
+
+
+def inputs_of(kernel: Kernel | Bundle) -> list[np.ndarray]:
+    """Numbers for a generated kernel's inputs; those that are positions or bounds are valid."""
     members = kernel.members if isinstance(kernel, Bundle) else (kernel,)
     random = np.random.default_rng(0)
     sizes = {b: n for k in members for b, n in _positions(k).items()}
     totals = {b: n for k in members for b, n in _bounds(k).items()}
-    inputs = [
+    return [
         np.linspace(0, totals[b], b.size).astype(b.dtype.np)
         if b in totals
         else operand(b.dtype, b.size, sizes.get(b), random)
         for b in kernel.inputs
     ]
-    scalars = [_scalar(v.dtype) for v in kernel.scalars]
-    before = [np.zeros(b.size, b.dtype.np) for b in kernel.outputs]  # some kernels add to them
-    expected = [each.copy() for each in before]
-    NumpyDevice().compile(kernel)([*expected, *inputs], scalars)
-    return Case(before, inputs, scalars, expected)
+
+
+def scalars_of(kernel: Kernel | Bundle) -> list[float]:
+    """Numbers for a generated kernel's scalars."""
+    return [_scalar(v.dtype) for v in kernel.scalars]
 
 
 def _positions(kernel: Kernel) -> dict[Any, int]:

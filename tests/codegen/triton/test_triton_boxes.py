@@ -172,11 +172,14 @@ def test_copies_take_no_instructions(target: str, gradient: bool) -> None:
 
 @pytest.mark.parametrize("dtype", [dt.bfloat16, dt.float32], ids=str)
 def test_layers_of_a_network_take_boxes(dtype: DType) -> None:
-    """Where the model says that a box takes less time than a run of places."""
+    """Where the model says that a box takes less time than a run of places. It has long rows and
+    many places of each image: an H100 took up to five times as long for others."""
     target = gpu("sm_90")
-    for channels, size in ((64, 56), (512, 7)):
+    for channels, size in ((256, 14), (512, 7)):
         schedule = default_schedule(layer(channels, size, False, dtype), target)
-        assert schedule.box and np.prod(schedule.box) == schedule.block_m
+        images, height, width = schedule.box
+        assert images * height * width == schedule.block_m
+        assert width >= 8 and height * width >= 64
         assert schedule.tf32 == (dtype is dt.float32)
 
 
