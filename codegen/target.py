@@ -48,7 +48,10 @@ class Target:
         with stride 1 whose results are interleaved (interleave.py).
     depthwise_sums: whether depthwise convolutions and their gradients become sums over windows
         (sums.py).
-    vector_sums: whether products of a matrix and a vector become sums along its rows (sums.py).
+    vector_sums: the dtypes whose products of a matrix and a vector become sums along its rows
+        (sums.py).
+    turned_factors: how many rows of a product have to read a second factor of float32 whose rows
+        are sums' terms, for it to be turned in memory first (`fusion/anchors.py`); 0 if it isn't.
     byte_sums: the most vectors whose products with a matrix of bytes become such sums.
     chip: the GPU whose numbers schedules go by.
     block_scales: whether a product of float8 with scales of blocks is one kernel.
@@ -87,7 +90,8 @@ class Target:
     block_scales: bool = False
     interleaved_strides: bool = False
     depthwise_sums: bool = False
-    vector_sums: bool = False
+    vector_sums: tuple[str, ...] = ()
+    turned_factors: int = 0
     byte_sums: int = 0
     chip: Chip = SM_90
     tf32: bool = False
@@ -151,7 +155,7 @@ LLVM = Target(
     row_limit=1 << 15,
     column_limit=1 << 14,
     tiled_attention=(*TENSOR_TYPES, "float64"),
-    vector_sums=True,
+    vector_sums=(*TENSOR_TYPES, "float64"),
     byte_sums=4,
     host_memory=True,
 )
@@ -174,6 +178,8 @@ CUDA = Target(
     block_scales=True,
     interleaved_strides=True,
     depthwise_sums=True,
+    vector_sums=("float32", "float64"),
+    turned_factors=128,
     byte_sums=1,
     tf32_convolutions=True,
 )

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import NARROW
+from tilewright.ir.dtype import NARROW, float32
 from tilewright.ir.node import Node, reachable
 from tilewright.ir.op import Kind
 from tilewright.ir.ops.attention import attention_args
@@ -162,6 +162,8 @@ class _Cutter:
                 self._require_factor(operand, terms // max(math.prod(operand.shape), 1))
             if node.op in CHANNELS_LAST:
                 self.anchors.update({memory(o) for o in held(node)} - self.leaves)
+            if self._is_turned(node):
+                self.anchors.add(node.operands[1])
         elif adds_sum(node):
             # In a chain of sums only the total is kept; each sum is added to it when it is made.
             self.anchors.update(filter(adds_sum, node.operands))
@@ -216,6 +218,23 @@ class _Cutter:
             node = varying[0]
         if top is not None and node in self.anchors:
             self.anchors.add(top)
+
+    def _is_turned(self, node: Node) -> bool:
+        """Whether the second factor of a product is turned in memory first, as a weight is whose
+        rows are terms of sums. Threads without tensor cores read neighbouring columns at a time:
+        rows that begin 64 bytes apart in shared memory share banks, so that an H100 takes twice as
+        long for the product."""
+        least = self.target.turned_factors
+        if not least or node.op is not ops.matmul or node.dtype is not float32:
+            return False
+        turned = node.operands[1]
+        rows = math.prod(node.shape[:-1]) // math.prod(turned.shape[:-2])
+        return (
+            turned.op is ops.permute_op
+            and turned.attrs[0][-1] == turned.rank - 2
+            and rows >= least
+            and not self.target.rounds(False)
+        )
 
     def _is_matrix(self, node: Node) -> bool:
         """Whether the elements of a node are distinct along its last two dimensions: not a number,

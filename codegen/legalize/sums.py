@@ -40,8 +40,7 @@ class SumVectors:
                 return _columns(a, b, node.dtype)
             if node.shape[-2] <= self.target.byte_sums and _in_bytes(b):
                 return ops.transpose(_columns(ops.transpose(b), ops.transpose(a), node.dtype))
-        vectors = self.target.vector_sums and node.shape[-1] == 1
-        if not (is_large and vectors and a.dtype.is_floating_point):
+        if not is_large or node.shape[-1] > 1 or a.dtype.name not in self.target.vector_sums:
             return None
         turned = ops.permute(b, (*range(b.rank - 2), b.rank - 1, b.rank - 2))
         whole = (*node.shape[:-1], a.shape[-1])

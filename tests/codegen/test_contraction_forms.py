@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from graphs import check, random_leaves, reference
 
 from tilewright.codegen.legalize.interleave import InterleaveStrides
 from tilewright.codegen.legalize.sums import SumDepthwise, SumVectors
-from tilewright.codegen.target import CUDA, LLVM
+from tilewright.codegen.target import CUDA, LLVM, Target
 from tilewright.ir import dtype as dt
 from tilewright.ir import ops
 from tilewright.ir.dtype import float64
@@ -116,9 +117,10 @@ def test_several_channels_of_each() -> None:
 def test_a_matrix_times_a_vector(a: tuple[int, ...], b: tuple[int, ...]) -> None:
     node = ops.matmul(leaf(0, a), leaf(1, b))
     agree(node, SumVectors(LLVM)(node))
-    assert SumVectors(CUDA)(node) is None
+    agree(node, SumVectors(CUDA)(node))
     halves = ops.matmul(leaf(0, a, dt.bfloat16), leaf(1, b, dt.bfloat16))
     agree(halves, SumVectors(LLVM)(halves), 1e-2)
+    assert SumVectors(CUDA)(halves) is None  # tensor cores read them as fast
 
 
 def test_which_products_stay() -> None:
@@ -136,3 +138,17 @@ def test_kernels() -> None:
     w = leaf(1, (5, 3, 3, 3))
     wide = ops.conv_input_grad(x, w, (18, 16), (2, 2), ((1, 0), (1, 0)), (1, 1), 1)
     assert len(check([ops.tanh(wide)], CUDA).steps) <= 3
+
+
+def test_a_weight_is_turned_for_many_rows() -> None:
+    """Where threads multiply float32 without tensor cores. Few rows read it as it lies."""
+
+    def kernels(rows: int, dtype: dt.DType = dt.float32, target: Target = CUDA) -> list[str]:
+        x, w = leaf(0, (rows, 64), dtype), leaf(1, (48, 64), dtype)
+        return [s.kernel.name for s in check([ops.linear(x, w)], target).steps]
+
+    assert kernels(256) == ["permute_copy", "matmul_dot"]
+    assert kernels(64) == ["matmul_dot"]
+    assert kernels(256, dt.bfloat16) == ["matmul_dot"]
+    assert kernels(256, target=replace(CUDA, tf32=True)) == ["matmul_dot"]
+    assert kernels(256, target=LLVM) == ["matmul_dot"]
