@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..kernel import Apply, Kernel, Load, Scan
 from ..kernel.analysis import Analysis
+from ..kernel.index import Axis
 from ..target import Target
 from .cutting import passes
 from .schedule import Schedule, floor_power, points, power_of_two
@@ -23,6 +26,10 @@ _BUSY = 16
 """Warps that keep a multiprocessor busy."""
 _THREADS, _UNALIGNED = 1024, 640
 """Threads for which a multiprocessor has registers: if they read rows by vectors, and if not."""
+_TAPS = 512
+"""Positions of a window that a thread walks along one by one, at most."""
+_NEAR = 4
+"""How far apart in memory the windows of neighbouring threads begin, at most."""
 
 
 def pointwise_schedule(kernel: Kernel, target: Target, alone: bool = True) -> Schedule:
@@ -33,13 +40,18 @@ def pointwise_schedule(kernel: Kernel, target: Target, alone: bool = True) -> Sc
     count = points(kernel.parallel)
     if target.large_programs:
         return Schedule(block=min(power_of_two(count), target.tile_limit))
-    # 128-bit loads by every thread, and small kernels spread over several multiprocessors.
-    block = 1024 if count >= 1 << 18 else max(128, min(512, power_of_two(count // 256)))
+    block = _block(count)
     halves = sum(v.buffer.dtype.itemsize for v in _loads_of_rows(kernel)) == 2
     cost = sum(v.op.cost for v in kernel.values if isinstance(v, Apply))
     if count >= _MANY and halves and cost <= _LIGHT:
         block *= 2  # a single vector of halves is too little to be on its way to a thread
     return Schedule(block=block, num_warps=4 if block >= 512 else 1 + (block >= 256))
+
+
+def _block(count: int) -> int:
+    """The points of a program: each thread has a vector of 16 bytes, and small kernels spread over
+    several multiprocessors."""
+    return 1024 if count >= 1 << 18 else max(128, min(512, power_of_two(count // 256)))
 
 
 def _turned_schedule(kernel: Kernel, found: Sides, target: Target) -> Schedule:
@@ -78,6 +90,10 @@ def rows_schedule(kernel: Kernel, target: Target) -> Schedule:
         held = 4096 if loads <= 2 else 2048 if loads <= 3 else 1024  # more would spill
         block_r = min(power_of_two(length), max(held // block, 1))
         return Schedule(block=block, block_r=block_r, looped=block_r < length, num_warps=4)
+    if folds_windows(kernel):
+        # A position is the same for all threads: its place and its bounds are computed once.
+        block = _block(rows)
+        return Schedule(block=block, block_r=1, looped=True, num_warps=max(1, min(block // 128, 4)))
     whole = power_of_two(length)
     # Philox's words take registers: a thread has half as many elements.
     if whole <= (limit >> kernel.draws if passes(kernel) > 1 else STEP):
@@ -131,6 +147,25 @@ def runs_along_parallel(kernel: Kernel) -> bool:
         along_parallel += not steps.isdisjoint(kernel.parallel)
         along_reduction += not steps.isdisjoint(kernel.reduction)
     return along_parallel > along_reduction
+
+
+def folds_windows(kernel: Kernel) -> bool:
+    """Whether most loads are of short windows, whose positions lie between those of the windows
+    beside them, which begin near."""
+    if points(kernel.reduction) > _TAPS or kernel.draws:
+        return False
+    loads = _loads_of_rows(kernel)
+    return sum(_is_window(v, kernel) for v in loads) * 2 > len(loads)
+
+
+def _is_window(load: Load, kernel: Kernel) -> bool:
+    def steps(axes: Iterable[Axis]) -> list[tuple[int, int]]:
+        found = [(abs(load.offset.coefficient(a)), a.extent) for a in axes]
+        return [each for each in found if each[0]]
+
+    beside, within = steps(kernel.parallel), steps(kernel.reduction)
+    near = min((step for step, _ in beside), default=_NEAR + 1)
+    return near <= _NEAR and any(near < step * extent for step, extent in within)
 
 
 def _loads_of_rows(kernel: Kernel) -> list[Load]:
