@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from tilewright.ir.op import Fold
 
-from ..kernel import Guard, Ordered, Reduce, Scan, Store, Value
+from ..kernel import Guard, Kernel, Load, Ordered, Reduce, Scan, Store, Value
 from ..kernel.analysis import Analysis
 from ..kernel.index import Axis
 from ..schedule import Schedule, points, power_of_two
@@ -83,8 +83,23 @@ def _divided(axes: tuple[Axis, ...], length: int) -> tuple[Axis, ...]:
 
 
 def _row_tile(body: Body) -> Tile:
-    axes = tuple(a for a in body.kernel.reduction if a.extent != 1)
+    axes = tuple(a for a in _as_in_memory(body.kernel, body.analysis) if a.extent != 1)
     return Tile("r", axes, 1, "BLOCK_R", "r_ok")
+
+
+def _as_in_memory(kernel: Kernel, analysis: Analysis) -> tuple[Axis, ...]:
+    """The axes of a row, in the order in which the largest operand has them in memory, so that
+    neighbouring threads read neighbours: of a group of channels that come last, for one. Folds that
+    tell positions, and running ones, keep the order that these have."""
+    row = kernel.reduction
+    if any(isinstance(v, Scan) or (isinstance(v, Reduce) and v.op.picks) for v in kernel.values):
+        return row
+    loads = [v for v in kernel.values if isinstance(v, Load) and analysis.axes(v).issuperset(row)]
+    if kernel.ordered or not loads:
+        return row
+    largest = max(loads, key=lambda v: v.buffer.size * v.buffer.dtype.itemsize)
+    steps = {axis: abs(largest.offset.coefficient(axis)) for axis in row}
+    return tuple(sorted(row, key=lambda a: -steps[a])) if all(steps.values()) else row
 
 
 def _length(body: Body) -> str:
