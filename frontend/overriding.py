@@ -153,7 +153,9 @@ def ask(func: Function, found: Sequence[Any], args: Sequence[Any], kwargs: dict[
             result = value.__torch_function__(func, types, args, kwargs)
             if result is not NotImplemented:
                 return result
-    name = f"{getattr(func, '__module__', None) or 'torch'}.{getattr(func, '__name__', func)}"
+    from .overrides import resolve_name
+
+    name = resolve_name(func) or getattr(func, "__name__", func)
     asked = [f"mode object {modes[-1]!r}"] if modes else []
     asked += [f"class {kind}" for kind in types]
     raise TypeError(

@@ -188,8 +188,8 @@ def gradgradcheck(
 ) -> bool:
     """Whether the second derivatives of `func` agree with differences of the first.
 
-    The cotangents of the results are inputs, too: what a first derivative lacks of its dependence on
-    `inputs` is found even where nothing else makes it differentiable.
+    The cotangents of the results are inputs, too. So a first derivative that forgets how it depends
+    on `inputs` is found even where nothing else makes it differentiable.
 
     grad_outputs: the cotangents; drawn at random if there are none.
     options: those of `gradcheck`.
