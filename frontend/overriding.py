@@ -155,7 +155,7 @@ def ask(func: Function, found: Sequence[Any], args: Sequence[Any], kwargs: dict[
                 return result
     from .overrides import resolve_name
 
-    name = resolve_name(func) or getattr(func, "__name__", func)
+    name = resolve_name(func) or str(func)
     asked = [f"mode object {modes[-1]!r}"] if modes else []
     asked += [f"class {kind}" for kind in types]
     raise TypeError(
