@@ -153,13 +153,20 @@ def ask(func: Function, found: Sequence[Any], args: Sequence[Any], kwargs: dict[
             result = value.__torch_function__(func, types, args, kwargs)
             if result is not NotImplemented:
                 return result
-    name = f"{getattr(func, '__module__', None) or 'torch'}.{getattr(func, '__name__', func)}"
     asked = [f"mode object {modes[-1]!r}"] if modes else []
     asked += [f"class {kind}" for kind in types]
     raise TypeError(
-        f"Multiple dispatch failed for '{name}'; all __torch_function__ handlers returned "
+        f"Multiple dispatch failed for '{_shown(func)}'; all __torch_function__ handlers returned "
         f"NotImplemented: {', '.join(asked)}{at_user_line()}"
     )
+
+
+def _shown(func: Any) -> str:
+    """The public name of what asks, such as `torch.add`."""
+    for full, function in public_functions():
+        if function is func:
+            return full
+    return f"{func.__module__}.{func.__name__}".replace("tilewright", "torch", 1)
 
 
 AS_GIVEN = frozenset(

@@ -22,7 +22,8 @@ ROOT = Path(__file__).resolve().parents[1]
 KERNELS = {ROOT / "tests" / "codegen", ROOT / "tests" / "runtime"}
 
 # Several workers share the cores, and each would start a thread for each core. This must be set
-# before NumPy is imported.
+# before NumPy is imported. Native kernels keep their threads, which tests look at.
+os.environ.setdefault("TW_NUM_THREADS", str(os.cpu_count() or 1))
 if "PYTEST_XDIST_WORKER" in os.environ:
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")

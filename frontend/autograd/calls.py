@@ -32,6 +32,11 @@ def name_of(node: Node) -> str:
     return f"{camel(node.op.name)}Backward0" if known is None else known.grad_fn(args)
 
 
+def is_users(node: Node) -> bool:
+    """Whether a node is a result of a user-written `autograd.Function`."""
+    return isinstance(node.memo.get("call", (None, ()))[0], str)
+
+
 def operands_of(node: Node) -> list[Node | Step]:
     """The operands of the call that made a node, in PyTorch's order, or what it calls for them."""
     build, args = node.memo.get("call", (None, node.operands))

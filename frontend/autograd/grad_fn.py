@@ -14,7 +14,7 @@ from .. import recording
 from ..recording import epoch, views
 from ..recording.builders import Step
 from ..recording.histories import Ends, History
-from .calls import name_of, name_of_view, operands_of
+from .calls import is_users, name_of, name_of_view, operands_of
 from .hook_calls import ACCUMULATING
 from .hooks import Handles, NodeHooks, RemovableHandle, add_hook, register, register_post_accumulate
 
@@ -31,6 +31,8 @@ class GradFn:
 
     metadata: a dictionary for the user's own data. It lasts as long as the graph.
     """
+
+    where = "builtins"  # the module of the classes of these calls
 
     metadata: dict[Any, Any]
 
@@ -123,6 +125,15 @@ class GradFn:
         return f"<{type(self).__name__} object at {id(self):#x}>"
 
 
+class UsersCall(GradFn):
+    """A call of an `autograd.Function`."""
+
+    where = "torch.autograd.function"
+
+    def __repr__(self) -> str:
+        return f"<{self.where}.{type(self).__name__} object at {id(self):#x}>"
+
+
 class InnerCall(GradFn):
     """A call of PyTorch's that is a part of one here, such as the transposition in a linear layer.
     It has neighbours, and no hooks."""
@@ -206,7 +217,7 @@ def _class(name: str, base: type[GradFn]) -> type[Any]:
     """The class of calls with this name."""
     kind = _classes.get((name, base))
     if kind is None:
-        kind = _classes[name, base] = type(name, (base,), {"__module__": __name__})
+        kind = _classes[name, base] = type(name, (base,), {"__module__": base.where})
     return kind
 
 
@@ -217,7 +228,8 @@ def _known(node: Node, view: views.View | None, ends: Ends) -> GradFn:
     if found is None:
         ends.is_asked = True
         name = name_of(node) if view is None else name_of_view(view)
-        found = _calls[key] = _class(name, GradFn)(node, view, ends)
+        base = UsersCall if view is None and is_users(node) else GradFn
+        found = _calls[key] = _class(name, base)(node, view, ends)
     return found
 
 

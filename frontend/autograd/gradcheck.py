@@ -84,6 +84,7 @@ def gradcheck(
     fast_mode and masked change nothing: products in forward mode are made of the backward pass, and
     each column of each Jacobian is looked at.
     """
+    from ..functions.from_data import tensor
     from .api import grad
 
     args = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
@@ -107,7 +108,7 @@ def gradcheck(
                     return False
                 raise GradcheckError(
                     f"Jacobian mismatch for output {out_index} with respect to input {i},\n"
-                    f"numerical:{expected}\nanalytical:{found}\n"
+                    f"numerical:{tensor(expected)}\nanalytical:{tensor(found)}\n"
                 )
     return True
 
@@ -187,20 +188,29 @@ def gradgradcheck(
 ) -> bool:
     """Whether the second derivatives of `func` agree with differences of the first.
 
-    grad_outputs: the cotangents of the results, if they aren't to be the same for all elements.
+    The cotangents of the results are inputs, too. So a first derivative that forgets how it depends
+    on `inputs` is found even where nothing else makes it differentiable.
+
+    grad_outputs: the cotangents; drawn at random if there are none.
     options: those of `gradcheck`.
     """
+    from ..functions.sampling import randn
     from .api import grad
 
     args: list[Any] = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
     wanted = [i for i, a in enumerate(args) if isinstance(a, Handle) and a.requires_grad]
-    seeds = [grad_outputs] if isinstance(grad_outputs, Handle) else grad_outputs
+    if grad_outputs is None:
+        seeds: list[Any] = [
+            randn(y.shape, dtype=y.dtype, device=y.device).requires_grad_()
+            for y in _outputs(func(*args))
+        ]
+    else:
+        seeds = [grad_outputs] if isinstance(grad_outputs, Handle) else list(grad_outputs)
 
     def first(*given: Any) -> Any:
-        results = _outputs(func(*given))
-        weights = seeds or [y.detach() * 0 + 0.7 for y in results]
+        results = _outputs(func(*given[: len(args)]))
         at = [given[i] for i in wanted]
-        found = grad(results, at, weights, create_graph=True, allow_unused=True)
-        return tuple(g for g in found if g is not None and g.requires_grad)
+        found = grad(results, at, given[len(args) :], create_graph=True, allow_unused=True)
+        return tuple(g for g in found if g is not None)
 
-    return gradcheck(first, args, **options)
+    return gradcheck(first, [*args, *seeds], **options)

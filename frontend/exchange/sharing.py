@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir.dtype import DType
+from tilewright.ir.location import at_user_line
 
 from .. import recording
 from ..functions import from_data, shapes
@@ -64,11 +65,11 @@ def share_memory(t: Any) -> Any:
     array = memory.view(source.dtype).reshape(source.shape)
     array[...] = source
     recording.set_data(t, over(array, t.dtype).detach())
-    _tell_pickler(type(t))
+    tell_pickler(type(t))
     return t
 
 
-def _tell_pickler(cls: type) -> None:
+def tell_pickler(cls: type) -> None:
     """Have tensors travel to other processes by `_reduced`."""
     from multiprocessing.reduction import ForkingPickler
 
@@ -85,8 +86,15 @@ def over(array: np.ndarray, dtype: DType) -> Any:
 
 def _reduced(t: Any) -> tuple[Any, ...]:
     """What another process makes `t` of: its memory, or, if that isn't shared, its values."""
+    if t.requires_grad and not t.is_leaf:
+        raise RuntimeError(
+            "Cowardly refusing to serialize non-leaf tensor which requires_grad, since autograd "
+            "does not support crossing process boundaries.  If you just want to transfer the data, "
+            "call detach() on the tensor before serializing (e.g., putting it on the queue)."
+            f"{at_user_line()}"
+        )
     mapping = None
-    if not t.is_meta and not t.is_cuda and (t.is_leaf or not t.requires_grad):
+    if not t.is_meta and not t.is_cuda:
         array_of(t)
         mapping = _mapping(t)
     if not isinstance(mapping, _Shared):
@@ -111,6 +119,6 @@ def _rebuilt(
     memory = np.frombuffer(_mapped(descriptor.detach(), nbytes), np.uint8)
     whole = memory[: nbytes - nbytes % dtype.itemsize].view(dtype.np)
     t: Any = shapes.as_strided(over(whole, dtype), *layout)
-    _tell_pickler(cls)
+    tell_pickler(cls)
     t = t.detach() if cls is epoch.tensor_type else t.detach().as_subclass(cls)
     return t.requires_grad_() if requires_grad else t

@@ -160,7 +160,19 @@ def _contract(a: Node, s: str, b: Node, t: str, later: set[str]) -> tuple[Node, 
     return out, "".join(order)
 
 
-@public("einsum", _einsum, method=False, casts=LOWER)
+def _gradient_of_einsum(args: Sequence[Any]) -> str:
+    """The last call that PyTorch makes of one: of a single operand a sum or a permutation, else a
+    product, which is a matrix product where it sums over letters."""
+    *operands, equation = args
+    (*before, last), output = _parse_einsum(equation, operands)
+    known = {c for term in before for c in term if len(before) == 1 or c in output or c in last}
+    gone = known.union(last).difference(output)
+    if not before:
+        return "SumBackward1" if gone else "PermuteBackward0"
+    return "ViewBackward0" if gone else "MulBackward0"
+
+
+@public("einsum", _einsum, method=False, casts=LOWER, gradient=_gradient_of_einsum)
 def einsum(*args: Any) -> Tensor:
     """Sums of products by index letters, einsum("ij,jk->ik", a, b), or by numbers,
     einsum(a, [0, 1], b, [1, 2], [0, 2])."""

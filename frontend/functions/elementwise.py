@@ -547,8 +547,7 @@ def _clamp_low(x: Node, low: Node) -> Node:
     x, low = promoted(x, low)
     if x.dtype.category in (dtypes.UNSIGNED, dtypes.SIGNED):
         return ops.maximum(x, low)
-    # As in PyTorch the gradient passes where the bound is met exactly.
-    return ops.where(x < low, ops.expand(low, _like(x, low)), ops.expand(x, _like(x, low)))
+    return ops.at_least(x, low)
 
 
 @builder("clamp", gradient=_of_clamp)
@@ -556,7 +555,7 @@ def _clamp_high(x: Node, high: Node) -> Node:
     x, high = promoted(x, high)
     if x.dtype.category in (dtypes.UNSIGNED, dtypes.SIGNED):
         return ops.minimum(x, high)
-    return ops.where(x > high, ops.expand(high, _like(x, high)), ops.expand(x, _like(x, high)))
+    return ops.at_most(x, high)
 
 
 @builder("clamp", gradient="ClampBackward1")
@@ -569,12 +568,6 @@ def _clamp_between(x: Node, low: Node, high: Node) -> Node:
 
 
 _NUMBERS = (int, float)
-
-
-def _like(a: Node, b: Node) -> tuple[int, ...]:
-    from tilewright.ir.shape import broadcast
-
-    return broadcast(a.shape, b.shape)
 
 
 @public("lerp", in_place=True)

@@ -75,11 +75,17 @@ class Generator:
 
     def set_state(self, new_state: Tensor) -> Generator:
         """Go on from where `get_state` was called."""
+        if not isinstance(new_state, recording.Handle):
+            raise TypeError(
+                f"expected a torch.ByteTensor, but got {type(new_state).__name__}{at_user_line()}"
+            )
         state = np.asarray(new_state.detach().cpu()._array())
-        if state.dtype != np.uint8 or state.size != 16:
+        if state.dtype != np.uint8:
+            raise TypeError(f"RNG state must be a torch.ByteTensor{at_user_line()}")
+        if state.size != 16:
             raise RuntimeError(
                 "RNG state is wrong size: expected the 16 bytes that get_state returns, got "
-                f"{state.size} elements of {state.dtype}{at_user_line()}"
+                f"{state.size}{at_user_line()}"
             )
         self._set(*(int(v) for v in state.copy().view("<u8")))
         return self

@@ -93,11 +93,11 @@ def _stack(*args: Any) -> Node:
     *parts, dim = args
     dtype = result_dtype(*parts)
     axis = normalize_axis(dim, parts[0].rank + 1)
-    for part in parts:
+    for i, part in enumerate(parts):
         if part.shape != parts[0].shape:
             raise RuntimeError(
-                f"stack expects each tensor to be equal size, but got {list(parts[0].shape)} and "
-                f"{list(part.shape)}{at_user_line()}"
+                f"stack expects each tensor to be equal size, but got {list(parts[0].shape)} at "
+                f"entry 0 and {list(part.shape)} at entry {i}{at_user_line()}"
             )
     return ops.cat([ops.unsqueeze(to(p, dtype), axis) for p in parts], axis)
 

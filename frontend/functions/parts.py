@@ -109,8 +109,8 @@ def part_of(t: Any, key: Sequence[int | Bounds]) -> Any:
         steps.append(step)
     place = tuple(starts), tuple(stops), tuple(steps)
     if len(kept) < len(shape):
-        last = key[-1]
-        kind = views.SELECT if type(last) is int or last == _ALL else views.SLICE
+        last = next(each for each in reversed(key) if each != _ALL)
+        kind = views.SELECT if type(last) is int else views.SLICE
         return view(t, kind, *place, tuple(kept))
     is_whole = not any(starts) and stops == list(shape) and max(steps, default=1) == 1
     return t if is_whole else view(t, views.SLICE, *place)

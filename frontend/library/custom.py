@@ -12,8 +12,9 @@ from tilewright.ir.location import at_user_line
 
 from .. import recording
 from ..autograd.function import Function, FunctionCtx
+from ..autograd.graph import increment_version
 from ..recording import Handle
-from .schemas import Schema, parsed, written
+from .schemas import Schema, kinds_of_arguments, parsed, refused, written
 from .tags import Tag, listed
 
 _defined: dict[str, CustomOpDef] = {}
@@ -65,6 +66,8 @@ class CustomOpDef:
                 f"consistent{at_user_line()}"
             )
         self._declared = schema
+        text = written(function, self._mutated) if schema is None else schema.text
+        self._kinds = kinds_of_arguments(text)
         self._may_alias = False  # whether an output may be an input, or a view of one
         self._on_arrays = on_arrays
         self._kernels: dict[str | None, Callable[..., Any]] = {}
@@ -74,7 +77,8 @@ class CustomOpDef:
         self._casting: dict[str, Callable[..., Any]] = {}  # by device, where autocast is on
         self._backward: Callable[..., Any] | None = None
         self._setup_context: Callable[..., Any] | None = None
-        self._autograd: type[Function] = type(self.__name__, (_CustomFunction,), {})
+        shown = f"GeneratedBackwardFor_{name.replace('::', '_')}_default"
+        self._autograd: type[Function] = type(shown, (_CustomFunction,), {})
         _defined[name] = self
 
     def __repr__(self) -> str:
@@ -126,7 +130,8 @@ class CustomOpDef:
         return register if func is None else register(func)
 
     def register_fake(self, func: Callable[..., Any], /) -> Callable[..., Any]:
-        """Accept `func` for compatibility. Shapes come from the op's own results."""
+        """Compute the op on the meta device by `func`. Elsewhere shapes come from the op's own
+        results."""
         self._fake = func
         return func
 
@@ -191,14 +196,23 @@ class CustomOpDef:
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """All (positional, keyword-only) arguments, with defaults filled in."""
-        if not kwargs and len(args) == len(self._positional) == len(self._signature.parameters):
-            return args, kwargs
-        try:
-            bound = self._signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise RuntimeError(f"{self._qualname}(): {error}{at_user_line()}") from None
-        bound.apply_defaults()
-        return bound.args, bound.kwargs
+        if kwargs or not len(args) == len(self._positional) == len(self._signature.parameters):
+            try:
+                bound = self._signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise RuntimeError(f"{self._qualname}(): {error}{at_user_line()}") from None
+            bound.apply_defaults()
+            args, kwargs = bound.args, bound.kwargs
+        for place, (name, value) in enumerate([*zip(self._positional, args), *kwargs.items()]):
+            kind = self._kinds.get(name, "")
+            if refused(value, kind):
+                raise RuntimeError(
+                    f"{self._qualname}() Expected a value of type '{kind}' for argument "
+                    f"'{name}' but instead found type '{type(value).__name__}'.\n"
+                    f"Position: {place}\nValue: {value!r}\n"
+                    f"Declaration: {self._qualname}{self._schema}{at_user_line()}"
+                )
+        return args, kwargs
 
     def _kernel_that_casts(self, values: Iterable[Any]) -> Callable[..., Any] | None:
         """What an op with tensors of these is replaced by where autocast is on."""
@@ -208,7 +222,8 @@ class CustomOpDef:
 
     def _kernel_for(self, tensors: Sequence[Any]) -> Callable[..., Any]:
         kind = tensors[0].device.type if tensors else None
-        function = self._kernels.get(kind) or self._kernels.get(None)
+        by_kind = self._kernels.get(kind) or (self._fake if kind == "meta" else None)
+        function = by_kind or self._kernels.get(None)
         if function is None:
             kinds = ", ".join(str(k) for k in self._kernels) or "no device"
             raise NotImplementedError(
@@ -236,7 +251,10 @@ class _Call:
             keywords = {n: _readable(v) for n, v in keywords.items()}
         output = op._kernel_for(everything)(*args, **keywords)
         for name, t, version in given:
-            if recording.version(t) != version and name not in op._mutated:
+            if name in op._mutated:
+                if recording.version(t) == version:  # it was written to unseen
+                    increment_version(t)
+            elif recording.version(t) != version:
                 raise RuntimeError(
                     f"{op._qualname} writes to its argument {name!r}, which mutates_args doesn't "
                     f"name{at_user_line()}"

@@ -60,6 +60,29 @@ def parsed(text: str) -> Schema:
     )
 
 
+def kinds_of_arguments(text: str) -> dict[str, str]:
+    """The types of the arguments that a declaration has, as errors name them, by their names."""
+    whole = _WHOLE.fullmatch(text)
+    if whole is None:
+        return {}
+    found = (_ARGUMENT.fullmatch(part) for part in _split(whole["arguments"]))
+    return {f["name"]: _SHOWN.get(f["type"], f["type"]) for f in found if f is not None}
+
+
+_SHOWN = {"SymInt": "int"}
+_REFUSED: dict[str, tuple[type, ...]] = {
+    "Tensor": (str, int, float, complex, list, tuple, dict, type(None)),
+    "int": (str, float, list, tuple, type(None)),
+    "float": (str, list, tuple, type(None)),
+    "str": (int, float, list, tuple, type(None)),
+}
+"""What PyTorch doesn't take for arguments of some types."""
+
+
+def refused(value: Any, kind: str) -> bool:
+    return isinstance(value, _REFUSED.get(kind, ()))
+
+
 def _split(text: str) -> list[str]:
     """The parts between commas that stand in no bracket."""
     parts, depth = [""], 0
@@ -100,6 +123,12 @@ def written(function: Any, mutates: Any, name: str | None = None) -> str:
         if p.kind is p.KEYWORD_ONLY and not star:
             parts.append("*")
             star = True
+        if p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            raise ValueError(
+                "infer_schema(func): We do not support positional-only args, varargs, or "
+                "varkwargs."
+                f"{at_user_line()}"
+            )
         if p.annotation is p.empty:
             raise ValueError(
                 f"infer_schema(func): Parameter {p.name} must have a type annotation"
@@ -111,6 +140,11 @@ def written(function: Any, mutates: Any, name: str | None = None) -> str:
         default = "" if p.default is p.empty else f"={_default(p.default)}"
         parts.append(f"{kind} {p.name}{default}")
     result = signature.return_annotation
+    if result is signature.empty:
+        raise ValueError(
+            "infer_schema(func): No return type annotation was provided. Please add one."
+            f"{at_user_line()}"
+        )
     if result is None:
         returns = "()"
     elif getattr(result, "__origin__", None) is tuple:
@@ -121,6 +155,8 @@ def written(function: Any, mutates: Any, name: str | None = None) -> str:
 
 
 def _default(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():
+        return f"{value:.0f}."
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
@@ -132,6 +168,8 @@ def _type(note: Any, name: str) -> str:
         return f"{_type(inner, name)}?"
     if (origin is not None and issubclass(origin, (list, tuple))) or origin in _SEQUENCES:
         return f"{_type(args[0], name)}[]"
+    if set(args) == {int, float, bool}:
+        return "Scalar"
     found = _TYPES.get(getattr(note, "__name__", ""))
     if found is None:
         raise ValueError(

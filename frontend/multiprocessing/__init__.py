@@ -10,6 +10,9 @@ import multiprocessing
 from multiprocessing import *  # noqa: F403
 from typing import Any
 
+from .._tensor import Tensor
+from ..exchange.sharing import tell_pickler
+from ..nn.parameter import Parameter
 from .spawning import (
     ProcessContext,
     ProcessExitedException,
@@ -33,6 +36,9 @@ __all__ = [
 ]
 
 _strategy = "file_descriptor"
+
+for _kind in (Tensor, Parameter):
+    tell_pickler(_kind)
 
 
 def get_all_sharing_strategies() -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -239,6 +240,14 @@ def _load(module: Any, name: str, own: Any, given: Any, key: str, assign: bool) 
                 f"checkpoint, the shape in current model is {own.shape}."
             )
     if not assign:
+        if own.is_meta and not given.is_meta:
+            warnings.warn(
+                f"for {key}: copying from a non-meta parameter in the checkpoint to a meta "
+                "parameter in the current model, which is a no-op. (Did you mean to pass "
+                "`assign=True` to assign items in the state dictionary to their corresponding key "
+                "in the module instead of copying them in place?)",
+                stacklevel=2,
+            )
         own.copy_(given)
         return None
     if name in module._parameters:

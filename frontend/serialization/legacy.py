@@ -73,7 +73,8 @@ class _Scan(Unpickler):
 
 
 def read_legacy(file: Any, path: Any, move: Callable[[str], str], weights_only: bool) -> Any:
-    """The object in a file of the older format; RuntimeError for any other file."""
+    """The object in a file of the older format. EOFError for an empty file, RuntimeError for a torn
+    one and for another number at its beginning, UnpicklingError for what no pickle begins with."""
     start = file.tell()
     size = file.seek(0, os.SEEK_END) - start
     file.seek(start)
@@ -82,12 +83,16 @@ def read_legacy(file: Any, path: Any, move: Callable[[str], str], weights_only: 
     def plain() -> Any:
         return Unpickler(bounded, True, _no_storage).read(path)
 
+    kind: type[Exception] = RuntimeError
     try:
         known = plain() == MAGIC
     except Exception:
         known = False
+        file.seek(start)
+        if file.read(2) != b"PK":
+            kind = pickle.UnpicklingError if size else EOFError
     if not known:
-        raise RuntimeError(
+        raise kind(
             f"load: {path!s} ({size} bytes) is not a complete file of torch.save: it has no zip "
             "directory at its end, nor the number that PyTorch's older format begins with. It was "
             f"torn while it was written or copied, or is of another kind{at_user_line()}"

@@ -3,6 +3,8 @@ else is ever rounded to save time."""
 
 from __future__ import annotations
 
+import warnings
+
 from tilewright.runtime import devices
 
 from .. import recording
@@ -28,9 +30,12 @@ def set_float32_matmul_precision(precision: str) -> None:
     be rounded to TF32 for the tensor cores of NVIDIA's GPUs; sums stay in float32."""
     global _level
     if precision not in _LEVELS:
-        raise RuntimeError(
-            f"Float32 matmul precision must be one of {', '.join(_LEVELS)}, got {precision!r}"
+        warnings.warn(
+            f"{precision} is not one of 'highest', 'high', or 'medium'; the current"
+            "setFloat32MatmulPrecision call has no effect.",
+            stacklevel=2,
         )
+        return
     if (precision == "highest") != (_level == "highest"):
         _allow(tf32=precision != "highest")
     _level = precision

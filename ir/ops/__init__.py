@@ -7,6 +7,8 @@
 
 from . import operators
 from .activation import (
+    at_least,
+    at_most,
     celu,
     clamp,
     elu,

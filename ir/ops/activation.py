@@ -7,6 +7,7 @@ would overflow, its argument is replaced first; else its zero cotangent times in
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -343,6 +344,33 @@ clamp = composite(
 )
 """clamp(x, low, high): `x` limited by numbers of its dtype (either may be None), with slope one at
 both ends. Integers too."""
+
+
+def _limit(
+    name: str, is_beyond: Callable[[Node, Node], Node], is_within: Callable[[Node, Node], Node]
+) -> Op:
+    def value(x: Node, bound: Node) -> Node:
+        shape = broadcast(x.shape, bound.shape)
+        other = expand(x, shape)
+        if bound.rank and x.dtype.is_differentiable:  # an element of the bound may be NaN
+            other = where(is_within(x, bound), other, full_like(other, math.nan))
+        return where(is_beyond(x, bound), expand(bound, shape), other)
+
+    def vjp(g: Node, out: Node, x: Node, bound: Node) -> tuple[Node, Node]:
+        nothing = zeros_like(g)
+        return where(is_within(x, bound), g, nothing), where(is_beyond(x, bound), g, nothing)
+
+    return composite(
+        name, lambda x, bound: (broadcast(x.shape, bound.shape), x.dtype), value, vjp=vjp, cost=2
+    )
+
+
+at_least = _limit("at_least", operator.lt, operator.ge)
+"""at_least(x, low): `x`, or `low` where that is larger; NaN where either is. Where they are equal
+the slope is that of `x`, and at NaN it is zero."""
+
+at_most = _limit("at_most", operator.gt, operator.le)
+"""at_most(x, high): as at_least, for the other end."""
 
 hardsigmoid = composite(
     "hardsigmoid",

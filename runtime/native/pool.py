@@ -1,10 +1,11 @@
 """The worker threads that run the chunks of native kernels, and their number.
 
 Workers are threads of the operating system that never enter Python. They need no lock of Python's
-and can't delay its exit. TW_NUM_THREADS sets the number of threads; the default is one for each
-core that this process may use. Workers keep to the cores that it might use when they began. If a
-launch begins while another thread's launch runs, its caller runs it alone. The results are the
-same, as chunks don't depend on who runs them.
+and can't delay its exit. TW_NUM_THREADS sets the number of threads. Without it MKL_NUM_THREADS or
+OMP_NUM_THREADS does, as in PyTorch; the default is one for each core that this process may use.
+Workers keep to the cores that it might use when they began. If a launch begins while another
+thread's launch runs, its caller runs it alone. The results are the same, as chunks don't depend on
+who runs them.
 """
 
 from __future__ import annotations
@@ -47,7 +48,13 @@ def cores() -> int:
 
 def _wanted() -> int:
     text = os.environ.get("TW_NUM_THREADS", "")
-    return max(int(text), 1) if text.isdigit() else cores()
+    if text.isdigit():
+        return max(int(text), 1)
+    for name in ("MKL_NUM_THREADS", "OMP_NUM_THREADS"):  # as PyTorch asks them
+        text = os.environ.get(name, "")
+        if text.isdigit() and int(text):
+            return min(int(text), cores())
+    return cores()
 
 
 class Pool:

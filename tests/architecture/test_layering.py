@@ -266,12 +266,12 @@ ROOMS = {
     "frontend": """
         devices layouts paths recording return_types torch_version
         overriding
-        functions futures monitor multiprocessing numa settings types version
+        functions futures monitor numa settings types version
         __config__ _utils autograd backends exchange inspection linalg random replay testing
         _tensor _tensor_str aot library mps mtia profiler storage xpu
         distributed
         _custom_ops amp compound nn overrides
-        __future__ nested sparse
+        __future__ multiprocessing nested sparse
         _C compiler cpu fft masked optim publish serialization special tuning
         __init__ _dynamo cuda dispatching hub package signal
         ops

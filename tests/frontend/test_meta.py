@@ -113,3 +113,12 @@ def test_bytes_are_seen_as_elements_of_another_size(torch: Any, pair: str) -> No
             lib.zeros(3, dtype=lib.uint8).view(lib.float32)
         with pytest.raises(RuntimeError, match=r"self.dim\(\) cannot be 0"):
             lib.tensor(1.0).view(lib.uint8)
+
+
+def test_what_is_loaded_to_meta_is_lost_with_a_warning(torch: Any) -> None:
+    for m in (tw, torch):
+        with m.device("meta"):
+            layer = m.nn.Linear(2, 2, bias=False)
+        with pytest.warns(UserWarning, match="for weight: copying from a non-meta parameter"):
+            layer.load_state_dict(m.nn.Linear(2, 2, bias=False).state_dict())
+        assert layer.weight.is_meta

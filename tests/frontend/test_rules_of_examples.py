@@ -465,7 +465,7 @@ def test_kernels_of_operators_and_their_vmap() -> None:
         tw.library.get_kernel("aten::nothing", "CPU")
 
     @tw.library.custom_op("rules::product", mutates_args=())
-    def product(x: Any, y: Any) -> Any:
+    def product(x: tw.Tensor, y: tw.Tensor) -> tw.Tensor:
         return tw.tensor(x.numpy() * y.numpy())
 
     seen = []

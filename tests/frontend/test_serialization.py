@@ -187,7 +187,10 @@ def test_damaged_files(tmp_path):
     path = tmp_path / "a.pt"
     tw.save({"w": tw.arange(100).float()}, path)
     whole = path.read_bytes()
-    for cut in (0, 10, len(whole) // 2, len(whole) - 30):
+    path.write_bytes(b"")
+    with pytest.raises(EOFError, match="not a complete file"):
+        tw.load(path)
+    for cut in (10, len(whole) // 2, len(whole) - 30):
         path.write_bytes(whole[:cut])
         with pytest.raises(RuntimeError, match="not a complete file"):
             tw.load(path)
@@ -205,6 +208,14 @@ def test_damaged_files(tmp_path):
         tw.load(tmp_path / "missing.pt")
     with pytest.raises(RuntimeError, match="Parent directory"):
         tw.save(1, tmp_path / "none" / "a.pt")
+
+
+@pytest.mark.parametrize("content", [b"garbage", b"", b"PK\x03\x04aaaa", b"\x80\x02}q\x00."])
+def test_other_files_are_refused_with_pytorchs_classes(torch, content):
+    for m in (tw, torch):
+        kind = pickle.UnpicklingError if content == b"garbage" else RuntimeError
+        with pytest.raises(kind if content else EOFError):
+            m.load(io.BytesIO(content))
 
 
 LAYOUTS = {

@@ -109,3 +109,14 @@ assert leaf.tolist() == [2000, 2000] and leaf.is_leaf, leaf
 def test_a_write_to_a_part_leaves_the_rest_to_other_processes() -> None:
     done = subprocess.run([sys.executable, "-c", WRITERS], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_tensor_with_a_history_stays_in_its_process() -> None:
+    import tilewright as tw
+    from tilewright import multiprocessing
+
+    here, there = multiprocessing.Pipe()
+    here.send(tw.ones(2, requires_grad=True))
+    assert there.recv().requires_grad
+    with pytest.raises(RuntimeError, match="Cowardly refusing to serialize non-leaf tensor"):
+        here.send(tw.ones(2, requires_grad=True) * 2)

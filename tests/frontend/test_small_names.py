@@ -341,3 +341,35 @@ def test_ranges_of_sizes(torch: Any) -> None:
         return said
 
     assert told(tw) == told(torch)
+
+
+class Unknown:
+    """An operand that no call takes."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return NotImplemented
+
+
+def test_texts_of_refusals(torch: Any) -> None:
+    for m in (tw, torch):
+        with pytest.raises(RuntimeError, match=r"got \[2\] at entry 0 and \[3, 1\] at entry 2"):
+            m.stack([m.ones(2), m.ones(2), m.ones(3, 1)])
+        with pytest.raises(RuntimeError, match=r"got \[2\] at entry 0 and \[3\] at entry 1"):
+            m.utils.data.default_collate([m.ones(2), m.ones(3)])
+        with pytest.raises(TypeError, match=r"RNG state must be a torch\.ByteTensor"):
+            m.set_rng_state(m.zeros(3))
+        with pytest.raises(TypeError, match=r"expected a torch\.ByteTensor, but got list"):
+            m.Generator().set_state([1])
+        with pytest.raises(TypeError, match=r"Multiple dispatch failed for 'torch\.mul'"):
+            m.mul(Unknown(), 2)
+        with pytest.raises(TypeError, match=r"for 'torch\.nn\.functional\.relu'"):
+            m.nn.functional.relu(Unknown())
+
+
+@pytest.mark.filterwarnings("default")
+def test_an_unknown_precision_changes_nothing(torch: Any) -> None:
+    for m in (tw, torch):
+        with pytest.warns(UserWarning, match="x is not one of 'highest', 'high', or 'medium'"):
+            m.set_float32_matmul_precision("x")
+        assert m.get_float32_matmul_precision() == "highest"

@@ -18,7 +18,7 @@ def blocks(n: int) -> tuple[int]:
 
 
 @triton_op("tests::add", mutates_args={})
-def add(x: Any, y: Any) -> Any:
+def add(x: tw.Tensor, y: tw.Tensor) -> tw.Tensor:
     out = tw.empty_like(x)
     n = out.numel()
     wrap_triton(kernels.add_kernel)[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](
@@ -28,7 +28,7 @@ def add(x: Any, y: Any) -> Any:
 
 
 @triton_op("tests::scale", mutates_args=())
-def scale(x: Any, factor: float) -> Any:
+def scale(x: tw.Tensor, factor: float) -> tw.Tensor:
     out = tw.empty_like(x)
     wrap_triton(kernels.scale_kernel)[blocks(x.numel())](x, out, factor, x.numel())
     return out

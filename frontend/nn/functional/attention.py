@@ -72,13 +72,9 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """softmax(scale query key^T + mask) value, of query[…, L, E], key[…, S, E], value[…, S, Ev].
 
-    attn_mask: bool (True may be seen) or added to the scores. scale is 1 / sqrt(E) by default.
+    attn_mask: bool (True may be seen) or added to the scores. is_causal: row i sees the columns up
+        to i, of those that `attn_mask` shows. scale is 1 / sqrt(E) by default.
     """
-    if attn_mask is not None and is_causal:
-        raise RuntimeError(
-            "scaled_dot_product_attention: Explicit attn_mask should not be set when "
-            f"is_causal=True{at_user_line()}"
-        )
     seed, offset = draw() if dropout_p else (None, None)
     return record(
         _attend, query, key, value, attn_mask, seed, offset,

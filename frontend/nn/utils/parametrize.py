@@ -100,7 +100,7 @@ def register_parametrization(
         chain, value = None, getattr(module, tensor_name)
     else:
         raise ValueError(
-            f"Module '{type(module).__name__}' does not have a parameter, a buffer, or a "
+            f"Module '{module}' does not have a parameter, a buffer, or a "
             f"parametrized element with name '{tensor_name}'{at_user_line()}"
         )
     inverse = getattr(parametrization, "right_inverse", None)
@@ -110,13 +110,30 @@ def register_parametrization(
         except NotImplementedError:  # it can't set this value: the tensor gets another one
             original = value
         several = isinstance(original, (tuple, list))
+        if not several and not isinstance(original, recording.Handle):
+            raise ValueError(
+                "'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...). "
+                f"Got {type(original).__name__}{at_user_line()}"
+            )
+        if not several and not unsafe and original.dtype != value.dtype:
+            raise ValueError(
+                "When `right_inverse` outputs one tensor, it may not change the dtype.\n"
+                f"original.dtype: {value.dtype}\n"
+                f"right_inverse(original).dtype: {original.dtype}{at_user_line()}"
+            )
         made = parametrization(*original) if several else parametrization(original)
-    if not unsafe and (made.shape != value.shape or made.dtype is not value.dtype):
+    if not isinstance(made, recording.Handle):
         raise ValueError(
-            "Registering a parametrization may not change the shape or dtype of the tensor: got "
-            f"{tuple(made.shape)} {made.dtype} for {tuple(value.shape)} {value.dtype}; "
-            f"unsafe=True allows it{at_user_line()}"
+            f"A parametrization must return a tensor. Got {type(made).__name__}.{at_user_line()}"
         )
+    for what in () if unsafe else ("dtype", "shape"):
+        before, after = getattr(value, what), getattr(made, what)
+        if before != after:
+            raise ValueError(
+                f"Registering a parametrization may not change the {what} of the tensor, unless "
+                f"`unsafe` flag is enabled.\nunparametrized {what}: {before}\n"
+                f"parametrized {what}: {after}{at_user_line()}"
+            )
     if chain is not None:
         chain.append(parametrization)
         return module

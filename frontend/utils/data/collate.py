@@ -106,11 +106,11 @@ def _refusal(what: Any) -> str:
 
 
 def _check_shapes(shapes: list[Any]) -> None:
-    for shape in shapes:
+    for i, shape in enumerate(shapes):
         if shape != shapes[0]:
             raise RuntimeError(
-                f"stack expects each tensor to be equal size, but got {list(shapes[0])} and "
-                f"{list(shape)}{at_user_line()}"
+                f"stack expects each tensor to be equal size, but got {list(shapes[0])} at "
+                f"entry 0 and {list(shape)} at entry {i}{at_user_line()}"
             )
 
 

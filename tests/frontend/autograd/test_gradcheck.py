@@ -80,3 +80,20 @@ def test_the_tangent_of_a_dual_tensor_is_the_one_given(torch: Any) -> None:
             pushed = m.autograd.forward_ad.unpack_dual(dual * 3)
             assert pushed.tangent.tolist() == [[3, 3, 3]] * 2
         assert m.autograd.forward_ad.unpack_dual(dual).tangent is None
+
+
+def test_a_first_derivative_that_forgets_an_input_fails_the_second_check():
+    class Sinh(tw.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.slope = x.cosh()
+            return x.sinh()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * ctx.slope
+
+    x = tw.tensor([0.3, 0.8], dtype=tw.float64, requires_grad=True)
+    assert tw.autograd.gradcheck(Sinh.apply, x)
+    with pytest.raises(RuntimeError, match=r"numerical:tensor\(\[\[(?s:.)*analytical:tensor"):
+        tw.autograd.gradgradcheck(Sinh.apply, x)

@@ -170,11 +170,38 @@ def writes(m: Any, w: Any) -> dict[str, Any]:
     }
 
 
+def sums_of_products(m: Any, w: Any) -> dict[str, Any]:
+    sizes = dict(zip("abcd", (4, 3, 4, 2), strict=True))
+    equations = (
+        "ab->ba", "ab->b", "aab->ab", "ab,ab->ab", "ab,c->ac", "ab,ac->bc", "ab,ac->abc",
+        "a,ab->ab", "ab,bc,cd->ad", "ab,bc,cd->abcd", "ab,ab", "ab,bc",
+    )  # fmt: skip
+    found = {}
+    for equation in equations:
+        terms = equation.split("->")[0].split(",")
+        parts = [m.ones([sizes[c] for c in t], requires_grad=True) for t in terms]
+        found[equation] = m.einsum(equation, *parts)
+    return found
+
+
+def picked(m: Any, w: Any) -> dict[str, Any]:
+    x = (w * 2).reshape(2, 2, 3)
+    return {
+        "row, slice": x[0, :1],
+        "row, slice, all": x[0, :1, :],
+        "row, all, slice": x[0, :, :2],
+        "slice, place": x[:1, :1, 1],
+        "row, all": x[0, :],
+    }
+
+
 FAMILIES: dict[str, Callable[[Any, Any], dict[str, Any]]] = {
     "layers": layers,
     "arithmetic": arithmetic,
     "forms": forms,
     "writes": writes,
+    "sums of products": sums_of_products,
+    "parts": picked,
     **{f"losses, {r}": lambda m, w, r=r: losses(m, w, r) for r in REDUCTIONS},
 }
 

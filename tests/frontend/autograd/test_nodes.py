@@ -192,3 +192,22 @@ def test_the_way_through_a_network_that_the_tutorial_shows(torch: Any) -> None:
         return [*names, node.variable is layers[2].bias]
 
     assert run(tw) == run(torch)
+
+
+def test_classes_of_nodes_are_where_pytorch_has_them(torch: Any) -> None:
+    seen = []
+    for m in (tw, torch):
+
+        class Twice(m.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x * 2
+
+            @staticmethod
+            def backward(ctx, grad):
+                return grad * 2
+
+        x = m.ones(2, requires_grad=True)
+        nodes = [Twice.apply(x).grad_fn, (x * 2).grad_fn]
+        seen.append([(type(n).__module__, type(n).__name__, repr(n).split()[0]) for n in nodes])
+    assert seen[0] == seen[1]

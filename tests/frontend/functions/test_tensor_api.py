@@ -333,3 +333,25 @@ def test_helpers_agree_on_themselves(torch: Any) -> None:
     with pytest.raises(AssertionError):
         agree(tw.ones(2), torch.ones(2, dtype=torch.float64))
     assert array_of(tw.ones(2)).dtype == np.float32
+
+
+@pytest.mark.parametrize("bounds", ["numbers", "low", "high", "tensors", "crossed", "nan"])
+def test_slopes_of_clamp(torch, bounds):
+    def seen(m):
+        x = m.tensor([float("nan"), 1.0, -3.0, 5.0, 0.0, 2.0, float("inf")], requires_grad=True)
+        low, high = (m.tensor(v, requires_grad=True) for v in ([0.0, 1.0] * 3 + [1.0], [2.0] * 7))
+        nan = m.tensor([float("nan"), 0.0] * 3 + [1.0], requires_grad=True)
+        given = {
+            "numbers": (0, 2), "low": (0.0, None), "high": (None, 2), "tensors": (low, high),
+            "crossed": (2, 0), "nan": (nan, None),
+        }[bounds]  # fmt: skip
+        y = x.clamp(*given)
+        y.sum().backward()
+        return [
+            t.detach().numpy()
+            for t in (y, x.grad, *(v.grad for v in (low, high, nan)))
+            if t is not None
+        ]
+
+    for ours, theirs in zip(seen(tw), seen(torch), strict=True):
+        np.testing.assert_array_equal(ours, theirs)

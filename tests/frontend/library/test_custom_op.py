@@ -13,7 +13,7 @@ from tilewright.library import custom_op, register_autograd, register_fake, regi
 
 
 @custom_op("tests::sin", mutates_args=())
-def sin(x: Any) -> Any:
+def sin(x: tw.Tensor) -> tw.Tensor:
     """By NumPy."""
     return tw.from_numpy(np.sin(x.cpu().numpy())).to(x.device)
 
@@ -75,7 +75,8 @@ def test_lists_keywords_and_several_outputs(torch: Any) -> None:
 
 
 def test_by_name() -> None:
-    custom_op("tests::by_name", lambda x: x * 3, mutates_args=())
+    declared = "(Tensor x) -> Tensor"
+    custom_op("tests::by_name", lambda x: x * 3, mutates_args=(), schema=declared)
     register_autograd("tests::by_name", lambda ctx, g: g * 5)
     register_fake("tests::by_name")(lambda x: tw.empty_like(x))
     x = tw.ones(2).requires_grad_()
@@ -94,7 +95,7 @@ def test_by_name() -> None:
 
 def test_in_place() -> None:
     @custom_op("tests::sin_", mutates_args={"x"})
-    def sin_(x: Any) -> None:
+    def sin_(x: tw.Tensor) -> None:
         array = x.numpy()
         np.sin(array, out=array)
 
@@ -112,17 +113,21 @@ def test_errors() -> None:
         custom_op("tests::bad", lambda x: x, mutates_args={"y"})
     with pytest.raises(ValueError, match="mutates_args must either be a sequence"):
         custom_op("tests::bad", lambda x: x, mutates_args="x")
-    same = custom_op("tests::same", lambda x: x, mutates_args=())
+    one = "(Tensor x) -> Tensor"
+    same = custom_op("tests::same", lambda x: x, mutates_args=(), schema=one)
     with pytest.raises(RuntimeError, match="must not also be an input to this custom operator"):
         same(tw.ones(2))
     with pytest.raises(RuntimeError, match="must not also be an input"):
-        custom_op("tests::view", lambda x: x[1:], mutates_args=())(tw.ones(2))
+        custom_op("tests::view", lambda x: x[1:], mutates_args=(), schema=one)(tw.ones(2))
     with pytest.raises(RuntimeError, match=r"tests::same\(\): missing a required argument: 'x'"):
         same()
-    only = custom_op("tests::gpu", lambda x: x * 1, mutates_args=(), device_types="cuda")
+    only = custom_op(
+        "tests::gpu", lambda x: x * 1, mutates_args=(), device_types="cuda", schema=one
+    )
     with pytest.raises(NotImplementedError, match="has a kernel for cuda, and none for cpu"):
         only(tw.ones(2))
-    few = custom_op("tests::few", lambda x, y: x + y, mutates_args=())
+    two = "(Tensor x, Tensor y) -> Tensor"
+    few = custom_op("tests::few", lambda x, y: x + y, mutates_args=(), schema=two)
     few.register_autograd(lambda ctx, g: g)
     with pytest.raises(RuntimeError, match=r"incorrect number of gradients \(expected 2, got 1\)"):
         few(tw.ones(2).requires_grad_(), tw.ones(2)).sum().backward()
@@ -192,3 +197,55 @@ def test_a_kernel_of_a_library_may_return_its_input(torch: Any) -> None:
         return tuple(getattr(m.ops, name.partition("::")[0]).seen(m.ones(4), [2, 2]).shape)
 
     assert shape(tw) == shape(torch) == (2, 2)
+
+
+def wrong(m: Any, note: str) -> None:
+    space: dict[str, Any] = {"torch": m}
+    exec(f"def wrong{note}: return x", space)
+    m.library.custom_op("tests::wrong", mutates_args=())(space["wrong"])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_an_op_refuses_and_counts(torch: Any) -> None:
+    def seen(m: Any) -> list[Any]:
+        def scaled(x: m.Tensor, n: int = 2, how: str = "") -> m.Tensor:
+            return x * n
+
+        def raised(x: m.Tensor, by: float) -> None:
+            x.numpy()[...] += by
+
+        for function in (scaled, raised):  # the notes, as functions in a module have them
+            function.__annotations__.update(x=m.Tensor)
+        scaled.__annotations__.update({"n": int, "how": str, "return": m.Tensor})
+        raised.__annotations__.update({"by": float, "return": None})
+        scale = m.library.custom_op("tests::refuses", mutates_args=())(scaled)
+        found: list[Any] = []
+        for args in (("a",), (3,), ([m.ones(1)],), (m.ones(1), "b"), (m.ones(1), 1, 3)):
+            with pytest.raises(RuntimeError) as refused:
+                scale(*args)
+            found.append(str(refused.value).splitlines()[0])
+        scale.register_fake(lambda x, n=2, how="": x.new_empty((7,)))
+        found.append(tuple(scale(m.ones(2, device="meta")).shape))
+        scale.register_autograd(lambda ctx, g: (g, None, None))
+        found.append(scale(m.ones(2, requires_grad=True)).grad_fn.name())
+        x, y = m.zeros(3), m.ones(3, requires_grad=True) * 1
+        raises = m.library.custom_op("tests::raises", mutates_args={"x"})(raised)
+        raises(x, 2.0)
+        found.append((x.tolist(), x._version))
+        z = y * y
+        raises(y.detach(), 1.0)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            z.sum().backward()
+        return found
+
+    assert seen(tw) == seen(torch)
+    notes = {
+        "(x) -> torch.Tensor": "Parameter x must have a type annotation",
+        "(x: dict) -> torch.Tensor": "Parameter x has unsupported type",
+        "(x: torch.Tensor, *more) -> torch.Tensor": "We do not support positional-only args",
+        "(x: torch.Tensor)": "No return type annotation was provided",
+    }
+    for m in (tw, torch):
+        for note, text in notes.items():
+            with pytest.raises(ValueError, match=text):
+                wrong(m, note)

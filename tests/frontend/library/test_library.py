@@ -100,13 +100,13 @@ def test_the_gradient_is_differentiable_again() -> None:
 
 def test_a_backward_kernel_and_saved_tensors(device: str) -> None:
     @triton_op("tests::sine_gradient", mutates_args={})
-    def gradient(g: Any, x: Any) -> Any:
+    def gradient(g: tw.Tensor, x: tw.Tensor) -> tw.Tensor:
         out = tw.empty_like(x)
         wrap_triton(kernels.sine_gradient)[blocks(x.numel())](g, x, out, x.numel(), BLOCK)
         return out
 
     @triton_op("tests::sine", mutates_args={})
-    def sine(x: Any) -> Any:
+    def sine(x: tw.Tensor) -> tw.Tensor:
         return x.sin()
 
     sine.register_autograd(
@@ -126,7 +126,7 @@ def test_a_backward_kernel_and_saved_tensors(device: str) -> None:
 
 def test_without_a_formula_there_is_no_gradient() -> None:
     @triton_op("tests::no_formula", mutates_args={})
-    def same(x: Any) -> Any:
+    def same(x: tw.Tensor) -> tw.Tensor:
         return scale(x, 1.0)
 
     y = same(tw.ones(4).requires_grad_())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 triton = pytest.importorskip("triton")
@@ -84,14 +82,14 @@ def test_an_error_in_the_kernel_names_the_launch(device: str) -> None:
 
 def test_undeclared_mutation_is_an_error() -> None:
     @triton_op("tests::careless", mutates_args={})
-    def careless(x: Any) -> None:
+    def careless(x: tw.Tensor) -> None:
         wrap_triton(kernels.double_in_place)[(1,)](x, 4, BLOCK)
 
     with pytest.raises(RuntimeError, match="careless writes to its argument 'x', which mutates_ar"):
         careless(tw.ones(4))
 
     @triton_op("tests::careful", mutates_args={"x"})
-    def careful(x: Any) -> None:
+    def careful(x: tw.Tensor) -> None:
         wrap_triton(kernels.double_in_place)[(1,)](x, 4, BLOCK)
 
     x = tw.ones(4)

@@ -134,3 +134,20 @@ def test_dropout_is_on_in_training_alone(torch):
     assert not tw.equal(layer(x), layer(x))
     layer.eval()
     assert tw.equal(layer(x), layer(x))
+
+
+@pytest.mark.parametrize("kind", ["bool", "float"])
+def test_rows_see_what_both_masks_show(torch, kind):
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(1, 2, 4, 3)).astype(np.float32)
+    shown = rng.random((4, 4)) < 0.7
+    shown[:, 0] = True
+    results = []
+    for m in (tw, torch):
+        x = m.tensor(values, requires_grad=True)
+        mask = m.tensor(shown) if kind == "bool" else m.tensor(shown.astype(np.float32))
+        y = m.nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=mask, is_causal=True)
+        y.square().sum().backward()
+        results.append((y.detach().numpy(), x.grad.numpy()))
+    for ours, theirs in zip(*results, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)

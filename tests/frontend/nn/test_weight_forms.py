@@ -120,3 +120,28 @@ def test_skip_init():
     assert tuple(layer.weight.shape) == (4, 3) and layer.bias is None
     with pytest.raises(RuntimeError, match="device"):
         tw.nn.utils.skip_init(tw.nn.ReLU)
+
+
+@pytest.mark.parametrize(
+    ("forward", "inverse"),
+    [
+        (lambda w: w[:2], None),
+        (lambda w: w.double(), None),
+        (lambda w: 3, None),
+        (lambda w: w, lambda w: w[:2]),
+        (lambda w: w, lambda w: w.double()),
+        (lambda w: w, lambda w: 3),
+    ],
+)
+def test_parametrizations_that_are_refused(torch, forward, inverse):
+    texts = []
+    for m in (tw, torch):
+        methods = {"forward": staticmethod(forward)}
+        if inverse is not None:
+            methods["right_inverse"] = staticmethod(inverse)
+        form = type("Form", (m.nn.Module,), methods)()
+        with pytest.raises(ValueError, match=r".") as refused:
+            m.nn.utils.parametrize.register_parametrization(m.nn.Linear(3, 3), "weight", form)
+        texts.append(str(refused.value))
+    ours, theirs = texts
+    assert ours.startswith(theirs)

@@ -296,6 +296,12 @@ def test_the_environment_counts_threads(run_python: RunPython) -> None:
     assert run_python(code, env={"TW_NUM_THREADS": "7"}) == "7\n"
     for text in ("", "many", "0", "-3"):
         assert int(run_python(code, env={"TW_NUM_THREADS": text})) >= 1
+    unset = {"TW_NUM_THREADS": "", "MKL_NUM_THREADS": ""}
+    most = int(run_python(code, env={**unset, "OMP_NUM_THREADS": "0"}))
+    for text, threads in {"1": 1, "999": most, "2,1": most}.items():
+        assert int(run_python(code, env={**unset, "OMP_NUM_THREADS": text})) == threads
+    mkl = {"MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": str(most)}
+    assert int(run_python(code, env={**unset, **mkl})) == 1
 
 
 def test_threads_are_counted(torch: Any) -> None:
