@@ -24,8 +24,9 @@ from tilewright.ir.ops.marker import value_node
 from tilewright.ir.shape import Size
 
 from . import epoch, flushing, novelty, resolving, views
+from .aliases import another
 from .derivations import saved_nodes
-from .epoch import clock
+from .epoch import clock, given
 from .families import PLACE, Known, Number
 from .histories import Held, History, Shared, Viewed, with_views
 from .roots import source_of
@@ -353,6 +354,13 @@ class _Graph:
                 for kind, attrs in links[done:]:
                     node = views.seen(node, kind, attrs)
             done = len(links)
+            if node.requires_grad:
+                known = self.shared.views.get(id(view))
+                if known is not None:
+                    node = known.node
+                elif value_node(node) in self.viewed:  # by a view that is alike
+                    given.setdefault(node, 0)
+                    node = another(node)
             self.viewed[value_node(node)] = place, view._chain
             if node.requires_grad:
                 self.shared.views[id(view)] = Viewed(weakref.ref(view), node, base, part.writes)
