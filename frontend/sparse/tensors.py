@@ -494,14 +494,12 @@ class Compressed(Lines):
                 "resize_as_sparse_compressed_tensor_: self and src must have the same layout, but "
                 f"got: {got}{at_user_line()}"
             )
-        if tuple(other._sizes) != tuple(self._sizes):
-            elements = self._elements.new_zeros(other._elements.shape)
-            own = self._elements.detach()
+        elements, own = self._elements.new_zeros(other._elements.shape), self._elements.detach()
+        if len(own.shape) == len(elements.shape):
             common = tuple(slice(0, min(pair)) for pair in zip(own.shape, elements.shape))
-            if len(own.shape) == len(elements.shape):
-                elements[common] = own[common]
-            parts = other._pointers.clone(), other._minor.clone()
-            self._take(compressed(self._by_rows, *parts, elements, other._sizes))
+            elements[common] = own[common]
+        parts = other._pointers.clone(), other._minor.clone()
+        self._take(compressed(self._by_rows, *parts, elements, other._sizes))
         return self
 
 
