@@ -32,9 +32,9 @@ PyTorch has sample inputs for some 700 variants of its operators. This is how ma
 are here, and of how many all samples are right: values, first and second derivatives, writes in
 place and to `out`, classes of errors. `tools/op_db.py --page` writes this page;
 `tests/support/op_db_known.py` has the reason for each difference. The counts of the NumPy engine
-(`TW_CPU=numpy`) are the same. On `interpret` (`TW_TIER=fused`, `--device interpret --most 4`) values
-and gradients of 672 of the 676 variants that have values to compare are right; the reasons of the
-other four are in that list.
+(`TW_CPU=numpy`) are the same. On `interpret` (`TW_TIER=fused`, `--device interpret --most 4`)
+values and gradients of 672 of the 676 variants that have values to compare are right; the reasons
+of the other four are in that list.
 
 """
 PAGE = ROOT / "docs" / "op_db.md"
