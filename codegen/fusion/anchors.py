@@ -43,6 +43,8 @@ DEAR_TABLE = 20
 TOGETHER = 4
 # The most that a contraction's operand may cost: it is computed again for every tile.
 MOST_FACTOR_COST = 2
+# The part of a tensor that is thin, one in so many elements, and how often it is read then.
+THIN = 16
 
 
 @dataclass
@@ -167,6 +169,8 @@ class _Cutter:
         elif adds_sum(node):
             # In a chain of sums only the total is kept; each sum is added to it when it is made.
             self.anchors.update(filter(adds_sum, node.operands))
+        elif kind is Kind.GATHER:
+            self._require_table(node)
         elif kind is Kind.ATTENTION:
             self.anchors.add(node)
             a = attention_args(*node.operands, *node.attrs)
@@ -176,6 +180,15 @@ class _Cutter:
                 self._require_factor(source, a.q.shape[-2])
             # Templates hold tiles of these, which have two sides each.
             self.anchors.update(o for o in (a.q, a.k, a.v, *a.rows[2:]) if not self._is_matrix(o))
+
+    def _require_table(self, gather: Node) -> None:
+        """Adds the thin part of a larger tensor, as a column, that is read many times: there each
+        element is in a line of the cache by itself."""
+        table = memory(gather.operands[0])
+        source, size = _moved(table), math.prod(table.shape)
+        is_thin = source in self.leaves and THIN * size <= math.prod(source.shape)
+        if is_thin and math.prod(gather.shape) >= THIN * size:
+            self.anchors.add(table)
 
     def _pages(self, operand: Node) -> Node:
         """What the keys or values of attention are read from: if they are pages that a table names,

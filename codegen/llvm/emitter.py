@@ -19,7 +19,7 @@ from tilewright.ir.op import Fold
 from ..kernel import Dot, Kernel, Scan
 from ..kernel.attention import roles
 from ..kernel.index import Check
-from . import attention, columns, conv, points, sorting
+from . import attention, columns, conv, points, sorting, turned
 from .arguments import Word
 from .body import Body
 from .code import module_text
@@ -96,8 +96,14 @@ def emit(
         return _emitted(kernel, machine, write(kernel, machine, cut))
     if any(isinstance(v, Dot) and v.segment is not None for v in kernel.values):
         raise CannotLower("products in groups that no tiles suit are left to BLAS")
+    turn = turned.turn_of(kernel, machine) if like is None and turned.is_plain(kernel) else None
+    if turn is not None:
+        form = turn.form
     body = Body(kernel, machine, form, evaluate)
-    points.write(body, overlapping=points.may_overlap(body))
+    if turn is not None:
+        turned.write(body, turn.across)
+    else:
+        points.write(body, overlapping=points.may_overlap(body))
     text = module_text([body.code])
     return _emitted(kernel, machine, Written(text, body.arguments, (form.chunks(kernel),)))
 

@@ -1,4 +1,4 @@
-"""Transposed copies: kernels that read neighbours along one axis and write them along another.
+"""Transposes: light kernels that read neighbours along one axis and write them along another.
 
 A square of elements is computed row by row, with lanes along the axis that is read, and transposed
 in registers, so that both memories are walked in whole vectors.
@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from functools import partial
 
-from ..kernel import Kernel, Load
+from ..kernel import Apply, Constant, Kernel, Load, Scalar
 from ..kernel.index import Axis, Index
 from . import points
 from .body import Body
@@ -23,8 +23,10 @@ from .values import evaluate, load_ahead
 
 CHUNK = 1 << 15
 """The elements of a chunk."""
+FEW = 16
+"""The most values of a kernel that isn't a layout: each row of a square is a step."""
 LEAST = 4
-"""The least elements along the axis that is read."""
+"""The least elements along the axes that are read and written."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,17 @@ class Turn:
 
     form: Form
     across: Axis
+
+
+def is_plain(kernel: Kernel) -> bool:
+    """Whether a kernel reads elements that exist at places that follow from its axes, and computes
+    little."""
+    if kernel.draws or kernel.is_update or len(kernel.values) > FEW:
+        return False
+    return all(
+        v.offset.is_affine if isinstance(v, Load) else isinstance(v, (Apply, Constant, Scalar))
+        for v in kernel.values
+    )
 
 
 def turn_of(kernel: Kernel, machine: Machine) -> Turn | None:
@@ -51,14 +64,15 @@ def turn_of(kernel: Kernel, machine: Machine) -> Turn | None:
     if len(read) != 1:
         return None
     (along,) = read
-    # Fewer lanes than a register has for a short axis, as that of a small kernel's taps.
-    lanes = min(machine.vector_bytes // dtype.itemsize, 1 << along.extent.bit_length() - 1)
-    written = [a for a in axes if store.offset.coefficient(a) == 1 and a.extent % lanes == 0]
+    written = [a for a in axes if store.offset.coefficient(a) == 1 and a.extent >= LEAST]
     if not written or not store.offset.is_affine:
         return None
     across = written[0]
     if along is across or any(p.coefficient(across) == 1 for p in places):
         return None
+    # Fewer lanes than a register has for a short axis, as that of a small kernel's taps.
+    side = min(along.extent, across.extent)
+    lanes = min(machine.vector_bytes // dtype.itemsize, 1 << side.bit_length() - 1)
     outer = tuple(a for a in axes if a is not along and a is not across)
     block = min(along.extent, -(-CHUNK // across.extent // lanes) * lanes)
     rows = max(CHUNK // (along.extent * across.extent), 1) if block == along.extent else 1
@@ -67,8 +81,8 @@ def turn_of(kernel: Kernel, machine: Machine) -> Turn | None:
 
 
 def write(body: Body, across: Axis) -> None:
-    """Fills the function of a chunk. The last lanes end where the chunk does, so some elements are
-    computed twice: the kernel must not overwrite its inputs."""
+    """Fills the function of a chunk. The last lanes and the last square end where their axes do, so
+    some elements are computed twice: the kernel must not overwrite its inputs."""
     points.write(body, partial(_squares, across=across), overlapping=True)
 
 
@@ -94,14 +108,16 @@ def _squares(body: Body, across: Axis) -> None:
         return code.let(text, kind, lanes)
 
     first, width = constant(0, "i64"), constant(lanes, "i64")
-    squares = code.open_loop(first, body.extent(across), lanes, stem="square")
+    extent = body.extent(across)
+    squares = code.open_loop(first, extent, lanes, stem="square")
+    begin = code.intrinsic("smin", [squares.variable, code.binary("sub", extent, width)])
     rows = code.open_loop(first, width, stem="row")
-    body.bind(across, code.binary("add", squares.variable, rows.variable))
+    body.bind(across, code.binary("add", begin, rows.variable))
     load_ahead(body, [store.value])
     value = code.spread(evaluate(body, store.value), lanes)
     move(value, at(square, code.binary("mul", rows.variable, width)))
     code.close_loop(rows)
-    body.bind(across, squares.variable)
+    body.bind(across, begin)
     columns = transposed(code, [row(i) for i in range(lanes)])
     rest = tuple((a, c) for a, c in store.offset.terms if a is not step.axis)
     target = at(body.buffer(store.buffer), uniform(body, Index(rest, store.offset.const), None))

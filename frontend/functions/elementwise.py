@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import dtype as dtypes
@@ -12,7 +13,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind, not_implemented
 
-from ..recording import Handle, clock, record, volatile
+from ..recording import Handle, clock, default_dtype, record, volatile
 from ..recording.builders import FLOAT32, WIDEST, blind, builder, refuses_bools
 from .arguments import as_first, as_handle, into, truth
 from .call import arithmetic, binary, public, unary, without_operator
@@ -521,13 +522,24 @@ def clamp(
             f"torch.clamp: at least one of 'min' or 'max' must not be None{at_user_line()}"
         )
     bounds = [each for each in (min, max) if each is not None]
-    if clock.volatile and all(type(each) in _NUMBERS for each in bounds):
+    if type(min) is not type(max) and len(bounds) == 2 and _are_numbers(bounds, bool):
+        kind = float if float in (type(min), type(max)) else int
+        min, max = bounds = [kind(each) for each in bounds]  # the result's dtype holds for both
+    are_numbers = _are_numbers(bounds)
+    if are_numbers:
+        if any(each != each for each in bounds):
+            return into(out, record(_clamp_to_nan, input), cast=False)
+        _refuse_overflow(input.dtype, bounds)
+    if clock.volatile and are_numbers:
         low_or_high = _clamp_high if min is None else _clamp_low
         build = _clamp_between if len(bounds) == 2 else low_or_high
         made = volatile.computed_between(build, input, *bounds)
         if made is not None:
             return into(out, made, cast=False)
     result = input
+    if input.dtype is dtypes.bool_ and all(type(each) is bool for each in bounds):
+        names = [] if len(bounds) == 2 else ["max" if min is None else "min"]
+        raise not_implemented("_".join(["clamp", *names, "scalar_cpu"]), dtypes.bool_)
     if min is not None:
         result = record(_clamp_low, result, as_handle(min, input))
     if max is not None:
@@ -535,6 +547,45 @@ def clamp(
         if min is not None and result.dtype is dtypes.bool_:
             raise not_implemented("clamp_cpu", result.dtype)
     return into(out, result, cast=False)
+
+
+_NUMBERS = (int, float)
+
+
+def _are_numbers(bounds: Sequence[Any], *others: type) -> bool:
+    return all(type(each) in (*_NUMBERS, *others) for each in bounds)
+
+
+_LIMITS = {
+    dtypes.uint8: (-255, 255, "uint8_t"),  # a negative number is one of the other end
+    dtypes.int8: (-(1 << 7), (1 << 7) - 1, "int8_t"),
+    dtypes.int16: (-(1 << 15), (1 << 15) - 1, "int16_t"),
+    dtypes.int32: (-(1 << 31), (1 << 31) - 1, "int"),
+    dtypes.float16: (-65504, 65504, "c10::Half"),
+}
+"""The numbers that are converted to a dtype, and PyTorch's name of it."""
+
+
+def _refuse_overflow(dtype: dtypes.DType, bounds: Sequence[Any]) -> None:
+    limits = _LIMITS.get(dtype)
+    if limits is None:
+        return
+    low, high, name = limits
+    whole = not dtype.is_floating_point
+    for each in bounds:
+        if whole and type(each) is float:  # the result has another dtype
+            return
+        if not (low <= each <= high or math.isinf(each)):
+            raise RuntimeError(
+                f"value cannot be converted to type {name} without overflow{at_user_line()}"
+            )
+
+
+@builder("clamp", gradient="ClampBackward1")
+def _clamp_to_nan(x: Node) -> Node:
+    """With a bound that is no number, no element is; the gradient is 0."""
+    x, nan = promoted(x, ops.constant(math.nan, default_dtype()))
+    return ops.where(ops.lt(x, x), x, ops.expand(nan, x.shape))
 
 
 def _of_clamp(args: Any) -> str:
@@ -565,9 +616,6 @@ def _clamp_between(x: Node, low: Node, high: Node) -> Node:
         raise not_implemented("clamp_cpu", x.dtype)
     made: Node = _clamp_high(_clamp_low(x, low), high)
     return made
-
-
-_NUMBERS = (int, float)
 
 
 @public("lerp", in_place=True)

@@ -208,7 +208,17 @@ def _convert_indices_from_csr_to_coo(
 
 @public("resize_as_sparse_")
 def resize_as_sparse_(input: Any, the_template: Any) -> Any:
-    """Give a sparse tensor the size and the numbers of dimensions of another one."""
+    """Give a sparse tensor the size and the numbers of dimensions of another one, compressed ones
+    the places, too."""
+    pair = (("self", input), ("src", the_template))
+    if any(isinstance(t, Compressed) for _, t in pair):
+        for name, t in pair:
+            if not isinstance(t, Compressed):
+                raise RuntimeError(
+                    f"resize_as_sparse_compressed_: {name}  expected sparse compressed tensor "
+                    f"layout but got {kind_of(t.layout)}{at_user_line()}"
+                )
+        return input._resize_as(the_template)
     for t in (input, the_template):
         if not isinstance(t, COO):
             raise RuntimeError(

@@ -16,7 +16,7 @@ from tilewright.ir.shape import Size
 
 from .. import layouts, recording
 from ..compound import Compound, blank
-from ..functions import creation, from_data, indexing
+from ..functions import arguments, creation, from_data, indexing
 from ..functions.gathering import index_select
 from ..recording import compounds, record
 from ..recording.builders import builder
@@ -454,6 +454,53 @@ class Compressed(Lines):
 
     def _coordinates(self) -> COO:
         return self._placed(self._sizes)
+
+    # ---- changes of the size -----------------------------------------------------------------
+
+    def resize_(self, *sizes: Any) -> Self:
+        """Give a matrix another size. New rows (columns, if it is by columns) are empty; those that
+        are left out leave their elements to the last one."""
+        size = arguments.sizes(sizes)
+        if self.requires_grad:
+            raise RuntimeError(f"cannot resize variables that require grad{at_user_line()}")
+        if len(size) != 2 or self._batch or self.dense_dim():
+            raise RuntimeError(
+                "torch.resize_: Only batched sparse CSR matrices are supported, but got size "
+                f"{list(size)}{at_user_line()}"
+            )
+        (major, minor), at = (size, 1) if self._by_rows else (size[::-1], 0)
+        if minor < self._sizes[at]:
+            raise RuntimeError(
+                f"torch.resize_: Resizing columns of sparse CSR tensors to a smaller value is not "
+                f"supported. The original number of columns is {self._sizes[at]} while the "
+                f"requested new number of columns is {minor}.{at_user_line()}"
+            )
+        begins = self._on_host("pointers", self._pointers)
+        count = min(self._nnz(), major * minor)
+        kept = np.full(major + 1, count, begins.dtype)
+        same = min(major, len(begins) - 1)
+        kept[:same] = np.minimum(begins[:same], count)
+        where = from_data.beside(kept, self._elements)
+        elements = self._elements.detach()[:count]
+        self._take(compressed(self._by_rows, where, self._minor[:count], elements, size))
+        return self
+
+    def _resize_as(self, other: Compressed) -> Self:
+        """Give it the size and the places of another one, and as many elements: its own, then
+        zeros."""
+        if other._by_rows is not self._by_rows:
+            got = f"self ({kind_of(self.layout)}) and source ({kind_of(other.layout)})"
+            raise RuntimeError(
+                "resize_as_sparse_compressed_tensor_: self and src must have the same layout, but "
+                f"got: {got}{at_user_line()}"
+            )
+        elements, own = self._elements.new_zeros(other._elements.shape), self._elements.detach()
+        if len(own.shape) == len(elements.shape):
+            common = tuple(slice(0, min(pair)) for pair in zip(own.shape, elements.shape))
+            elements[common] = own[common]
+        parts = other._pointers.clone(), other._minor.clone()
+        self._take(compressed(self._by_rows, *parts, elements, other._sizes))
+        return self
 
 
 def kind_of(layout: layouts.layout) -> str:

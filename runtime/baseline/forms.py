@@ -20,7 +20,10 @@ from tilewright.ir.dtype import (
     UNSIGNED,
     DType,
     accumulator,
+    bool_,
     complex32,
+    complex64,
+    complex128,
     float32,
     float64,
 )
@@ -73,6 +76,8 @@ def elementwise(op: Op, dtypes: Sequence[DType], dtype: DType) -> Form:
     """The form of an elementwise op over operands of `dtypes`, of any shapes that broadcast."""
     if op is ops.where:
         return maps.where(dtype)
+    if dtype in HALVES and op in _SIGNS:
+        return _SIGNS[op]
     narrow = (*HALVES, complex32)
     if dtype in narrow or any(d in narrow for d in dtypes):
         # Computed in float32 or complex64, and rounded once.
@@ -88,6 +93,13 @@ def elementwise(op: Op, dtypes: Sequence[DType], dtype: DType) -> Form:
     if probe.dtype == np_dtype:
         return _direct(op, len(dtypes), np_dtype)
     return lambda *arrays: special.cast(function(*arrays, np_dtype), np_dtype)
+
+
+_SIGNS: dict[Op, Form] = {
+    ops.neg: lambda x: (x.view(np.uint16) ^ np.uint16(0x8000)).view(x.dtype),
+    ops.abs: lambda x: (x.view(np.uint16) & np.uint16(0x7FFF)).view(x.dtype),
+}
+"""Ops on halves that change the sign alone."""
 
 
 _ROWS = 1 << 16
@@ -182,7 +194,7 @@ def _direct(op: Op, arity: int, np_dtype: Any) -> Form:
     if known is not None:
         return known  # type: ignore[no-any-return]
     if op is ops.sign and np_dtype.kind in "iu":
-        return np.sign if np_dtype.kind == "i" else lambda x: x.clip(0, 1)
+        return np.sign if np_dtype.kind == "i" else lambda x: (x != 0).astype(np_dtype)
     function = elementwise_function(op, arity)
     if arity == 1:
         return lambda x: function(x, np_dtype)
@@ -238,6 +250,9 @@ def converted(op: Op, source: DType, target: DType) -> Form:
         # NumPy goes by way of float32, too, number by number.
         first, second = converted(op, source, float32), converted(op, float32, target)
         return lambda x: second(first(x))
+    if source in (complex64, complex128) and not (target.is_complex or target in (bool_, *odd)):
+        second = converted(op, source.to_real(), target)
+        return lambda x: second(np.asarray(x.real, order="C"))
     if target in odd or source in odd or (source.is_complex and not target.is_complex):
         return lambda x: special.cast(x, np_dtype)
     return lambda x: x.astype(np_dtype)
@@ -489,6 +504,9 @@ def _converted_convolution(node: Node) -> Form | None:
     if dtype in HALVES:
         form = _of_floats(node, float32)
         return None if form is None else _rounded(form, (dtype, dtype), dtype)
+    if dtype in (complex64, complex128):
+        form = _of_floats(node, dtype.to_real())
+        return None if form is None else _of_parts(form, dtype)
     single, double = (_of_floats(node, d) for d in (float32, float64))
     is_whole = node.op is ops.conv and dtype.category in (UNSIGNED, SIGNED)
     if not is_whole or single is None or double is None:
@@ -503,6 +521,23 @@ def _converted_convolution(node: Node) -> Form | None:
         return _evaluated(node, x, w) if found is None else found
 
     return whole
+
+
+def _of_parts(form: Form, dtype: DType) -> Form:
+    """A convolution of complex numbers, by convolutions of their parts."""
+    np_dtype = dtype.np
+
+    def convolution(x: Any, w: Any) -> Any:
+        (a, b), (c, d) = (
+            [np.ascontiguousarray(part) for part in (each.real, each.imag)] for each in (x, w)
+        )
+        real = form(a, c)
+        out = np.empty(real.shape, np_dtype)
+        np.subtract(real, form(b, d), out.real)
+        np.add(form(a, d), form(b, c), out.imag)
+        return out
+
+    return convolution
 
 
 def _of_floats(node: Node, dtype: DType) -> Form | None:

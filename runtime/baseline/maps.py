@@ -259,6 +259,8 @@ def where(dtype: DType) -> Callable[..., Any]:
     def where(condition: Any, *arrays: Any) -> Any:
         shape = condition.shape
         if any([a.shape and a.shape != shape for a in arrays]):
+            if condition.size * max([a.size for a in arrays]) < _FEW:
+                return np.where(condition, *arrays)
             shape = np.broadcast_shapes(shape, *[a.shape for a in arrays])
             condition = np.broadcast_to(condition, shape)
             arrays = tuple([np.broadcast_to(a, shape) if a.shape else a for a in arrays])

@@ -17,6 +17,7 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import float64, int64
 from tilewright.ir.node import Node
 from tilewright.ir.passes.pipeline import lower_graph
+from tilewright.ir.shape import Size
 from tilewright.runtime.cpu.numpy import NumpyDevice
 from tilewright.runtime.device import Device
 
@@ -101,6 +102,18 @@ def test_attention(target: Target) -> None:
     y = ops.matmul(ops.softmax(scores, 3), v)
     assert launches([y], target) == 3
     assert launches([y, *gradients(y, [q, k, v], leaf(3, 2, 3, 4, 5))], target) <= 8
+
+
+def test_a_column_that_is_read_many_times_is_copied_first() -> None:
+    """As by a sparse matrix times a column: its elements lie in a line of the cache each."""
+    for count, kernels in ((1 << 20, 3), (1 << 16, 2)):  # the sums begin with zeros
+        x = ops.leaf("x", Size((10_000, 64)), float64)
+        at, rows = (ops.leaf(name, Size((count,)), int64) for name in ("at", "rows"))
+        column = ops.reshape(ops.slice_axis(x, 1, 0, 1), (10_000,))
+        terms = ops.gather(column, at, 0) * ops.leaf("factors", Size((count,)), float64)
+        zeros = ops.expand(ops.constant(0.0, float64), (10_000,))
+        product = ops.scatter(zeros, terms, rows, 0, "add")
+        assert len(compile_graph(lower_graph([product]), LLVM).steps) == kernels
 
 
 @TARGETS

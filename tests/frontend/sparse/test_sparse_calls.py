@@ -282,9 +282,46 @@ WRONG: list[Call] = [
     lambda m, s, d: m.sparse_compressed_tensor([0, 1], [0], [1.0]),
     lambda m, s, d: d.values(),
     lambda m, s, d: s.resize_as_(hybrid(m)),
+    lambda m, s, d: csr(m).resize_(3, 3),
+    lambda m, s, d: csr(m).resize_(12),
+    lambda m, s, d: csr(m).requires_grad_().resize_(4, 5),
+    lambda m, s, d: csr(m).resize_as_sparse_(s),
+    lambda m, s, d: s.resize_as_sparse_(csr(m)),
+    lambda m, s, d: d.resize_as_sparse_(csr(m)),
+    lambda m, s, d: csr(m).resize_as_sparse_(s.to_sparse_csc()),
     lambda m, s, d: m.nn.functional.embedding(m.tensor([[0, 1]]), s),
     lambda m, s, d: m.nn.functional.embedding(m.tensor([0, 1]), s.to_sparse_csr()),
 ]
+
+
+def test_sizes_of_compressed_rows(torch: Any) -> None:
+    calls: dict[str, Call] = {
+        f"to {size}": lambda m, s, d, size=size: csr(m).resize_(size)
+        for size in ((3, 4), (5, 7), (3, 6), (2, 4), (1, 4))
+    }
+    calls |= {
+        "like a dense one": lambda m, s, d: csr(m).resize_as_(m.zeros(5, 6)),
+        "like columns": lambda m, s, d: csr(m).resize_as_(m.zeros(5, 6).to_sparse_csc()),
+        "places of fewer": lambda m, s, d: csr(m).resize_as_sparse_(m.eye(2).to_sparse_csr()),
+        "places of more": lambda m, s, d: csr(m).resize_as_sparse_(m.eye(7).to_sparse_csr()),
+    }
+
+    def parts(call: Call) -> Call:
+        def of(m: Any, s: Any, d: Any) -> Any:
+            t = call(m, s, d)
+            values = t.values()[:4]  # what else there is PyTorch doesn't set
+            return m.tensor(t.shape), t.crow_indices(), t.col_indices(), values
+
+        return of
+
+    compare({name: parts(call) for name, call in calls.items()}, coo, torch)
+    # PyTorch's has the old beginnings of rows beside new columns.
+    full = csr(tw).resize_as_sparse_(tw.ones(3, 4).to_sparse_csr())
+    assert full.crow_indices().tolist() == [0, 4, 8, 12]
+    assert full.values()[:4].tolist() == csr(tw).values().tolist()
+    columns = csr(tw).to_sparse_csc().resize_(5, 7)  # PyTorch's has a column too few
+    assert columns.ccol_indices().tolist() == [0, 1, 2, 4, 4, 4, 4, 4]
+    np.testing.assert_array_equal(columns.to_dense()[:3, :4].numpy(), csr(tw).to_dense().numpy())
 
 
 def _refused(call: Any, *args: Any) -> None:

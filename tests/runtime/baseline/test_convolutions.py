@@ -153,3 +153,17 @@ def test_halves(each: Any, dtype: Any) -> None:
         wide = [x.astype(np.float64) for x in (found, expected)]
         tolerance = 2.0**-8 if dtype is dtypes.bfloat16 else 2.0**-11
         np.testing.assert_allclose(*wide, 2 * tolerance, 1e-6)
+
+
+@pytest.mark.parametrize("each", SIZES, ids=str)
+@pytest.mark.parametrize("dtype", [dtypes.complex64, dtypes.complex128], ids=lambda d: d.name)
+def test_complex_numbers(each: Any, dtype: Any) -> None:
+    """By convolutions of their parts."""
+    roots, arrays = _graph(each, dtype)
+    rng = np.random.default_rng(1)
+    arrays = [(a + 1j * rng.uniform(-1, 1, a.shape)).astype(dtype.np) for a in arrays]
+    tolerance = 2e-5 if dtype is dtypes.complex64 else 1e-12
+    for found, root in zip(Program(roots).run(arrays, ()), roots, strict=True):
+        expected = evaluate(root, [arrays[o.attrs[0]].astype("c16") for o in root.operands])
+        assert found.dtype == dtype.np
+        np.testing.assert_allclose(found, expected, tolerance, tolerance * abs(expected).max())

@@ -42,6 +42,35 @@ def test_conversions_of_halves(half: Any, other: Any) -> None:
         _agree(ops.cast(x, target), given)
 
 
+@pytest.mark.parametrize("half", [dtypes.float16, dtypes.bfloat16], ids=lambda d: d.name)
+@pytest.mark.parametrize("op", [ops.neg, ops.abs], ids=lambda op: op.name)
+def test_signs_of_halves(half: Any, op: Any) -> None:
+    """The sign is a bit, of zeros and infinities too."""
+    given = np.array([0, -0.0, 1.5, -2, np.inf, -np.inf, np.nan, 60000, -1e-7], "f4").astype(
+        half.np
+    )
+    square = given.reshape(3, 3)
+    for each in (given, square.T, np.asarray(square[1, 0])):
+        x = ops.leaf(0, Size(each.shape), half)
+        (found,) = Program([op(x)]).run([each], ())
+        wanted = each.astype("f4")
+        wanted = -wanted if op is ops.neg else abs(wanted)
+        np.testing.assert_array_equal(found.astype("f4"), wanted)
+        is_number = ~np.isnan(wanted)
+        signs = np.signbit(found.astype("f4"))
+        np.testing.assert_array_equal(signs[is_number], np.signbit(wanted)[is_number])
+
+
+@pytest.mark.parametrize("source", [dtypes.complex64, dtypes.complex128], ids=lambda d: d.name)
+@pytest.mark.parametrize("target", [*OTHERS, dtypes.float16, dtypes.bfloat16], ids=lambda d: d.name)
+def test_conversions_of_complex_numbers(source: Any, target: Any) -> None:
+    """The real part is converted; a bool tells whether either part is there."""
+    rng = np.random.default_rng(0)
+    given = (rng.integers(0, 3, (40, 50)) + 1j * rng.integers(0, 3, (40, 50))).astype(source.np)
+    for each in (given, given.T, np.asarray(given[0, 0])):
+        _agree(ops.cast(ops.leaf(0, Size(each.shape), source), target), each)
+
+
 @pytest.mark.parametrize("kind", ["i1", "u1", "i2", "i4", "i8"])
 def test_signs_of_whole_numbers(kind: str) -> None:
     given = np.array([0, 1, 5, np.iinfo(kind).max, np.iinfo(kind).min], kind)
