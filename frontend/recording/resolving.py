@@ -81,9 +81,6 @@ def resolve(t: Any) -> Node:
     outdated = t._chain is not None and t._chain.multiple is not None and is_outdated(t, base)
     node = _view_node(t, storage, base)
     if storage._shared is None and not outdated:
-        if node.requires_grad and any(v._node is node for v in storage._views):
-            given.setdefault(node, 0)
-            node = another(node)  # a view that is alike has that one
         t._node = node
         storage._views.append(t)
     return node
