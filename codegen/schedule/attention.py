@@ -93,11 +93,8 @@ def specializes(kernel: Kernel, target: Target) -> bool:
     if parts.span is not None or parts.products.input_dtype.itemsize != 2:
         return False
     loads = [v for v in kernel.values if isinstance(v, Load)]
-    own = parts.key if parts.walked is parts.query else parts.query
-    return all(
-        _is_copied(v, parts) or _is_of_rows(v, parts, parts.walked) or _is_of_rows(v, parts, own)
-        for v in loads
-    )
+    sides = parts.query, parts.key
+    return all(_is_copied(v, parts) or any(_is_of_rows(v, parts, s) for s in sides) for v in loads)
 
 
 def tensor_columns(parts: Roles, schedule: Schedule) -> int:
@@ -116,7 +113,7 @@ def _is_copied(load: Load, parts: Roles) -> bool:
     )
 
 
-def _is_of_rows(load: Load, parts: Roles, rows: Axis | None) -> bool:
+def _is_of_rows(load: Load, parts: Roles, rows: Axis) -> bool:
     """Whether this is a number for each row of one side, or for all."""
     outside = {parts.query, parts.key, parts.inner, parts.outer} - {rows}
     return load.offset.is_affine and outside.isdisjoint(load.offset.axes())

@@ -128,7 +128,7 @@ class Writer:
     def walk(self, step: Step) -> None:
         """Writes `step` for all blocks of the walked side. It is written twice if some scores may
         not count: blocks in which all count have a loop of their own. Where copies have warps of
-        their own, Triton takes a single loop for sm_90."""
+        their own there is a single loop: in a second one they would begin anew."""
         count = self.extents[self.walked]
         causal = self.parts.causal is not None
         if causal and self.specialized:
