@@ -56,7 +56,7 @@ def candidates(kernel: Any, target: Any, count: int) -> list[Any]:
     kinds: dict[Any, list[Any]] = {}
     for s in found.ranked:
         tile = s.block, s.turned, s.block_r, s.block_m, s.block_n, s.box
-        kind = *tile, s.persistent > 0, s.descriptors, s.specialized > 0, s.registers
+        kind = *tile, s.persistent > 0, s.descriptors, s.specialized, s.registers
         kinds.setdefault(kind, []).append(s)
     best = []
     for of_kind in kinds.values():

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 S = TypeVar("S")
 
-FORMAT = 1
+FORMAT = 2
 """Increased when the meaning of schedules changes, so that older measurements aren't used."""
 
 

@@ -98,24 +98,6 @@ def head(value: Value, side: Axis, width: Axis) -> Head | None:
     return Head(value.buffer, row - ix.of(side), column - ix.of(width), rows, stride)
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A number for each row, one beside the other in memory. start: where the first one lies."""
-
-    buffer: Buffer
-    start: Index
-
-
-def line(value: Value, rows: Axis) -> Line | None:
-    """A number for each of `rows`, such as its logsumexp; None if they don't lie side by side."""
-    if not isinstance(value, Load) or not value.offset.is_affine:
-        return None
-    dtype = value.buffer.dtype
-    if dtype in FLOAT8 or not dtype.is_floating_point or value.offset.coefficient(rows) != 1:
-        return None
-    return Line(value.buffer, value.offset - ix.of(rows))
-
-
 def _step(offset: Index, axes: tuple[Axis, ...]) -> int:
     """The distance of neighbours along `axes` taken as one axis; 0 if it varies."""
     if not axes:

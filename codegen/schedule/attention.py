@@ -16,7 +16,7 @@ from __future__ import annotations
 from ..kernel import Kernel, Load
 from ..kernel.attention import Roles, roles
 from ..kernel.index import Axis
-from ..kernel.matrix import head, line
+from ..kernel.matrix import head
 from ..target import Target
 from .cutting import LOOKUP
 from .schedule import Schedule, fit, head_block
@@ -85,24 +85,16 @@ def attention_schedule(kernel: Kernel, target: Target) -> Schedule:
 
 
 def specializes(kernel: Kernel, target: Target) -> bool:
-    """Whether the copies and the products of attention may have warps of their own.
-
-    For sm_90 Triton refuses loads of as many numbers as a group has threads ("unsupported load type
-    for producer commit"). So hardware copies all that a program has for each of its rows.
-    """
+    """Whether the copies and the products of attention may have warps of their own: hardware copies
+    all operands, and beside them there are only numbers for rows."""
     parts = roles(kernel)
     if not target.chip.specialized or parts is None or parts.walked is None or kernel.draws:
         return False
     if parts.span is not None or parts.products.input_dtype.itemsize != 2:
         return False
     loads = [v for v in kernel.values if isinstance(v, Load)]
-    own = parts.key if parts.walked is parts.query else parts.query
-    return all(
-        _is_copied(v, parts)
-        or _is_of_rows(v, parts, parts.walked)
-        or (_is_of_rows(v, parts, own) and line(v, own) is not None)
-        for v in loads
-    )
+    sides = parts.query, parts.key
+    return all(_is_copied(v, parts) or any(_is_of_rows(v, parts, s) for s in sides) for v in loads)
 
 
 def tensor_columns(parts: Roles, schedule: Schedule) -> int:
@@ -110,14 +102,6 @@ def tensor_columns(parts: Roles, schedule: Schedule) -> int:
     those of two steps' scores and their gradients, and of its sums."""
     sums = sum(map(head_block, parts.widths))
     return (4 * schedule.block_n + sums) * schedule.block_m // 128
-
-
-def loads_rows(kernel: Kernel, parts: Roles) -> bool:
-    """Whether programs load a number for each row that they walk along."""
-    return any(
-        isinstance(v, Load) and parts.walked in v.offset.axes() and not _is_copied(v, parts)
-        for v in kernel.values
-    )
 
 
 def _is_copied(load: Load, parts: Roles) -> bool:
@@ -129,7 +113,7 @@ def _is_copied(load: Load, parts: Roles) -> bool:
     )
 
 
-def _is_of_rows(load: Load, parts: Roles, rows: Axis | None) -> bool:
+def _is_of_rows(load: Load, parts: Roles, rows: Axis) -> bool:
     """Whether this is a number for each row of one side, or for all."""
     outside = {parts.query, parts.key, parts.inner, parts.outer} - {rows}
     return load.offset.is_affine and outside.isdisjoint(load.offset.axes())

@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..chip import HALVES
 from ..kernel import Bundle, Dot, Kernel
 from ..kernel.analysis import Analysis
 from ..kernel.attention import Roles
 from ..kernel.attention import roles as attention_roles
 from ..kernel.roles import roles
 from ..target import Target
-from .attention import attention_schedule, loads_rows, specializes, tensor_columns
+from .attention import attention_schedule, specializes, tensor_columns
 from .boxes import depths, has_boxes, shapes
 from .dots import dot_schedule, parted, sums_by_copies, sums_segments, walking, walks
 from .roofline import predict
@@ -30,7 +29,7 @@ MOST_HELD = 128
 HALF_HELD = 128
 """Registers of a thread with which two programs of 8 warps fit a multiprocessor: the scores of one
 become weights during products of the other."""
-_GROUP = 4  # warps; the only number for which Triton halves tiles
+_GROUP = 4  # warps, which multiply together
 ROW_PIECES = (1024, 2048, 4096, 8192)
 
 
@@ -97,7 +96,6 @@ def _dot(kernel: Kernel, target: Target) -> tuple[Schedule, Choices]:
     least = BYTE_MIN if default.float8 or dot.of_bytes else DOT_MIN
     walked, chip = walks(kernel, target), target.chip
     copied = walked or sums_by_copies(kernel, target)
-    halves = chip.specialized == HALVES and role.group is not None  # a tile may end within one
     return default, {
         "block_m": _powers(DOT_MIN, fit(m, 256)),
         "block_n": (default.block_n,) if kernel.columns else _powers(DOT_MIN, fit(n, 256)),
@@ -108,7 +106,7 @@ def _dot(kernel: Kernel, target: Target) -> tuple[Schedule, Choices]:
         "num_stages": (2, 3, 4, 5),
         "persistent": (0, chip.multiprocessors) if walked else (0,),
         "descriptors": (False, True) if copied else (False,),
-        "specialized": (0, chip.specialized) if walked and not halves else (0,),
+        "specialized": (False, True) if walked and chip.specialized else (False,),
     }
 
 
@@ -125,7 +123,7 @@ def _attention(kernel: Kernel, target: Target) -> tuple[Schedule, Choices]:
         "num_stages": (1, 2, 3, 4),
         "descriptors": (False, True) if copied else (False,),
         "registers": (0, HALF_HELD) if copied else (0,),
-        "specialized": (0, target.chip.specialized) if specializes(kernel, target) else (0,),
+        "specialized": (False, True) if specializes(kernel, target) else (False,),
     }
 
 
@@ -143,11 +141,7 @@ def _rows(kernel: Kernel, target: Target) -> tuple[Schedule, Choices]:
 
 def _fits(kernel: Kernel, schedule: Schedule, target: Target) -> bool:
     """Whether each thread has enough to hold, and not too much."""
-    threads = schedule.computing * target.chip.warp
-    if schedule.specialized == HALVES and not (
-        schedule.num_warps == _GROUP and schedule.block_m >= 2 * target.chip.rows
-    ):
-        return False
+    threads = schedule.num_warps * target.chip.warp
     if not _is_boxed(kernel, schedule, target):
         return False
     if kernel.has_dot:
@@ -160,12 +154,10 @@ def _fits(kernel: Kernel, schedule: Schedule, target: Target) -> bool:
         ):
             return False
         if parts is not None:
-            if schedule.specialized and not _has_its_own_warps(kernel, schedule, target, parts):
+            if schedule.specialized and not _has_its_own_warps(schedule, target, parts):
                 return False
         elif (schedule.specialized or schedule.descriptors) and not schedule.persistent:
             return schedule.descriptors and sums_segments(kernel)
-        elif schedule.specialized == HALVES and (schedule.descriptors or schedule.parts > 1):
-            return False  # a descriptor of the host's has whole tiles
         if not 1 <= held <= MOST_HELD * (2 if parts is not None else 1):
             return False
     else:
@@ -186,14 +178,11 @@ def _is_boxed(kernel: Kernel, schedule: Schedule, target: Target) -> bool:
     return math.prod(schedule.box) == schedule.block_m and within and fed
 
 
-def _has_its_own_warps(kernel: Kernel, schedule: Schedule, target: Target, parts: Roles) -> bool:
+def _has_its_own_warps(schedule: Schedule, target: Target, parts: Roles) -> bool:
     """Whether warps that only copy have all operands to copy, ahead of the products."""
     own, walked = parts.query, parts.key
     if parts.walked is own:
         own, walked = walked, own
-    large = schedule.specialized == HALVES and schedule.block_n >= 32 * _GROUP
-    if large and loads_rows(kernel, parts):
-        return False  # one for each thread: see `specializes`
     if parts.total is None and not _sums_fit(schedule, target, parts):
         return False
     whole = own.extent % schedule.block_m == walked.extent % schedule.block_n == 0
@@ -203,10 +192,8 @@ def _has_its_own_warps(kernel: Kernel, schedule: Schedule, target: Target, parts
 def _sums_fit(schedule: Schedule, target: Target, parts: Roles) -> bool:
     """Whether tensor cores have memory for all that a gradient sums. For sm_100 Triton 3.9 makes an
     empty kernel of one whose sums they have no memory for."""
-    columns = target.chip.columns
-    if not columns:
-        return True
-    return schedule.block_m >= target.chip.rows and tensor_columns(parts, schedule) < columns
+    enough = tensor_columns(parts, schedule) < target.chip.columns
+    return enough and schedule.block_m >= target.chip.rows
 
 
 def _powers(first: int, last: int) -> list[int]:

@@ -123,7 +123,7 @@ def _dot_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
         loaded=programs * steps * step,
         flying=step * max(schedule.num_stages - 1, 1),
         flops=2 * programs * m * n * steps * k * len(dots),
-        columns=0 if rows < 64 else min(columns, m * n // (64 * max(schedule.computing // 4, 1))),
+        columns=0 if rows < 64 else min(columns, m * n // (64 * max(schedule.num_warps // 4, 1))),
         registers=_shared_out(registers, schedule),
         shared=step * schedule.num_stages + _exchanged(kernel, schedule),
         gathered=gathered,
@@ -208,7 +208,7 @@ def _attention_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
     size = parts.products.input_dtype.itemsize
     products = inner + (outer if parts.back is not None else 0)
     step = n * (inner + outer) * size
-    threads = schedule.computing * 32
+    threads = schedule.num_warps * 32
     summed = sum(head_block(width) for width in parts.widths)
     scores = m * n * (2 if parts.back is not None else 1)
     stages = max(schedule.num_stages - LOOKUP * parts.looks_up, 1)

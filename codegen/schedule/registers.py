@@ -45,7 +45,7 @@ def product_registers(
 
 def elements_held(schedule: Schedule) -> int:
     """The number of a tile's elements that a thread holds."""
-    return schedule.block_m * schedule.block_n // (schedule.computing * 32)
+    return schedule.block_m * schedule.block_n // (schedule.num_warps * 32)
 
 
 def multiplies_in_threads(dot: Dot, schedule: Schedule) -> bool:

@@ -214,7 +214,7 @@ def predict(
         # A warp group computes weights between its products; products of other groups hide part of
         # it.
         between = takes["exponentials"] + takes["arithmetic"]
-        seconds += min(between, takes["products"]) / max(resident * schedule.computing // 4, 1)
+        seconds += min(between, takes["products"]) / max(resident * schedule.num_warps // 4, 1)
     share = roofline(needed, chip, schedule.tf32) / seconds
     waves = shape.programs / places
     programs = min(shape.programs, schedule.persistent or shape.programs)

@@ -37,8 +37,8 @@ class Schedule:
         tensor descriptors where it can, and a persistent product stores its results through them.
     persistent: the number of programs that walk through all tiles of a contraction and read
         matrices through tensor descriptors (TMA on NVIDIA's); 0 for one program for each tile.
-    specialized: the groups of warps that share the rows of a tile, if copies have warps of their
-        own (`Chip.specialized`); 0 if all warps do the same.
+    specialized: whether its copies have warps of their own, beside those that compute
+        (`Chip.specialized`).
     tf32: whether products of float32 are rounded to TF32.
     float8: whether tensor cores multiply float8 as it is; otherwise it becomes float16.
     registers: the most that a thread may have, so that more programs fit a multiprocessor; 0 if
@@ -58,7 +58,7 @@ class Schedule:
     parts: int = 1
     descriptors: bool = False
     persistent: int = 0
-    specialized: int = 0
+    specialized: bool = False
     tf32: bool = False
     float8: bool = False
     registers: int = 0
@@ -66,14 +66,9 @@ class Schedule:
     num_stages: int = 3
 
     @property
-    def computing(self) -> int:
-        """The warps that share a tile's products."""
-        return self.num_warps * max(self.specialized, 1)
-
-    @property
     def warps(self) -> int:
         """The warps of a program, with those that only copy."""
-        return self.computing + 4 * (self.specialized > 0)
+        return self.num_warps + 4 * self.specialized
 
 
 def points(axes: Iterable[Axis]) -> int:

@@ -6,7 +6,6 @@ tile, addresses and bounds take no registers, and elements outside of the matrix
 
 from __future__ import annotations
 
-from ..chip import HALVES
 from ..kernel import Buffer, Dot, Store
 from ..kernel.matrix import Matrix, matrix, stored
 from ..kernel.roles import Roles
@@ -18,11 +17,10 @@ from .text import TL, Block, tl_type
 
 class Descriptors:
     """Descriptors as parameters of the kernel, one for each matrix that is read or stored: the host
-    makes them, once for each address. header: the lines ahead of all tiles."""
+    makes them, once for each address."""
 
-    def __init__(self, body: Body, header: Block, role: Roles, schedule: Schedule):
-        self.body, self.header, self.role = body, header, role
-        self.halved = schedule.specialized == HALVES
+    def __init__(self, body: Body, role: Roles, schedule: Schedule):
+        self.body, self.role = body, role
         self.axes = {"m": role.m, "n": role.n, "k": role.k}
         self.blocks = {"m": schedule.block_m, "n": schedule.block_n, "k": schedule.block_k}
         self.parts = schedule.parts
@@ -38,9 +36,7 @@ class Descriptors:
         if found.apart and rows == "k" and points(self.role.k) % self.blocks["k"]:
             return None
         key = id(dot.a if side == "m" else dot.b), side
-        block = self.blocks[rows], self.blocks[columns]
-        own = self.halved and side == "m"
-        name = self._own(key, found) if own else self._parameter(key, found, block)
+        name = self._parameter(key, found, (self.blocks[rows], self.blocks[columns]))
         starts = {"m": "first_m", "n": "first_n", "k": "start"}
         if found.apart:
             starts[rows] += f" + segment * {self.body.sizes.argument(found.apart)}"
@@ -63,15 +59,6 @@ class Descriptors:
         text = scope.spread(value, tiles, tl_type(store.value.dtype))
         first = "first_n" if self.parts == 1 else "first_n + part * (BLOCK_N // PARTS)"
         return f"{name}.store([first_m, {first}], ({text}).to({TL[store.buffer.dtype.name]}))"
-
-    def _own(self, key: tuple[int, str], found: Matrix) -> str:
-        name = self._made.get(key)
-        if name is None:
-            rows, columns = (points(self.axes[side]) for side in (found.rows, found.columns))
-            blocks = tuple(f"BLOCK_{side.upper()}" for side in (found.rows, found.columns))
-            about = found.buffer, (rows, columns), (found.stride, 1), blocks
-            name = self._made[key] = made_here(self.body, self.header, *about)
-        return name
 
     def _parameter(self, key: tuple[int, str], found: Matrix, block: tuple[int, int]) -> str:
         name = self._made.get(key)
@@ -98,25 +85,4 @@ def parameter(
     kind = f"tensordesc<{POINTER[buffer.dtype.name][1:]}[{lengths}]>"
     place = list(body.buffers).index(buffer)
     body.matrices.append(Argument(name, kind, "matrix", (place, extents, strides)))
-    return name
-
-
-def made_here(
-    body: Body,
-    block: Block,
-    buffer: Buffer,
-    extents: tuple[int, ...],
-    steps: tuple[int, ...],
-    tile: tuple[str, ...],
-) -> str:
-    """The name of a descriptor that each program makes for itself, in memory of its own. A compiler
-    that halves the rows of tiles halves those of this descriptor, too. Those of the host stay
-    whole: Triton 3.6 would copy a whole tile to half of its place; later ones refuse it."""
-    shape, strides = (
-        ", ".join("1" if n == 1 else str(body.sizes.argument(n)) for n in numbers)
-        for numbers in (extents, steps)
-    )
-    name = body.names.fresh("own")
-    about = f"[{shape}], [{strides}], [{', '.join(tile)}]"
-    block.add(f"{name} = tl.make_tensor_descriptor({body.buffers[buffer]}, {about})")
     return name

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..chip import HALVES
 from ..kernel import Dot, Reduce, Segment, Value
 from ..kernel.index import Axis
 from ..kernel.roles import Roles, roles
@@ -61,7 +60,7 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
         start, stop, length, ends = "first", "stop", "stop", True
     sums = segment is not None and not role.has_segments_of_rows  # that begin and end anywhere
     has_descriptors = schedule.descriptors if sums else schedule.persistent
-    descriptors = Descriptors(body, block, role, schedule) if has_descriptors else None
+    descriptors = Descriptors(body, role, schedule) if has_descriptors else None
     boxes = Boxes(body, role, schedule, corner) if corner is not None else None
     shape = "(BLOCK_N, BLOCK_M)" if boxes else "(BLOCK_M, BLOCK_N)"
     accumulators = [
@@ -131,12 +130,10 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
     if role.has_segments_of_rows:
         constexprs["SEGMENTS"] = segments(role)
     if schedule.persistent:
-        # One loop for the compiler, which then loads the next tile while it stores one. Warps that
-        # only copy do so anyway, and where tiles are halved Triton takes no such loop.
+        # One loop for the compiler, which then loads the next tile while it stores one.
         count = "tiles_m * tiles_n * batches" if role.batch else "tiles_m * tiles_n"
-        how = ["flatten=True"] * (schedule.specialized != HALVES)
-        how += ["warp_specialize=True"] * (schedule.specialized > 0)
-        block.loop(f"for work in tl.range(pid, {count}, PROGRAMS, {', '.join(how)})", place)
+        how = "flatten=True, warp_specialize=True" if schedule.specialized else "flatten=True"
+        block.loop(f"for work in tl.range(pid, {count}, PROGRAMS, {how})", place)
         grid = constexprs["PROGRAMS"] = min(grid, schedule.persistent)
     return constexprs, grid
 

@@ -74,7 +74,7 @@ def _plain(kernel: Kernel, schedule: Schedule) -> Emitted:
     """The kernel without descriptors. Addresses take registers, of which it may have any number."""
     return emit_kernel(
         kernel,
-        replace(schedule, persistent=0, specialized=0, descriptors=False, box=(), registers=0),
+        replace(schedule, persistent=0, specialized=False, descriptors=False, box=(), registers=0),
     )
 
 

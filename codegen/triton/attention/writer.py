@@ -9,17 +9,16 @@ from dataclasses import dataclass
 from tilewright.ir import ops
 from tilewright.ir.dtype import float32
 
-from ...chip import HALVES
 from ...kernel import Apply, Constant, Dot, Value
 from ...kernel.attention import Roles, Span
 from ...kernel.index import Axis
-from ...kernel.matrix import head, line
+from ...kernel.matrix import head
 from ...schedule import Schedule, head_block, points
-from ..descriptors import made_here, parameter
+from ..descriptors import parameter
 from ..operands import half_type, operand, precision
 from ..scope import Body, Guards, Ref, Scope, Tile
 from ..text import Block, literal
-from ..values import evaluate, widened
+from ..values import evaluate
 
 LOG2E = math.log2(math.e)
 
@@ -75,7 +74,7 @@ class Writer:
             and self.span is None
             and not body.is_wide
         )
-        self.specialized = schedule.specialized if self.descriptors else 0
+        self.specialized = schedule.specialized and self.descriptors
         body.fold = _done
         self._operands: dict[tuple[int, Axis], str] = {}
         self._matrices: dict[tuple[int, Axis], str] = {}
@@ -87,8 +86,6 @@ class Writer:
             self.factor, self.unit = 1.0, factor * LOG2E
         else:
             self.factor, self.unit = factor, LOG2E
-        if self.specialized == HALVES:
-            self._copy_lines()
 
     def _place(self) -> list[Tile]:
         """The tiles of the program's batch and block of rows."""
@@ -131,7 +128,7 @@ class Writer:
     def walk(self, step: Step) -> None:
         """Writes `step` for all blocks of the walked side. It is written twice if some scores may
         not count: blocks in which all count have a loop of their own. Where copies have warps of
-        their own, Triton takes a single loop for sm_90."""
+        their own there is a single loop: in a second one they would begin anew."""
         count = self.extents[self.walked]
         causal = self.parts.causal is not None
         if causal and self.specialized:
@@ -239,11 +236,7 @@ class Writer:
         ):
             return None
         key, rows = (id(value), side), self.own_block if side is self.own else self.walked_block
-        if key not in self._matrices and side is self.own and self.specialized == HALVES:
-            tile = "BLOCK_M", self.root.tiles["e" if width is self.parts.inner else "c"].block
-            shape = (found.rows, found.stride), (found.stride, 1), tile
-            self._matrices[key] = made_here(self.body, scope.block, found.buffer, *shape)
-        elif key not in self._matrices:
+        if key not in self._matrices:
             about = (found.rows, found.stride), (found.stride, 1), (rows, width.extent)
             self._matrices[key] = parameter(self.body, found.buffer, *about)
         row, column = (self.root.index(i).text for i in (found.row, found.column))
@@ -251,21 +244,6 @@ class Writer:
         row = start if row == "0" else f"{row} + {start}"
         tiles = scope.tile_names([side, width])
         return scope.assign(stem, f"{self._matrices[key]}.load([{row}, {column}])", tiles).text
-
-    def _copy_lines(self) -> None:
-        """Copies what there is for each row of the program through descriptors of its own."""
-        for value in self.body.kernel.values:
-            found = line(value, self.own)
-            others = {self.walked, self.parts.inner, self.parts.outer}
-            if found is None or others & found.start.axes():
-                continue
-            shape = (found.buffer.size,), (1,), ("BLOCK_M",)
-            name = made_here(self.body, self.block, found.buffer, *shape)
-            start = self.root.index(found.start).text
-            place = "first" if start == "0" else f"{start} + first"
-            loaded = f"{name}.load([{place}])[:, None]"
-            text = widened(loaded, found.buffer.dtype, value.dtype)
-            self.root.cache[id(value), ()] = self.root.assign("v", text, frozenset({"m"}))
 
     def products(self, walk: Walk, dot: Dot, width: Axis) -> str:
         """The tile of a contraction of a query's element with a key's, without its factor."""

@@ -13,7 +13,7 @@ import pytest
 from attention_cases import CASES, Built, case, expected, passes
 from launching import assert_close, compute, tiled
 
-from tilewright.codegen.chip import CHIPS, HALVES
+from tilewright.codegen.chip import CHIPS
 from tilewright.codegen.kernel.attention import roles
 from tilewright.codegen.program import Program
 from tilewright.codegen.schedule import Schedule, Usage, occupancy
@@ -208,52 +208,19 @@ def test_operands_through_descriptors(
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("groups", [1, HALVES], ids=["whole", "halves"])
-def test_copies_in_warps_of_their_own(torch: Any, groups: int, causal: bool) -> None:
-    """One loop, and if tiles are halved, programs make descriptors of their own rows."""
-    schedule = replace(DESCRIBED, specialized=groups)
+def test_copies_in_warps_of_their_own(torch: Any, causal: bool) -> None:
+    """They run through one loop."""
+    schedule = replace(DESCRIBED, specialized=True)
     device = InterpretDevice(lambda kernel, target: replace(schedule, block=256, block_r=64))
     each = case("apart", (2,), (64, 96, 16, 32), causal=causal)
     built = Built(each, dt.float16)
     found, program = compute(built.roots, built.values, INTERPRET, device)
-    assert copied(program, schedule) == ([3, 4, 4] if groups == 1 else [2, 2, 2])
+    assert copied(program, schedule) == [3, 4, 4]
     for kernel in tiled(program):
         text = emit(kernel, schedule)
         assert text.body.count("for start") == text.body.count("warp_specialize=True") == 1
         assert "warp_specialize" not in text.unaligned().body
     assert_close(found, expected(torch, each), 3e-3)
-
-
-@pytest.mark.parametrize(
-    ("width", "which", "causal"),
-    [
-        (128, 0, True),
-        pytest.param(128, 0, False, marks=pytest.mark.slow),
-        pytest.param(64, 0, True, marks=pytest.mark.slow),
-        pytest.param(128, 1, True),
-        pytest.param(128, 1, False, marks=pytest.mark.slow),
-        pytest.param(64, 1, True, marks=pytest.mark.slow),
-        pytest.param(64, 2, True, marks=pytest.mark.slow),
-    ],
-)
-def test_two_groups_of_warps_share_rows_on_hopper(width: int, which: int, causal: bool) -> None:
-    """The compiler adds two groups, which get most registers, and halves the copies of rows."""
-    kernel = passes(width, causal)[which]
-    schedule = Schedule(
-        block_m=128, block_n=64, num_warps=4, num_stages=3, descriptors=True, specialized=HALVES
-    )
-    assert schedule in space(kernel, gpu("sm_90")).schedules
-    found = compile_offline(kernel, "sm_90", schedule)
-    ptx = found.asm["ptx"]
-    assert found.num_warps == schedule.warps == 12 and "setmaxnreg" in ptx
-    assert found.spills == 0 and found.shared <= CHIPS["sm_90"].shared_each
-    assert "wgmma.mma_async" in ptx and "cp.async.cg" not in ptx
-    boxes = re.findall(r"tensormap_create [^\[]*\[([^\]]*)\]", found.asm["ttgir"])
-    lines = 2 if which == 1 else 0  # the statistics of the program's rows
-    assert boxes.count("%c64_i32, %c64_i32") == len(boxes) - lines > 0
-    assert boxes.count("%c64_i32") == lines
-    assert all(box.box == (64, 64) for box in found.maps)
-    assert found.scratch == 128 * len(boxes)
 
 
 def test_gradients_fit_the_memory_of_tensor_cores() -> None:
@@ -264,7 +231,7 @@ def test_gradients_fit_the_memory_of_tensor_cores() -> None:
     assert (128, 32) in asked and (64, 64) in asked
     assert not {(128, 64), (128, 128)} & asked
     schedule = Schedule(
-        block_m=128, block_n=32, num_warps=4, num_stages=2, descriptors=True, specialized=1
+        block_m=128, block_n=32, num_warps=4, num_stages=2, descriptors=True, specialized=True
     )
     found = compile_offline(kernel, "sm_100", schedule)
     assert found.num_warps > 4 and found.asm["ptx"].count("tcgen05.mma") > 40
@@ -272,17 +239,14 @@ def test_gradients_fit_the_memory_of_tensor_cores() -> None:
 
 
 def test_passes_whose_copies_may_have_warps_of_their_own() -> None:
-    def asked(target: str, **given: Any) -> list[set[int]]:
+    def asked(target: str, **given: Any) -> list[set[bool]]:
         kernels = passes(64, True, **given)
         return [{s.specialized for s in space(k, gpu(target)).schedules} for k in kernels]
 
-    assert asked("sm_80") == [{0}, {0}, {0}]
-    assert asked("sm_90") == [{0, HALVES}] * 3
-    assert asked("sm_100") == [{0, 1}] * 3
-    assert asked("sm_90", dropout=0.1) == [{0}, {0}, {0}]
-    assert asked("sm_90", mask=True) == [{0, HALVES}, {0, HALVES}, {0}]
-    masked = space(passes(64, True, mask=True)[0], gpu("sm_90")).schedules
-    assert max(s.block_n for s in masked if s.specialized) == 64, "loads of 128 are refused"
+    assert asked("sm_90") == [{False}] * 3
+    assert asked("sm_100") == [{False, True}] * 3
+    assert asked("sm_100", dropout=0.1) == [{False}] * 3
+    assert asked("sm_100", mask=True) == [{False, True}] * 3
 
 
 def test_heads_beside_one_another_through_descriptors(torch: Any) -> None:

@@ -11,7 +11,6 @@ import triton_kernels as tk
 from fake_cuda import FakeCuda, installed
 from fake_kernels import FAULT
 
-from tilewright.codegen.chip import HALVES
 from tilewright.codegen.schedule import Schedule
 from tilewright.ir import dtype as dt
 from tilewright.runtime.cuda import matrices
@@ -35,8 +34,7 @@ def fake() -> Iterator[FakeCuda]:
 
 COPIED = replace(SCHEDULE, descriptors=True)
 PARTS = replace(COPIED, block_n=32, parts=2)
-APART = replace(COPIED, specialized=1)
-HALVED = replace(SCHEDULE, specialized=HALVES)
+APART = replace(COPIED, specialized=True)
 
 
 def compiled(schedule: Schedule = SCHEDULE) -> tuple[Cuda, Launcher]:
@@ -81,17 +79,6 @@ def test_results_are_copied_by_maps(fake: FakeCuda, schedule: Schedule) -> None:
         launcher([out, *(device.from_numpy(x.reshape(-1)) for x in operands(seed))], [])
         check(device, device.part(out, 0, (M * N,)), *operands(seed))
         assert (device.to_numpy(out)[M * N :] == 7).all()
-
-
-def test_programs_make_maps_of_their_own(fake: FakeCuda) -> None:
-    """The host makes that of the other operand alone."""
-    device, launcher = compiled(HALVED)
-    assert "tl.make_tensor_descriptor" in launcher.emitted.body
-    out = device.empty((M * N,), dt.float16)
-    for seed in range(2):
-        launcher([out, *(device.from_numpy(x.reshape(-1)) for x in operands(seed))], [])
-        check(device, out, *operands(seed))
-    assert fake.calls["cuTensorMapEncodeTiled"] == 2
 
 
 def test_boxes_of_an_image(fake: FakeCuda) -> None:
