@@ -160,6 +160,10 @@ class _nn:
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("PyTorchFileReader", "PyTorchFileWriter"):
+        from .serialization import archive
+
+        return getattr(archive, name)
     from .paths import found
 
     return found(__name__, name)

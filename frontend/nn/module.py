@@ -20,6 +20,8 @@ from .parameter import Buffer, Parameter
 from .state import HOOKS, State
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from tilewright.ir.dtype import DType
 
     from ..types import DeviceLike
@@ -170,6 +172,18 @@ class Module(State):
             if state.get(name):
                 self._hook_registry()[name].update(state[name])
         self._derive()
+
+    def _replicate_for_data_parallel(self) -> Self:
+        """A copy that stands for the module on another device: it has the same attributes, and
+        children, buffers and parameters of its own, of which the last are to be given to it."""
+        replica = type(self).__new__(type(self))
+        theirs = {*self._parameters, "_parameters", "_buffers", "_modules"}
+        replica.__dict__.update({k: v for k, v in self.__dict__.items() if k not in theirs})
+        replica.__dict__["_parameters"] = Entries(replica)
+        replica.__dict__["_buffers"] = Entries(replica, self._buffers)
+        replica.__dict__["_modules"] = Entries(replica, self._modules)
+        replica._is_replica = True
+        return replica
 
     _derived: tuple[str, ...] = ()
     """The names of attributes that follow from others, and aren't saved."""
