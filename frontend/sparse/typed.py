@@ -37,7 +37,7 @@ class tensortype(type):
     dtype: DType
 
     def __call__(cls, *args: Any, device: Any = None) -> Any:
-        given = ("shape",) if args else ()
+        given: tuple[str, ...] = ("shape",) if args else ()
         if _has_positions(args):
             given = ("indices", "values", "shape")[: len(args)]
         taken = ", ".join(given)
