@@ -61,7 +61,14 @@ class Module(State):
     _modules: Entries
     _hooks: Hooks | None = None  # made at the first registration, so a call only checks for None
 
+    _is_mirrored = True  # whether attributes of `Entries` are in `__dict__`, too
+
     forward: Callable[..., Any] = _unimplemented
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__getattr__" in vars(cls) and "_is_mirrored" not in vars(cls):
+            cls._is_mirrored = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if args or kwargs:

@@ -305,3 +305,40 @@ def test_conversions_may_make_new_parameters(torch, overwrite):
         finally:
             future.set_overwrite_module_params_on_conversion(False)
     assert seen[0] == seen[1]
+
+
+def test_a_getattr_of_the_class_is_asked_for_parameters(torch):
+    def run(m):
+        class Complex(m.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.w = m.nn.Parameter(m.arange(4.0).reshape(2, 2))
+                self.register_buffer("b", m.ones(2, 2))
+                self.inner = m.nn.Linear(1, 1)
+
+            def __getattr__(self, name):
+                value = super().__getattr__(name)
+                return m.view_as_complex(value) if m.is_tensor(value) else value
+
+        class Wrapper(m.nn.Module):
+            def __init__(self, module):
+                super().__init__()
+                self.module = module
+
+            def __getattr__(self, name):
+                try:
+                    return super().__getattr__(name)
+                except AttributeError:
+                    return getattr(self.module, name)
+
+        made = Complex()
+        wrapped = copy.deepcopy(Wrapper(made))
+        (made.w * made.b).abs().sum().backward()
+        compiled = m.compile(lambda: made.w * 2, backend="eager")
+        found = [compiled().tolist() for _ in range(3)]
+        names = [n for n, _ in wrapped.named_parameters()]
+        wrapped.module.w = m.nn.Parameter(m.ones(1, 2))
+        del made.w
+        return found, names, wrapped.w.tolist(), wrapped.inner.in_features, hasattr(made, "w")
+
+    assert run(tw) == run(torch)
