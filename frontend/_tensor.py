@@ -185,15 +185,19 @@ class Tensor(Methods, metaclass=TensorMeta):
         """The operation that computed this tensor, if a gradient flows through it."""
         if not self.requires_grad or self.is_leaf:
             return None
+        return self._edge()[0]
+
+    def _edge(self) -> tuple[GradFn, int]:
         node = resolve(self)
         history = None if self._chain is None else self._history
         if history is not None:  # an earlier epoch made this view
-            return GradFn.of(history.node, self._chain, history.ends())
-        return GradFn.of(node, self._chain)
+            return GradFn.edge(history.node, self._chain, history.ends())
+        return GradFn.edge(node, self._chain)
 
     @property
     def output_nr(self) -> int:
-        return 0
+        """Which of the results of the operation that computed this tensor it is."""
+        return 0 if not self.requires_grad or self.is_leaf else self._edge()[1]
 
     @property
     def _version(self) -> int:

@@ -76,8 +76,8 @@ def is_signed(input: Tensor) -> bool:
 
 
 def _has_compatible_shallow_copy_type(input: Tensor, from_: Tensor) -> bool:
-    """Whether `input` may take the memory of `from_` for its own: both are of one layout and kind of
-    device."""
+    """Whether `input` may take the memory of `from_` for its own: layouts and kinds of device are
+    the same."""
     return input.layout is from_.layout and input.device.type == from_.device.type
 
 

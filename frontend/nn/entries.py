@@ -14,8 +14,8 @@ class Entries(Mirror):
 
     Python finds an attribute there without `__getattr__`, which would cost ten times as much. A
     name that the class has is not mirrored: the class's attribute is found first, as in PyTorch,
-    where a child may be called `parameters`. Nothing is mirrored for a class with a `__getattr__` of
-    its own, which may give something else.
+    where a child may be called `parameters`. Nothing is mirrored for a class with a `__getattr__`
+    of its own, which may give something else.
     """
 
     __slots__ = ("_owner",)

@@ -192,3 +192,52 @@ def test_the_way_through_a_network_that_the_tutorial_shows(torch: Any) -> None:
         return [*names, node.variable is layers[2].bias]
 
     assert run(tw) == run(torch)
+
+
+def test_views_and_many_results_have_one_node(torch) -> None:
+    def run(m):
+        x = m.arange(12.0).reshape(2, 6).requires_grad_()
+        found = []
+        for again in range(2):
+            h = x * 2
+            y = h.permute(1, 0)
+            node = y.grad_fn
+            if again:  # when it has been computed, too
+                y.sum().item()
+            found += [y.sin().grad_fn.next_functions[0][0] is node is y.grad_fn]
+            row = h.view(3, 4)[0]
+            found += [(row * row).grad_fn.next_functions[1][0] is row.grad_fn]
+            turned = x.t()
+            found += [(turned @ x).grad_fn.next_functions[0][0] is turned.grad_fn]
+            for parts in (
+                h.split([2, 3, 1], 1), h.split(4, 1), h.chunk(2, 1), h.unbind(1), m.linalg.qr(h),
+                m.var_mean(h, 1), m.split(h, [0, 2, 0], 0),
+            ):  # fmt: skip
+                first = parts[0].grad_fn
+                found += [(p.grad_fn is first, p.output_nr, first.name()) for p in parts]
+                total = parts[1].sum() + parts[0].sum()
+                ends = [node.next_functions[0] for node, _ in total.grad_fn.next_functions]
+                found += [(end is first, number) for end, number in ends]
+        found += [x.output_nr, h.output_nr, h.detach().output_nr]
+        return found
+
+    assert run(tw) == run(torch)
+
+
+def test_nodes_of_views_say_sizes_and_dimensions(torch) -> None:
+    def run(m):
+        x = m.ones(2, 6, 4, requires_grad=True)
+        made = [
+            *x.split([1, 2, 3], 1), *x.split(4, dim=1), *x.chunk(3, 1), x.unbind(0)[1], x[:, 1:5:2],
+            x[1], x.select(2, 3), x.view(12, 4), x.reshape(-1), x.flatten(1), x.permute(2, 0, 1),
+            x.transpose(0, 2), x[:1].expand(3, 6, 4), x[:1].squeeze(0), x.unsqueeze(1), x[:1].squeeze(),
+            m.cat([x, x], 1), m.stack([x, x], 2), x.narrow(1, 2, 3),
+        ]  # fmt: skip
+        saved = []
+        for y in made:
+            names = [n for n in dir(y.grad_fn) if n.startswith("_saved_")]
+            saved.append((y.grad_fn.name(), {n: getattr(y.grad_fn, n) for n in names}))
+        assert not hasattr(x.sin().grad_fn, "_saved_dim")
+        return saved
+
+    assert run(tw) == run(torch)
