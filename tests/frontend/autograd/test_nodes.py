@@ -230,8 +230,8 @@ def test_nodes_of_views_say_sizes_and_dimensions(torch) -> None:
         made = [
             *x.split([1, 2, 3], 1), *x.split(4, dim=1), *x.chunk(3, 1), x.unbind(0)[1], x[:, 1:5:2],
             x[1], x.select(2, 3), x.view(12, 4), x.reshape(-1), x.flatten(1), x.permute(2, 0, 1),
-            x.transpose(0, 2), x[:1].expand(3, 6, 4), x[:1].squeeze(0), x.unsqueeze(1), x[:1].squeeze(),
-            m.cat([x, x], 1), m.stack([x, x], 2), x.narrow(1, 2, 3),
+            x.transpose(0, 2), x[:1].expand(3, 6, 4), x[:1].squeeze(0), x.unsqueeze(1),
+            m.cat([x, x], 1), m.stack([x, x], 2), x.narrow(1, 2, 3), x[:1].squeeze(),
         ]  # fmt: skip
         saved = []
         for y in made:
