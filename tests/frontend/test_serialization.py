@@ -143,6 +143,22 @@ def test_code_in_a_file_is_not_run(tmp_path):
         tw.load(tmp_path / "evil.pt")
 
 
+def test_a_pickle_module_builds_everything(torch):
+    for m in (tw, torch):
+        file = io.BytesIO()
+        m.save({"a": np.arange(3)}, file)
+
+        def load(m=m, file=file, **options):
+            file.seek(0)
+            return m.load(file, **options)["a"].tolist()
+
+        assert load(pickle_module=pickle) == load(weights_only=False) == [0, 1, 2]
+        with pytest.raises(pickle.UnpicklingError):
+            load()
+        with pytest.raises(RuntimeError, match="explicit pickle_module"):
+            load(pickle_module=pickle, weights_only=True)
+
+
 def test_file_objects_and_map_location(tmp_path):
     buffer = io.BytesIO()
     tw.save({"a": tw.ones(2), "b": [tw.zeros(1)]}, buffer)
