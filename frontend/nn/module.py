@@ -67,8 +67,8 @@ class Module(State):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "__getattr__" in vars(cls) and "_is_mirrored" not in vars(cls):
-            cls._is_mirrored = False
+        asked = next(c for c in cls.__mro__ if "__getattr__" in vars(c))
+        cls._is_mirrored = vars(asked).get("_is_mirrored", False)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if args or kwargs:

@@ -309,16 +309,17 @@ def test_conversions_may_make_new_parameters(torch, overwrite):
 
 def test_a_getattr_of_the_class_is_asked_for_parameters(torch):
     def run(m):
-        class Complex(m.nn.Module):
+        class Handler:
+            def __getattr__(self, name):
+                value = super().__getattr__(name)
+                return m.view_as_complex(value) if m.is_tensor(value) else value
+
+        class Complex(Handler, m.nn.Module):
             def __init__(self):
                 super().__init__()
                 self.w = m.nn.Parameter(m.arange(4.0).reshape(2, 2))
                 self.register_buffer("b", m.ones(2, 2))
                 self.inner = m.nn.Linear(1, 1)
-
-            def __getattr__(self, name):
-                value = super().__getattr__(name)
-                return m.view_as_complex(value) if m.is_tensor(value) else value
 
         class Wrapper(m.nn.Module):
             def __init__(self, module):
