@@ -102,11 +102,9 @@ Times are processor time of one thread. Two take more than three times PyTorch's
 run still compiles, and DeepXDE's waits for the compiler and steps through LBFGS.
 
 The modules of 165 packages, with those that they need, were imported in both. These fail here and
-not with PyTorch: torchrl's compiled part, made for PyTorch's binaries; torchopt, which wants
-`torch.distributed.autograd`; torchdata's stateful loader, which wants the loader's inner parts;
-mmengine's strategy of FSDP; torchao. torchtune found no torchao that suits it with PyTorch, either.
-fvcore counts on TorchScript's graphs
-(`torch.jit._get_trace_graph`), which there are none of.
+not with PyTorch: torchrl's compiled part, made for PyTorch's binaries; torchdata's stateful loader,
+which wants the loader's inner parts; mmengine's strategy of FSDP; torchao. torchtune found no torchao
+that suits it with PyTorch, either.
 """
 
 
