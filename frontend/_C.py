@@ -106,6 +106,10 @@ def _are_functorch_transforms_active() -> bool:
     return False
 
 
+def _mps_is_available() -> bool:
+    return False
+
+
 def _get_cudnn_enabled() -> bool:
     return False
 
@@ -149,12 +153,16 @@ class _nn:
 _ELSEWHERE = {
     **dict.fromkeys(("PyTorchFileReader", "PyTorchFileWriter"), "serialization.archive"),
     **dict.fromkeys(("Graph", "Node", "TensorType", "Value"), "jit.graphs"),
+    "_LinAlgError": "linalg:LinAlgError",
+    "_show_config": "__config__:show",
 }
+"""Names -> our module, and after a colon the name there if it is another one."""
 
 
 def __getattr__(name: str) -> Any:
     if name in _ELSEWHERE:
-        return getattr(_import_module(f".{_ELSEWHERE[name]}", __package__), name)
+        path, _, own = _ELSEWHERE[name].partition(":")
+        return getattr(_import_module(f".{path}", __package__), own or name)
     from .paths import found
 
     return found(__name__, name)

@@ -27,7 +27,7 @@ class Entries(Mirror):
 
     def __setitem__(self, name: str, value: Any) -> None:
         owner = self._owner()
-        kind = type(owner)
+        kind: Any = type(owner)
         if owner is not None and (
             not kind._is_mirrored or any(name in vars(c) for c in kind.__mro__)
         ):

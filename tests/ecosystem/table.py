@@ -103,8 +103,8 @@ run still compiles, and DeepXDE's waits for the compiler and steps through LBFGS
 
 The modules of 165 packages, with those that they need, were imported in both. These fail here and
 not with PyTorch: torchrl's compiled part, made for PyTorch's binaries; torchdata's stateful loader,
-which wants the loader's inner parts; mmengine's strategy of FSDP; torchao. torchtune found no torchao
-that suits it with PyTorch, either.
+which wants the loader's inner parts; mmengine's strategy of FSDP; torchao. torchtune found no
+torchao that suits it with PyTorch, either.
 """
 
 

@@ -207,6 +207,13 @@ def test_modules_of_devices_and_names_of_printing() -> None:
         )
 
 
+def test_names_of_the_compiled_part_that_stand_elsewhere(torch) -> None:
+    for m in (tw, torch):
+        assert m._C._LinAlgError is m.linalg.LinAlgError and m._C._mps_is_available() is False
+        assert m._C._show_config() == m.__config__.show()
+        assert m._C.TensorType and m._C.Value and m._C.Node
+
+
 def test_names_of_the_compiled_part_that_packages_mention(torch) -> None:
     for name in ("Graph", "Node", "Value", "ScriptObject"):  # in annotations and isinstance
         assert isinstance(getattr(torch._C, name), type)
