@@ -381,8 +381,11 @@ class Module(State):
                 parameter._grad.zero_()
 
     def _apply(self: T, fn: Callable[[Any], Any], recurse: bool = True) -> T:
-        """Replace the value of every parameter and buffer by `fn(value)`."""
-        modules = list(self.modules()) if recurse else [self]
+        """Replace the value of every parameter and buffer by `fn(value)`. A child whose class has
+        an `_apply` of its own is asked to do it."""
+        modules, others = _by_apply(self) if recurse else ([self], [])
+        for other in others:
+            other._apply(fn)
         moved: list[tuple[Any, Any]] = []
         seen: set[int] = set()
         with recording.grad_mode(False):
@@ -600,3 +603,16 @@ def _of_hooks(name: str) -> property:
 
 for _name in NAMES:
     setattr(Module, _name, _of_hooks(_name))
+
+
+def _by_apply(module: Module) -> tuple[list[Module], list[Module]]:
+    """A module and all in it, but for what stands in the second list or below: modules with an
+    `_apply` of their own."""
+    modules, others, seen = [module], [], {id(module)}
+    for each in modules:  # which grows
+        for child in each._modules.values():
+            if child is not None and id(child) not in seen:
+                seen.add(id(child))
+                has_own = type(child)._apply is not Module._apply
+                (others if has_own else modules).append(child)
+    return modules, others

@@ -343,3 +343,39 @@ def test_a_getattr_of_the_class_is_asked_for_parameters(torch):
         return found, names, wrapped.w.tolist(), wrapped.inner.in_features, hasattr(made, "w")
 
     assert run(tw) == run(torch)
+
+
+def test_children_with_an_apply_of_their_own_are_asked(torch):
+    def run(m):
+        class Metric(m.nn.Module):
+            """Has tensors that are no buffers, as those of torchmetrics have."""
+
+            def __init__(self):
+                super().__init__()
+                self.total, self.inner = m.zeros(2), m.nn.Linear(1, 1)
+                self.inner.own = Kept()
+
+            def _apply(self, fn, *args, **options):
+                made = super()._apply(fn, *args, **options)
+                made.total = fn(made.total)
+                return made
+
+        class Kept(m.nn.Module):
+            count = 0
+
+            def _apply(self, fn, recurse=True):
+                self.count += 1
+                return super()._apply(fn)
+
+        metric = Metric()
+        model = m.nn.Sequential(m.nn.Linear(2, 2), m.nn.Sequential(metric), metric)
+        model.to(m.float64)
+        found = [str(p.dtype) for p in model.parameters()] + [str(metric.total.dtype)]
+        model[0].weight.grad = m.ones(2, 2, dtype=m.float64)
+        model.float()
+        counts = metric.inner.own.count > 0, model[0].weight.grad.dtype is m.float32
+        return found, metric.total.dtype is m.float32, counts
+
+    ours, theirs = run(tw), run(torch)
+    assert [n.replace("tilewright", "torch") for n in ours[0]] == theirs[0]
+    assert ours[1:] == theirs[1:] == (True, (True, True))
