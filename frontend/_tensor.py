@@ -35,7 +35,7 @@ from .functions import (
     queries,
     shapes,
 )
-from .recording import Handle, calls, epoch, record, resolve, views
+from .recording import Handle, calls, compounds, epoch, record, resolve, views
 from .recording.builders import builder
 from .recording.roots import source_of
 
@@ -611,9 +611,13 @@ class Tensor(Methods, metaclass=TensorMeta):
         return typed.name_of(self) if dtype is None else typed.cast(self, dtype, non_blocking)
 
     def new(self, *data: Any, **options: Any) -> Tensor:
-        """A tensor of this tensor's type, made from data or of a size."""
+        """A tensor of this tensor's type, made from data or of a size. A sparse tensor's is made of
+        positions and elements."""
         from .functions import typed
 
+        if self.is_sparse:
+            made: Tensor = compounds.apply(typed.constructed, (self, data, options))
+            return made
         _, dtype, device = self._typed()
         return typed.constructed(dtype, device, data, **options)
 

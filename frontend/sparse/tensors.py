@@ -165,13 +165,6 @@ class COO(Sparse):
     def _coordinates(self) -> COO:
         return self
 
-    def new(self, *data: Any, **options: Any) -> Tensor:
-        """A tensor of this tensor's type, made of positions and elements, or of a size."""
-        from .typed import constructed
-
-        made: Tensor = constructed(self.dtype, options.get("device", self.device), data)
-        return made
-
     def _sparse_sizes(self) -> tuple[int, ...]:
         return tuple(self._sizes[: self.sparse_dim()])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.ir import dtype as dtypes
@@ -10,8 +10,11 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.location import warn
 
 from .. import layouts
+from ..functions import typed
 from ..recording import Handle
+from ..recording.compounds import rule
 from .creating import sparse_coo_tensor
+from .tensors import COO
 
 
 def _has_positions(args: Sequence[Any]) -> bool:
@@ -25,6 +28,11 @@ def constructed(dtype: DType, device: Any, args: Sequence[Any]) -> Any:
         is_one = len(args) == 1 and not isinstance(args[0], int)
         args = (tuple(args[0] if is_one else args or (0,)),)
     return sparse_coo_tensor(*args, dtype=dtype, device=device)
+
+
+@rule(COO, typed.constructed)
+def _new(t: Any, data: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    return constructed(t.dtype, options.get("device", t.device), data)
 
 
 class tensortype(type):
