@@ -251,12 +251,25 @@ def _class(name: str, base: type[GradFn]) -> type[Any]:
     return kind
 
 
+def _key_of_view(call: Call, ends: Ends) -> Any:
+    """What tells a view from others, in whatever graph it is met: each call that reads a view may
+    have a node of its own for it. None for what is no view."""
+    build, args = call
+    if not isinstance(build, views.View):
+        return None
+    try:
+        source = GradFn.edge(args[0], None, ends)
+    except KeyError:  # a backward pass has freed its graph
+        return None
+    return build, source, tuple(args[4:] if build.multiple else args[1:])
+
+
 def _known(node: Node, ends: Ends, chain: views.Chain | None = None) -> tuple[GradFn, int]:
     """The one object of a call in its epoch, as long as anybody has it, and the node's number."""
     call = call_of(node, chain)
     own = node.memo.get("call", (None,))[0]
     view = None if chain is None or chain.view is own else chain.view
-    key = siblings_of(node, call) or (node, view), ends.number
+    key = _key_of_view(call, ends) or (siblings_of(node, call) or (node, view), ends.number)
     found = _calls.get(key)
     if found is None:
         ends.is_asked = True

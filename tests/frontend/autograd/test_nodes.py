@@ -241,3 +241,23 @@ def test_nodes_of_views_say_sizes_and_dimensions(torch) -> None:
         return saved
 
     assert run(tw) == run(torch)
+
+
+def test_a_view_that_several_calls_read_has_one_node_when_calls_are_known(torch) -> None:
+    def run(m):
+        x, w = m.ones(2, 6), m.ones(6, 6, requires_grad=True)
+        found = set()
+        for _ in range(80):
+            a, b = (x @ w).split((2, 4), 1)
+            y = m.cat([b.sin(), b], 1).cos().sum() + a.exp().sum() + a.sum()
+            ends, stack = set(), [y.grad_fn]
+            while stack:
+                node = stack.pop()
+                if node is not None and "Split" in node.name():
+                    ends.add(node)
+                elif node is not None:
+                    stack += [each for each, _ in node.next_functions]
+            found.add((len(ends), ends == {a.grad_fn}, a.output_nr, b.output_nr))
+        return found
+
+    assert run(tw) == run(torch) == {(1, True, 0, 1)}
