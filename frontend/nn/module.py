@@ -608,7 +608,8 @@ for _name in NAMES:
 def _by_apply(module: Module) -> tuple[list[Module], list[Module]]:
     """A module and all in it, but for what stands in the second list or below: modules with an
     `_apply` of their own."""
-    modules, others, seen = [module], [], {id(module)}
+    modules, seen = [module], {id(module)}
+    others: list[Module] = []
     for each in modules:  # which grows
         for child in each._modules.values():
             if child is not None and id(child) not in seen:
