@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
+import sys as _sys
 from contextlib import AbstractContextManager, ExitStack
+from importlib import import_module as _import_module
 from typing import Any
 
 from ._tensor import Tensor as _Tensor
@@ -48,23 +50,6 @@ def _ExcludeDispatchKeyGuard(keys: DispatchKey) -> AbstractContextManager[Any]:
     return block
 
 
-class Graph:
-    """The kind of TorchScript's graphs, as annotations name it. A traced program has a graph of
-    torch.fx instead (`torch.jit.trace(…).graph`), and a scripted one is its source."""
-
-
-class Node:
-    """The kind of nodes of TorchScript's graphs."""
-
-
-class Value:
-    """The kind of values in TorchScript's graphs."""
-
-
-class TensorType:
-    """The kind of tensors in TorchScript's graphs."""
-
-
 class ScriptMethod:
     """The kind of compiled methods of TorchScript's modules. Ours are Python's methods."""
 
@@ -99,8 +84,10 @@ def _log_api_usage_once(event: str) -> None:
     """Nothing is reported."""
 
 
-def _get_tracing_state() -> None:
-    """None: nothing is traced."""
+def _get_tracing_state() -> Any:
+    """The scopes of the trace that torch.jit._get_trace_graph makes now; None outside of one."""
+    graphs = _sys.modules.get(f"{__package__}.jit.graphs")
+    return None if graphs is None else graphs.tracing_state()
 
 
 def _is_tracing() -> bool:
@@ -116,6 +103,10 @@ def _get_privateuse1_backend_name() -> str:
 
 
 def _are_functorch_transforms_active() -> bool:
+    return False
+
+
+def _mps_is_available() -> bool:
     return False
 
 
@@ -159,7 +150,19 @@ class _nn:
         return where, dtype, non_blocking, options.get("memory_format")
 
 
+_ELSEWHERE = {
+    **dict.fromkeys(("PyTorchFileReader", "PyTorchFileWriter"), "serialization.archive"),
+    **dict.fromkeys(("Graph", "Node", "TensorType", "Value"), "jit.graphs"),
+    "_LinAlgError": "linalg:LinAlgError",
+    "_show_config": "__config__:show",
+}
+"""Names -> our module, and after a colon the name there if it is another one."""
+
+
 def __getattr__(name: str) -> Any:
+    if name in _ELSEWHERE:
+        path, _, own = _ELSEWHERE[name].partition(":")
+        return getattr(_import_module(f".{path}", __package__), own or name)
     from .paths import found
 
     return found(__name__, name)

@@ -289,6 +289,7 @@ _LAZY = {
     "lobpcg": "linalg.partial",
     "GradScaler": "amp",
     "_assert_async": "functions.assertions",
+    "_has_compatible_shallow_copy_type": "functions.queries",
     "_shape_as_tensor": "functions.queries",
     "TensorType": "_C",
     "DispatchKey": "_C",

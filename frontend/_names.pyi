@@ -460,6 +460,9 @@ from .functions.quantized import quantize_per_tensor_dynamic as quantize_per_ten
 from .functions.quantized import quint2x4 as quint2x4
 from .functions.quantized import quint4x2 as quint4x2
 from .functions.quantized import quint8 as quint8
+from .functions.queries import (
+    _has_compatible_shallow_copy_type as _has_compatible_shallow_copy_type,
+)
 from .functions.queries import _shape_as_tensor as _shape_as_tensor
 from .functions.queries import allclose as allclose
 from .functions.queries import broadcast_shapes as broadcast_shapes

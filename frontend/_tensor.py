@@ -35,7 +35,7 @@ from .functions import (
     queries,
     shapes,
 )
-from .recording import Handle, calls, epoch, record, resolve, views
+from .recording import Handle, calls, compounds, epoch, record, resolve, views
 from .recording.builders import builder
 from .recording.roots import source_of
 
@@ -185,15 +185,19 @@ class Tensor(Methods, metaclass=TensorMeta):
         """The operation that computed this tensor, if a gradient flows through it."""
         if not self.requires_grad or self.is_leaf:
             return None
+        return self._edge()[0]
+
+    def _edge(self) -> tuple[GradFn, int]:
         node = resolve(self)
         history = None if self._chain is None else self._history
         if history is not None:  # an earlier epoch made this view
-            return GradFn.of(history.node, self._chain, history.ends())
-        return GradFn.of(node, self._chain)
+            return GradFn.edge(history.node, self._chain, history.ends())
+        return GradFn.edge(node, self._chain)
 
     @property
     def output_nr(self) -> int:
-        return 0
+        """Which of the results of the operation that computed this tensor it is."""
+        return 0 if not self.requires_grad or self.is_leaf else self._edge()[1]
 
     @property
     def _version(self) -> int:
@@ -607,9 +611,13 @@ class Tensor(Methods, metaclass=TensorMeta):
         return typed.name_of(self) if dtype is None else typed.cast(self, dtype, non_blocking)
 
     def new(self, *data: Any, **options: Any) -> Tensor:
-        """A tensor of this tensor's type, made from data or of a size."""
+        """A tensor of this tensor's type, made from data or of a size. A sparse tensor's is made of
+        positions and elements."""
         from .functions import typed
 
+        if self.is_sparse:
+            made: Tensor = compounds.apply(typed.constructed, (self, data, options))
+            return made
         _, dtype, device = self._typed()
         return typed.constructed(dtype, device, data, **options)
 

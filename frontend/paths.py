@@ -40,6 +40,10 @@ PATHS: dict[str, dict[str, str]] = {
         "utils._pytree": "tree_flatten tree_unflatten",
         "": "Tensor",
     },
+    "jit._script": {
+        "jit.scripting": "RecursiveScriptModule ScriptFunction ScriptModule script script_method"
+    },
+    "jit._trace": {"jit": "_get_trace_graph is_tracing", "jit.tracing": "trace trace_module"},
     "_guards": {"_subclasses.fake_tensor": "active_fake_mode detect_fake_mode"},
     "_ops": {"ops": "HigherOrderOperator OpOverload OpOverloadPacket"},
     "_VF": {

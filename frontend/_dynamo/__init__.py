@@ -9,6 +9,7 @@ from ..nn.optimized import OptimizedModule
 from ..settings import compiling as config
 from . import eval_frame as eval_frame
 from . import exc as exc
+from .eval_frame import is_dynamo_supported
 
 __all__ = [
     "OptimizedModule",
@@ -22,6 +23,7 @@ __all__ = [
     "forbid_in_graph",
     "graph_break",
     "is_compiling",
+    "is_dynamo_supported",
     "mark_dynamic",
     "mark_static",
     "mark_static_address",

@@ -24,6 +24,7 @@ _HOMES = {
     "distributions.transform": "distributions.transforms",
     "fx.tracing": "fx._symbolic_trace",
     "fx.writing": "fx.graph",
+    "jit.scripting": "jit._script",
     "nn.parameter": "nn.parameter",
     "optim.adafactor": "optim",
     "optim.muon": "optim",
@@ -46,6 +47,9 @@ _TOP = {
     "streams": "Event Stream",
 }
 """Our modules -> their classes that PyTorch has in torch itself."""
+_CALLED = {f"{OURS}.jit": "torch.jit"}
+"""Our modules -> their `__name__`, which packages compare. Such a module has imported all below it:
+an import by `from` looks below this name."""
 _SAME = ("autograd", "cuda", "distributions", "fx", "nn", "optim", "utils")
 """Packages whose other modules are called as PyTorch's are."""
 
@@ -83,6 +87,7 @@ class Namer(importlib.abc.MetaPathFinder):
         self._before: list[tuple[type, str, dict[str, Any]]] = []
         self._unseen: dict[tuple[str, ModuleType], None] = {}
         self._shown: list[str] = []
+        self._called: list[ModuleType] = []
         sys.meta_path.insert(0, self)
         for name, module in list(sys.modules.items()):
             if name.startswith(f"{OURS}."):
@@ -106,6 +111,9 @@ class Namer(importlib.abc.MetaPathFinder):
         return spec
 
     def _rename(self, module: ModuleType, name: str) -> None:
+        if name in _CALLED:
+            self._called.append(module)
+            module.__name__ = _CALLED[name]
         for kind in list(vars(module).values()):
             if not isinstance(kind, type) or kind.__module__ != name:
                 continue
@@ -140,6 +148,8 @@ class Namer(importlib.abc.MetaPathFinder):
         sys.meta_path.remove(self)
         for each in self._shown:
             sys.modules.pop(each, None)
+        for module in self._called:
+            module.__name__ = {theirs: ours for ours, theirs in _CALLED.items()}[module.__name__]
         for kind, name, said in self._before:
             kind.__module__ = name
             if said:

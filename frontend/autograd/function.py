@@ -220,6 +220,7 @@ def _connect(cls: type[Function], ctx: FunctionCtx, args: Sequence[Any], result:
     def output(token: Node, value: Node, i: int) -> Node:
         node = function_output(token, value, i)
         node.memo["call"], node.memo["among"] = (cls.__name__, token.operands), count
+        node.memo["number"] = i
         return node
 
     if epoch.inferred:

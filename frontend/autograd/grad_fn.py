@@ -14,7 +14,17 @@ from .. import recording
 from ..recording import epoch, views
 from ..recording.builders import Step
 from ..recording.histories import Ends, History
-from .calls import is_users, name_of, name_of_view, operands_of
+from .calls import (
+    Call,
+    call_of,
+    is_users,
+    name_of,
+    name_of_view,
+    number_of,
+    operands_of,
+    saved_by,
+    siblings_of,
+)
 from .hook_calls import ACCUMULATING
 from .hooks import Handles, NodeHooks, RemovableHandle, add_hook, register, register_post_accumulate
 
@@ -24,6 +34,10 @@ if TYPE_CHECKING:
 
 _WITHOUT_FORMULA = {"AccumulateGrad", "CopyBackwards", "CopySlices"}
 """Classes that PyTorch doesn't generate from formulas of derivatives. Their names have a prefix."""
+
+
+_SAVED = "_saved_"
+"""What precedes the names of the facts that PyTorch's nodes keep of their calls."""
 
 
 class GradFn:
@@ -36,8 +50,8 @@ class GradFn:
 
     metadata: dict[Any, Any]
 
-    def __init__(self, node: Node, view: views.View | None, ends: Ends):
-        self._node, self._view, self._ends = node, view, ends
+    def __init__(self, node: Node, call: Call, ends: Ends):
+        self._node, self._call, self._ends = node, call, ends
         self._hooks = NodeHooks()
 
     @staticmethod
@@ -46,19 +60,31 @@ class GradFn:
 
         ends: those of the node's epoch; None for the present one.
         """
+        return GradFn.edge(node, chain, ends)[0]
+
+    @staticmethod
+    def edge(
+        node: Node, chain: views.Chain | None = None, ends: Ends | None = None
+    ) -> tuple[GradFn, int]:
+        """`of`, and which of its results the node is."""
         if ends is None:
             ends = recording.clock.ends
         if chain is not None and not chain.view.detaches:
-            return _known(node, chain.view, ends)
-        while node.op is ops.variable:
+            return _known(node, ends, chain)
+        while node.op in (ops.variable, ops.with_value):
+            if node.op is ops.with_value:  # another value, with the same history
+                if not node.operands[0].requires_grad:
+                    break
+                node = node.operands[0]
+                continue
             if ends is recording.clock.ends:
                 target = recording.variable_target(node.attrs[0])
             else:
                 target = ends.targets[node]
             if not isinstance(target, History):
-                return AccumulateGrad.at(target)
+                return AccumulateGrad.at(target), 0
             node, ends = target.node, target.ends()
-        return _known(node, None, ends)
+        return _known(node, ends)
 
     def name(self) -> str:
         name = type(self).__name__
@@ -78,7 +104,7 @@ class GradFn:
                 elif isinstance(each, Step):
                     found.append((InnerCall.at(self, i, each), 0))
                 else:
-                    found.append((GradFn.of(each, None, self._ends), 0))
+                    found.append(GradFn.edge(each, None, self._ends))
             except KeyError:  # a backward pass has freed its graph
                 found.append((None, 0))
         return tuple(found)
@@ -99,7 +125,7 @@ class GradFn:
         return self._hooked(fn, self._hooks.after)
 
     def _hooked(self, fn: Callable[..., Any], hooks: dict[int, Any]) -> RemovableHandle:
-        if "call" not in self._node.memo or self._node.memo.get("among", 1) > 1:
+        if "call" not in self._node.memo or siblings_of(self._node, self._call) is not None:
             raise NotImplementedError(
                 f"{self.name()}: hooks on nodes are for calls with one result. Register one on the "
                 f"tensor: tensor.register_hook(hook){at_user_line()}"
@@ -119,7 +145,17 @@ class GradFn:
             self._keep()
             self.metadata = {}
             return self.metadata
+        if name.startswith(_SAVED):
+            saved = self._saved()
+            if name.removeprefix(_SAVED) in saved:
+                return saved[name.removeprefix(_SAVED)]
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    def _saved(self) -> dict[str, Any]:
+        return saved_by(self._call)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *[_SAVED + name for name in self._saved()]})
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} object at {id(self):#x}>"
@@ -139,7 +175,7 @@ class InnerCall(GradFn):
     It has neighbours, and no hooks."""
 
     def __init__(self, outer: GradFn, place: tuple[int, ...], step: Step):
-        super().__init__(outer._node, None, outer._ends)
+        super().__init__(outer._node, outer._call, outer._ends)
         self._outer, self._place, self._step = outer, place, step
         self.metadata = {}
 
@@ -156,6 +192,9 @@ class InnerCall(GradFn):
     @property
     def next_functions(self) -> tuple[tuple[GradFn | None, int], ...]:
         return self._beneath(self._step.operands)
+
+    def _saved(self) -> dict[str, Any]:
+        return {}
 
     def _hooked(self, fn: Callable[..., Any], hooks: dict[int, Any]) -> RemovableHandle:
         raise NotImplementedError(
@@ -182,6 +221,9 @@ class AccumulateGrad(GradFn):
     @property
     def next_functions(self) -> tuple[tuple[GradFn | None, int], ...]:
         return ()
+
+    def _saved(self) -> dict[str, Any]:
+        return {}
 
     def register_prehook(self, fn: Callable[..., Any]) -> RemovableHandle:
         """Call fn((gradient,)) before the gradient is added to the leaf's."""
@@ -221,16 +263,32 @@ def _class(name: str, base: type[GradFn]) -> type[Any]:
     return kind
 
 
-def _known(node: Node, view: views.View | None, ends: Ends) -> GradFn:
-    """The one object of a call in its epoch, as long as anybody has it."""
-    key = node, view, ends.number
+def _key_of_view(call: Call, ends: Ends) -> Any:
+    """What tells a view from others, in whatever graph it is met: each call that reads a view may
+    have a node of its own for it. None for what is no view."""
+    build, args = call
+    if not isinstance(build, views.View):
+        return None
+    try:
+        source = GradFn.edge(args[0], None, ends)
+    except KeyError:  # a backward pass has freed its graph
+        return None
+    return build, source, tuple(args[4:] if build.multiple else args[1:])
+
+
+def _known(node: Node, ends: Ends, chain: views.Chain | None = None) -> tuple[GradFn, int]:
+    """The one object of a call in its epoch, as long as anybody has it, and the node's number."""
+    call = call_of(node, chain)
+    own = node.memo.get("call", (None,))[0]
+    view = None if chain is None or chain.view is own else chain.view
+    key = _key_of_view(call, ends) or (siblings_of(node, call) or (node, view), ends.number)
     found = _calls.get(key)
     if found is None:
         ends.is_asked = True
         name = name_of(node) if view is None else name_of_view(view)
         base = UsersCall if view is None and is_users(node) else GradFn
-        found = _calls[key] = _class(name, base)(node, view, ends)
-    return found
+        found = _calls[key] = _class(name, base)(node, call, ends)
+    return found, number_of(node, call)
 
 
 class GradientEdge(NamedTuple):

@@ -82,7 +82,7 @@ class Hooks:
                 if o.requires_grad:
                     value = function_output(token, ops.detach(value), i)
                     value.memo["call"] = o.memo.get("call", (None, ()))
-                    value.memo["among"] = len(outs)
+                    value.memo["among"], value.memo["number"] = len(outs), i
                 own.append(value)
         return tuple(own) if type(result) is tuple else own[0]
 

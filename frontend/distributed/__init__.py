@@ -178,7 +178,7 @@ _ELSEWHERE = {
     "BuiltinCommHookType": "gradient_hooks",
 }
 _MODULES = frozenset(
-    "_functional_collectives device_mesh distributed_c10d fsdp nn rpc run tensor".split()
+    "_functional_collectives autograd device_mesh distributed_c10d fsdp nn rpc run tensor".split()
 )
 
 

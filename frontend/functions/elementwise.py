@@ -741,7 +741,7 @@ def isclose(
 @builder("isclose")
 def _isclose(a: Node, b: Node, rtol: float, atol: float, equal_nan: bool) -> Node:
     if a.dtype is not b.dtype:
-        raise RuntimeError(f"{a.dtype} did not match {b.dtype}{at_user_line()}")
+        raise RuntimeError(f"{a.dtype.kind} did not match {b.dtype.kind}{at_user_line()}")
     equal = ops.eq(a, b)
     if equal_nan and a.dtype.is_differentiable:
         equal = ops.bitwise_or(equal, ops.bitwise_and(_isnan(a), _isnan(b)))

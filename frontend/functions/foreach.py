@@ -17,6 +17,8 @@ log1p log2 neg reciprocal round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc 
 _BINARY = "add sub mul div pow maximum minimum clamp_max clamp_min lerp mm copy"
 _TERNARY = "addcmul addcdiv"
 _NAMES = frozenset(f"{_UNARY} {_BINARY} {_TERNARY}".split())
+_OPERANDS = ("other", "scalar", "scalars", "exponent", "ord", "src")
+"""PyTorch's names of an operand, of which a call has one."""
 # Methods that take a tensor where the list's op takes a number, too.
 _BY_NUMBER = {"maximum": "clamp_min", "minimum": "clamp_max"}
 
@@ -32,6 +34,7 @@ def named(name: str) -> Callable[..., Any]:
 
     def each(self: Any, *args: Any, **options: Any) -> Any:
         tensors = list(self)
+        args = (*args, *[options.pop(key) for key in _OPERANDS if key in options])
         columns = [_column(arg, len(tensors)) for arg in args]
         named = {key: _column(arg, len(tensors)) for key, arg in options.items()}
         results = []

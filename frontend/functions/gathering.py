@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import dtype as dtypes
@@ -111,14 +112,17 @@ def take_along_dim(
         return into(out, record(_take_along, input, dim, indices), cast=False)
     axis = normalize_axis(dim, input.dim())
 
-    def beside(t: Any, size: int) -> tuple[int, ...]:
-        return (*t.shape[:axis], size, *t.shape[axis + 1 :])
+    before, after = input.shape[:axis], input.shape[axis + 1 :]
+    if (before, after) != (indices.shape[:axis], indices.shape[axis + 1 :]):
+        whole = broadcast((*before, 1, *after), _with(indices.shape, axis, 1))
+        input = shapes.expand(input, _with(whole, axis, input.shape[axis]))
+        indices = shapes.expand(indices, _with(whole, axis, indices.shape[axis]))
+    return into(out, record(_take_along, input, axis, indices), cast=False)
 
-    shape = list(broadcast(beside(input, 1), beside(indices, 1)))
-    shape[axis] = input.shape[axis]
-    source = shapes.expand(input, shape)
-    shape[axis] = indices.shape[axis]
-    return into(out, record(_take_along, source, axis, shapes.expand(indices, shape)), cast=False)
+
+def _with(shape: Sequence[int], axis: int, size: int) -> tuple[int, ...]:
+    """A shape with another size along an axis."""
+    return (*shape[:axis], size, *shape[axis + 1 :])
 
 
 @builder("take_along_dim")

@@ -51,11 +51,13 @@ def slice_dim(input: Tensor, axis: int, start: int, stop: int, step: int = 1) ->
     return _sliced(input, views.SLICE, axis, start, stop, step)
 
 
-def _sliced(t: Any, kind: views.View, axis: int, start: int, stop: int, step: int = 1) -> Any:
+def _sliced(
+    t: Any, kind: views.View, axis: int, start: int, stop: int, step: int = 1, *more: Any
+) -> Any:
     shape = t.shape
     starts, stops, steps = [0] * len(shape), list(shape), [1] * len(shape)
     starts[axis], stops[axis], steps[axis] = start, stop, step
-    return view(t, kind, tuple(starts), tuple(stops), tuple(steps))
+    return view(t, kind, tuple(starts), tuple(stops), tuple(steps), *more)
 
 
 @public("select")
@@ -194,7 +196,8 @@ def _axis_of(name: str, t: Any, dim: int) -> int:
 def _parts(t: Any, kind: views.View, axis: int, lengths: Sequence[int]) -> tuple[Any, ...]:
     """Views of these sizes, one after another."""
     bounds = itertools.pairwise(itertools.accumulate(lengths, initial=0))
-    return tuple(_sliced(t, kind, axis, start, stop) for start, stop in bounds)
+    more = (None, (axis, tuple(lengths))) if kind.multiple else ()
+    return tuple(_sliced(t, kind, axis, start, stop, 1, *more) for start, stop in bounds)
 
 
 @public("chunk")

@@ -75,6 +75,12 @@ def is_signed(input: Tensor) -> bool:
     return input.dtype.is_signed
 
 
+def _has_compatible_shallow_copy_type(input: Tensor, from_: Tensor) -> bool:
+    """Whether `input` may take the memory of `from_` for its own: layouts and kinds of device are
+    the same."""
+    return input.layout is from_.layout and input.device.type == from_.device.type
+
+
 @public("is_same_size")
 def is_same_size(input: Tensor, other: Tensor) -> bool:
     """Whether two tensors have the same shape."""

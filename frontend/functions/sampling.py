@@ -303,6 +303,8 @@ def bernoulli(
         raise RuntimeError(
             f"Expected a floating point tensor of probabilities, got {dtype}{at_user_line()}"
         )
+    if out is not None:  # of any dtype: it holds ones and zeros
+        dtype = out.dtype
     made = _trials_at_once(generator, where, tuple(shape), dtype, input if p is None else p)
     if made is not None:
         return into(out, volatile.tensor(made, dtype))

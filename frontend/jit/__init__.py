@@ -11,7 +11,7 @@ import builtins
 import functools
 from collections.abc import Callable
 from contextlib import contextmanager
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, TypeVar
 
 from tilewright.ir.location import at_user_line
 
@@ -21,6 +21,7 @@ from ..nn import Module
 from . import archive, loading
 from .annotations import fits
 from .freezing import freeze, optimize_for_inference, run_frozen_optimizations
+from .graphs import trace_graph as _get_trace_graph  # noqa: F401  (by this name it is asked for)
 from .modes import export, ignore, is_scripting, unused
 from .scripting import (
     Error,
@@ -72,14 +73,6 @@ __all__ = [
     "unused",
     "wait",
 ]
-
-
-def _get_trace_graph(*args: Any, **options: Any) -> NoReturn:
-    """What counters of operations in packages read. NotImplementedError: there is no such graph."""
-    raise NotImplementedError(
-        "torch.jit._get_trace_graph: tilewright has no graphs of TorchScript; "
-        f"torch.utils.flop_counter.FlopCounterMode counts operations{at_user_line()}"
-    )
 
 
 def script_if_tracing(fn: Callable[..., Any]) -> Callable[..., Any]:

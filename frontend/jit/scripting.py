@@ -269,7 +269,8 @@ def _class_of(kind: Any, face: str) -> type:
         if mark_of(value) == EXPORTED
     }
     own = {name: inspect.getattr_static(kind, name) for name in _NAMES if hasattr(kind, name)}
-    return type(face, (RecursiveScriptModule, kind), {"original": kind, **own, **exported})
+    facts = {"original": kind, "__module__": RecursiveScriptModule.__module__}
+    return type(face, (RecursiveScriptModule, kind), {**facts, **own, **exported})
 
 
 def _exported(method: Any) -> Any:

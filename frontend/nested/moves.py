@@ -77,7 +77,9 @@ def _expanded(t: Nested, shape: tuple[int, ...]) -> Nested:
 
 
 @rule(Nested, views.SELECT, views.SLICE, views.UNBIND, views.SPLIT, views.SPLIT_WITH_SIZES)
-def _part(t: Nested, starts: Any, stops: Any, steps: Any, kept: Any = None) -> Any:
+def _part(
+    t: Nested, starts: Any, stops: Any, steps: Any, kept: Any = None, among: Any = None
+) -> Any:
     """A slice along each dimension; those that aren't `kept` are dropped."""
     rank, ragged = t.dim(), t._ragged_idx
     dropped = [] if kept is None else [i for i in range(rank) if i not in kept]

@@ -14,7 +14,8 @@ class Entries(Mirror):
 
     Python finds an attribute there without `__getattr__`, which would cost ten times as much. A
     name that the class has is not mirrored: the class's attribute is found first, as in PyTorch,
-    where a child may be called `parameters`.
+    where a child may be called `parameters`. Nothing is mirrored for a class with a `__getattr__`
+    of its own, which may give something else.
     """
 
     __slots__ = ("_owner",)
@@ -26,7 +27,10 @@ class Entries(Mirror):
 
     def __setitem__(self, name: str, value: Any) -> None:
         owner = self._owner()
-        if owner is not None and any(name in vars(c) for c in type(owner).__mro__):
+        kind: Any = type(owner)
+        if owner is not None and (
+            not kind._is_mirrored or any(name in vars(c) for c in kind.__mro__)
+        ):
             dict.__setitem__(self, name, value)
         else:
             super().__setitem__(name, value)

@@ -20,6 +20,8 @@ from .parameter import Buffer, Parameter
 from .state import HOOKS, State
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from tilewright.ir.dtype import DType
 
     from ..types import DeviceLike
@@ -59,7 +61,14 @@ class Module(State):
     _modules: Entries
     _hooks: Hooks | None = None  # made at the first registration, so a call only checks for None
 
+    _is_mirrored = True  # whether attributes of `Entries` are in `__dict__`, too
+
     forward: Callable[..., Any] = _unimplemented
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        asked = next(c for c in cls.__mro__ if "__getattr__" in vars(c))
+        cls._is_mirrored = vars(asked).get("_is_mirrored", False)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if args or kwargs:
@@ -170,6 +179,18 @@ class Module(State):
             if state.get(name):
                 self._hook_registry()[name].update(state[name])
         self._derive()
+
+    def _replicate_for_data_parallel(self) -> Self:
+        """A copy that stands for the module on another device: it has the same attributes, and
+        children, buffers and parameters of its own, of which the last are to be given to it."""
+        replica = type(self).__new__(type(self))
+        theirs = {*self._parameters, "_parameters", "_buffers", "_modules"}
+        replica.__dict__.update({k: v for k, v in self.__dict__.items() if k not in theirs})
+        replica.__dict__["_parameters"] = Entries(replica)
+        replica.__dict__["_buffers"] = Entries(replica, self._buffers)
+        replica.__dict__["_modules"] = Entries(replica, self._modules)
+        replica._is_replica = True
+        return replica
 
     _derived: tuple[str, ...] = ()
     """The names of attributes that follow from others, and aren't saved."""
@@ -360,8 +381,11 @@ class Module(State):
                 parameter._grad.zero_()
 
     def _apply(self: T, fn: Callable[[Any], Any], recurse: bool = True) -> T:
-        """Replace the value of every parameter and buffer by `fn(value)`."""
-        modules = list(self.modules()) if recurse else [self]
+        """Replace the value of every parameter and buffer by `fn(value)`. A child whose class has
+        an `_apply` of its own is asked to do it."""
+        modules, others = _by_apply(self) if recurse else ([self], [])
+        for other in others:
+            other._apply(fn)
         moved: list[tuple[Any, Any]] = []
         seen: set[int] = set()
         with recording.grad_mode(False):
@@ -579,3 +603,17 @@ def _of_hooks(name: str) -> property:
 
 for _name in NAMES:
     setattr(Module, _name, _of_hooks(_name))
+
+
+def _by_apply(module: Module) -> tuple[list[Module], list[Module]]:
+    """A module and all in it, but for what stands in the second list or below: modules with an
+    `_apply` of their own."""
+    modules, seen = [module], {id(module)}
+    others: list[Module] = []
+    for each in modules:  # which grows
+        for child in each._modules.values():
+            if child is not None and id(child) not in seen:
+                seen.add(id(child))
+                has_own = type(child)._apply is not Module._apply
+                (others if has_own else modules).append(child)
+    return modules, others

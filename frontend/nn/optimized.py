@@ -33,6 +33,8 @@ class OptimizedModule(Module):
     def training(self, mode: bool) -> None:
         self._orig_mod.training = mode
 
+    _is_mirrored = True  # `__getattr__` finds what isn't an attribute
+
     def __getattr__(self, name: str) -> Any:
         if name == "_orig_mod":
             return super().__getattr__(name)

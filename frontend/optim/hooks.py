@@ -28,6 +28,9 @@ class Hooked:
         if "step" in vars(cls):
             cls.step = with_hooks(vars(cls)["step"])  # type: ignore[attr-defined]
 
+    def _patch_step_function(self) -> None:
+        """For those who don't call `__init__` and ask for hooks: every class has them already."""
+
     def __getattr__(self, name: str) -> Any:
         if name in NAMES:
             return self.__dict__.setdefault(name, OrderedDict())

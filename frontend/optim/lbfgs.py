@@ -239,11 +239,9 @@ class LBFGS(Optimizer):
         return beside(d, g) if is_host else d
 
     @with_hooks
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    def step(self, closure: Callable[[], Any]) -> Any:  # type: ignore[override]
         """Make up to max_iter iterations. closure: computes the loss and calls backward. Returns
         the first loss."""
-        if closure is None:
-            raise TypeError(f"LBFGS.step() needs a closure that computes the loss{at_user_line()}")
         with no_grad():
             made = self._iterate(closure)
         recording.end_step()

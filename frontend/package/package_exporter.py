@@ -23,8 +23,9 @@ from tilewright.runtime import files
 
 from .. import recording
 from ..autograd.hooks import RemovableHandle, add_hook
+from ..serialization.archive import put
 from ..serialization.naming import OURS
-from ..serialization.writing import Name, Pickler, Storage, _put
+from ..serialization.writing import Name, Pickler, Storage
 from . import mocks
 from .dependencies import Graph, Node, find_files_source_depends_on
 from .errors import EmptyMatchError, PackagingError, PackagingErrorReason
@@ -391,7 +392,7 @@ class PackageExporter:
         target = files.whole(path) if at_path else nullcontext(self._target)
         with target as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
             for name, content in self._records.items():
-                _put(archive, f"{top}/{name}", content)
+                put(archive, f"{top}/{name}", content)
 
 
 def _path_of(package: str, resource: str) -> str:

@@ -272,8 +272,8 @@ def _record(build: Callable[..., Any], args: Sequence[Any]) -> Any:
             raise
         if type(result) is tuple:
             result = tuple([_own(r, build, nodes) for r in result])
-            for each in result:
-                each.memo["among"] = len(result)
+            for i, each in enumerate(result):
+                each.memo["among"], each.memo["number"] = len(result), i
         else:
             result = _own(result, build, nodes)
             _learn(key, nodes, result)

@@ -310,11 +310,11 @@ class _Graph:
             made = rounded_once(said.build, args)
             results = (made,) if made.__class__ is Node else tuple(made)
             self.nodes = [ops.clone(r) if r in args else r for r in results]
-        for node in self.nodes:
+        for i, node in enumerate(self.nodes):
             if node.requires_grad:
                 node.memo.setdefault("call", (said.build, args))
                 if len(results) > 1:
-                    node.memo["among"] = len(results)
+                    node.memo["among"], node.memo["number"] = len(results), i
         if self.shared.views:
             with_views.add(self.shared)
 

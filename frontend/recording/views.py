@@ -73,6 +73,10 @@ class View:
         value = self.write(x, value, *attrs)
         return value, None if inside is None else self.write(x, inside, *attrs)
 
+    def number(self, *attrs: Any) -> int:
+        """Which of the views of its call it is."""
+        return 0
+
     def repeats(self, source: Layout, *attrs: Any) -> bool:
         """Whether the view may show an element twice. Writes then go by places in memory."""
         return False
@@ -143,25 +147,42 @@ class _Permute(View):
 
 
 class _Slice(View):
-    """A slice. kept: the dimensions that remain of it, where others of size 1 are dropped."""
+    """A slice. kept: the dimensions that remain of it, where others of size 1 are dropped.
+    among: the dimension and the sizes of all slices that one call took, where it took several."""
 
     moves = True
 
     def __init__(self, name: str = "slice", multiple: bool = False):
         self.name, self.multiple = name, multiple
 
-    def node(self, x: Node, starts: Any, stops: Any, steps: Any, kept: Any = None) -> Node:
+    def node(
+        self, x: Node, starts: Any, stops: Any, steps: Any, kept: Any = None, among: Any = None
+    ) -> Node:
         part = ops.slice_(x, starts, stops, steps)
         return part if kept is None else ops.reshape(part, [part.shape[i] for i in kept])
 
     def layout(
-        self, source: Layout, starts: Any, stops: Any, steps: Any, kept: Any = None
+        self,
+        source: Layout,
+        starts: Any,
+        stops: Any,
+        steps: Any,
+        kept: Any = None,
+        among: Any = None,
     ) -> Layout:
         _, strides, offset = source
         axes = range(len(strides)) if kept is None else kept
         sizes = tuple([max(0, -(-(stops[i] - starts[i]) // steps[i])) for i in axes])
         offset += sum([t * a for t, a in zip(strides, starts, strict=True)])
         return sizes, tuple([strides[i] * steps[i] for i in axes]), offset
+
+    def number(self, *attrs: Any) -> int:
+        starts, stops, _, kept, among = (*attrs, None)[:5]
+        if among is None:  # a row of each index
+            return starts[next(i for i in range(len(starts)) if i not in kept)] if kept else 0
+        axis, sizes = among
+        bounds = itertools.pairwise(itertools.accumulate(sizes, initial=0))
+        return list(bounds).index((starts[axis], stops[axis]))
 
     def write(self, x: Node, value: Node, *attrs: Any) -> Node:
         value, inside = self.put(x, value, None, *attrs)
@@ -176,6 +197,7 @@ class _Slice(View):
         stops: Any,
         steps: Any,
         kept: Any = None,
+        among: Any = None,
     ) -> tuple[Node, Node | None]:
         if kept is not None:
             sizes = [1] * x.rank
@@ -498,12 +520,16 @@ def write(base: Node, chain: Chain | None, value: Node) -> Node:
     return value if inside is None else ops.where(inside, value, base)
 
 
+_ALL_REMAIN = ((), (None,))
+"""The fourth fact of a slice that drops no dimension."""
+
+
 def _joined(links: Links) -> Links:
     """Links in which no slice follows a slice of the same dimensions."""
     joined: list[tuple[View, tuple[Any, ...]]] = []
     for view, attrs in links:
-        outer = joined[-1][1] if joined and isinstance(joined[-1][0], _Slice) else ()
-        if isinstance(view, _Slice) and len(outer) == 3:  # all its dimensions remain
+        outer = joined[-1][1] if joined and isinstance(joined[-1][0], _Slice) else None
+        if outer is not None and isinstance(view, _Slice) and outer[3:4] in _ALL_REMAIN:
             attrs = (*_slice_of_slice(outer, attrs), *attrs[3:])
             joined.pop()
         joined.append((view, attrs))

@@ -54,11 +54,16 @@ def load(
 
     map_location: the device of the tensors: a name, a device, a dict of names, or a function of
         (tensor, name) that returns the moved tensor. weights_only: build only tensors, containers
-        and classes allowed by add_safe_globals (the default). mmap: map the file at a path into
-        memory, so that tensors on the CPU are read when they are used; writes to them stay in
-        memory.
+        and classes allowed by add_safe_globals. That is the default, unless a pickle_module is
+        given: whoever names one wants all that it builds, as in PyTorch. mmap: map the file at a
+        path into memory, so that tensors on the CPU are read when they are used; writes to them
+        stay in memory.
     """
-    only = True if weights_only is None else weights_only
+    if pickle_module is not None and weights_only:
+        raise RuntimeError(
+            f"Can not safely load weights when explicit pickle_module is specified{at_user_line()}"
+        )
+    only = pickle_module is None if weights_only is None else weights_only
     if hasattr(f, "read"):
         if mmap:
             raise ValueError(

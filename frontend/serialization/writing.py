@@ -27,14 +27,13 @@ from ..layouts import layout
 from ..nn import Module
 from ..recording.compounds import is_compound
 from . import reading
+from .archive import put, put_version
 from .locations import tagged
 from .naming import is_named, path_of, reduced
 from .storages import QUANTIZED, STORAGE_OF
 
 if TYPE_CHECKING:
     from ..types import FileLike
-
-_VERSION = b"3\n"
 
 _BasePickler: Any = pickle._Pickler  # type: ignore[attr-defined]  # in pure Python
 
@@ -296,27 +295,12 @@ def written(
     records = {"data.pkl": data.getvalue(), "byteorder": b"little", **more(pickler.storages)}
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for record, content in records.items():
-            _put(archive, f"{name}/{record}", content)
+            put(archive, f"{name}/{record}", content)
         for storage in pickler.storages.values():
             array = storage.array
             if array.dtype.byteorder == ">":
                 array = array.astype(array.dtype.newbyteorder("<"))
             raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
             raw = np.zeros_like(raw) if reading.skips_data else raw
-            _put(archive, f"{name}/data/{storage.key}", raw.data)
-        _put(archive, f"{name}/version", _VERSION)
-
-
-_ALIGNMENT = 64  # of each record, so that a file in memory can be read in place
-
-
-def _put(archive: zipfile.ZipFile, name: str, content: Any) -> None:
-    # A fixed date, so that saving twice gives the same bytes.
-    entry = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
-    # The content stands behind a header of 30 bytes, the name and the extra fields; sizes of large
-    # records have a field of their own.
-    large = 20 if len(content) * 1.05 > zipfile.ZIP64_LIMIT else 0
-    at = archive.start_dir + 30 + len(name.encode()) + large
-    padding = -(at + 4) % _ALIGNMENT
-    entry.extra = b"FB" + padding.to_bytes(2, "little") + b"Z" * padding
-    archive.writestr(entry, content)
+            put(archive, f"{name}/data/{storage.key}", raw.data)
+        put_version(archive, name)

@@ -28,6 +28,8 @@ class ActivationWrapper(Module):
         self._register_state_dict_hook(_without_prefix)
         self.register_load_state_dict_pre_hook(_with_prefix)
 
+    _is_mirrored = True  # `__getattr__` finds what isn't an attribute
+
     def __getattr__(self, name: str) -> Any:
         try:
             return super().__getattr__(name)

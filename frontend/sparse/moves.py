@@ -59,7 +59,7 @@ def _transposed(t: Lines, order: tuple[int, ...]) -> Any:
 
 
 @rule(Sparse, views.SELECT, views.SLICE, views.UNBIND, views.SPLIT, views.SPLIT_WITH_SIZES)
-def _part(t: Any, starts: Any, stops: Any, steps: Any, kept: Any = None) -> Any:
+def _part(t: Any, starts: Any, stops: Any, steps: Any, kept: Any = None, among: Any = None) -> Any:
     """A slice along each dimension; those that aren't `kept` are dropped."""
     dropped = [] if kept is None else [i for i in range(t.dim()) if i not in kept]
     if isinstance(t, Lines) and t._batch and len(dropped) == 1:

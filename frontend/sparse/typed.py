@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.ir import dtype as dtypes
@@ -9,8 +10,29 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.location import warn
 
 from .. import layouts
+from ..functions import typed
 from ..recording import Handle
+from ..recording.compounds import rule
 from .creating import sparse_coo_tensor
+from .tensors import COO
+
+
+def _has_positions(args: Sequence[Any]) -> bool:
+    return bool(args) and isinstance(args[0], Handle)
+
+
+def constructed(dtype: DType, device: Any, args: Sequence[Any]) -> Any:
+    """A COO tensor of positions and elements, with a size or without, or one without elements of a
+    size, that of a vector of nothing where none is given."""
+    if not _has_positions(args):
+        is_one = len(args) == 1 and not isinstance(args[0], int)
+        args = (tuple(args[0] if is_one else args or (0,)),)
+    return sparse_coo_tensor(*args, dtype=dtype, device=device)
+
+
+@rule(COO, typed.constructed)
+def _new(t: Any, data: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    return constructed(t.dtype, options.get("device", t.device), data)
 
 
 class tensortype(type):
@@ -23,20 +45,16 @@ class tensortype(type):
     dtype: DType
 
     def __call__(cls, *args: Any, device: Any = None) -> Any:
-        has_positions = bool(args) and isinstance(args[0], Handle)
-        if has_positions:
+        given: tuple[str, ...] = ("shape",) if args else ()
+        if _has_positions(args):
             given = ("indices", "values", "shape")[: len(args)]
-        else:
-            given = ("shape",) if args else ()
-            is_one = len(args) == 1 and not isinstance(args[0], int)
-            args = (tuple(args[0]) if is_one else args or (0,),)
         taken = ", ".join(given)
         warn(
             f"torch.sparse.SparseTensor({taken}{', *, device=' if given else ''}) is deprecated.  "
             f"Please use torch.sparse_coo_tensor({taken or '(0,)'}, dtype="
             f"{', device=' if given else ''})."
         )
-        return sparse_coo_tensor(*args, dtype=cls.dtype, device=device)
+        return constructed(cls.dtype, device, args)
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return (

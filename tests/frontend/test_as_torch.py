@@ -31,6 +31,13 @@ assert DataLoader is tilewright.utils.data.DataLoader and nn.__spec__.name == "t
 assert torch.__version__ == version
 import functorch, tilewright.func.older
 assert functorch is tilewright.func.older
+scripted = torch.jit.script(nn.Linear(1, 1))
+traced = torch.jit.trace(nn.Linear(1, 1), torch.ones(1, 1))
+from torch.jit._script import RecursiveScriptModule
+from torch.jit._trace import _get_trace_graph
+assert torch.jit.__name__ == "torch.jit" and isinstance(traced, RecursiveScriptModule)
+assert str(type(scripted)) == "<class 'torch.jit._script.RecursiveScriptModule'>"
+assert str(type(traced)).startswith("<class 'torch.jit.")
 for value in (torch.ones(1), torch.float32, torch.device("cpu"), torch.ones(1).shape):
     kind = type(value)
     assert kind.__module__ == "torch" and getattr(torch, kind.__name__) is kind, kind

@@ -143,6 +143,22 @@ def test_code_in_a_file_is_not_run(tmp_path):
         tw.load(tmp_path / "evil.pt")
 
 
+def test_a_pickle_module_builds_everything(torch):
+    for m in (tw, torch):
+        file = io.BytesIO()
+        m.save({"a": np.arange(3)}, file)
+
+        def load(m=m, file=file, **options):
+            file.seek(0)
+            return m.load(file, **options)["a"].tolist()
+
+        assert load(pickle_module=pickle) == load(weights_only=False) == [0, 1, 2]
+        with pytest.raises(pickle.UnpicklingError):
+            load()
+        with pytest.raises(RuntimeError, match="explicit pickle_module"):
+            load(pickle_module=pickle, weights_only=True)
+
+
 def test_file_objects_and_map_location(tmp_path):
     buffer = io.BytesIO()
     tw.save({"a": tw.ones(2), "b": [tw.zeros(1)]}, buffer)
@@ -181,6 +197,42 @@ def test_a_file_object_that_knows_no_place(torch):
         (sent,) = file.sent
         for reader in (tw, torch):
             assert reader.load(io.BytesIO(sent))["a"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("kind", ["path", "stream", "function"])
+def test_a_file_that_is_written_record_by_record(torch, tmp_path, kind):
+    def written(m, path):
+        source, parts = io.BytesIO(), io.BytesIO()
+        m.save({"a": m.arange(4.0)}, source)
+        source.seek(0)
+        data = m.PyTorchFileReader(source).get_record("data.pkl")
+        place = {"path": str(path), "stream": parts, "function": None}[kind]
+        if kind == "function" and m is torch:  # which gives addresses
+            place = parts
+        elif kind == "function":
+            place = lambda content, size: parts.write(bytes(content)[:size])  # noqa: E731
+        file = m._C.PyTorchFileWriter(place)
+        file.write_record("data.pkl", data + b"more", len(data))
+        file.write_record("data/0", m.arange(4.0).untyped_storage(), 16)
+        with pytest.raises(RuntimeError, match="Tried to serialize file twice: data/0"):
+            file.write_record("data/0", "text", 4)
+        names = file.archive_name(), file.get_all_written_records()
+        file.write_end_of_file()
+        if kind != "path":
+            path.write_bytes(parts.getvalue())
+        with zipfile.ZipFile(path) as records:
+            found = {i.filename.partition("/")[2]: i.file_size for i in records.infolist()}
+        found.pop(".data/serialization_id", None)
+        return names, found
+
+    paths = tmp_path / "a.pt", tmp_path / "theirs" / "a.pt"
+    paths[1].parent.mkdir()
+    assert written(tw, paths[0]) == written(torch, paths[1])
+    for m in (tw, torch):
+        for path in paths:
+            assert m.load(path)["a"].tolist() == [0, 1, 2, 3]
+    with pytest.raises(TypeError, match="not an address"):
+        tw._C.PyTorchFileWriter(io.BytesIO()).write_record("a", 4096, 4)
 
 
 def test_damaged_files(tmp_path):

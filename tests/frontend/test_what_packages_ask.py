@@ -207,6 +207,13 @@ def test_modules_of_devices_and_names_of_printing() -> None:
         )
 
 
+def test_names_of_the_compiled_part_that_stand_elsewhere(torch) -> None:
+    for m in (tw, torch):
+        assert m._C._LinAlgError is m.linalg.LinAlgError and m._C._mps_is_available() is False
+        assert m._C._show_config() == m.__config__.show()
+        assert m._C.TensorType and m._C.Value and m._C.Node
+
+
 def test_names_of_the_compiled_part_that_packages_mention(torch) -> None:
     for name in ("Graph", "Node", "Value", "ScriptObject"):  # in annotations and isinstance
         assert isinstance(getattr(torch._C, name), type)
@@ -473,3 +480,41 @@ def test_a_loader_that_gets_its_sampler_later(torch) -> None:
         loader._DataLoader__initialized = False
         loader.batch_sampler = [[0], [3]]
         assert [batch.tolist() for batch in loader] == [[0], [3]]
+
+
+def test_a_module_that_stands_for_one_on_another_device(torch) -> None:
+    for m in (tw, torch):
+        layer = m.nn.BatchNorm1d(2)
+        layer.inner, layer.note = m.nn.ReLU(), ["shared"]
+        other = layer._replicate_for_data_parallel()
+        assert type(other) is type(layer) and other._is_replica and other.note is layer.note
+        assert not other._parameters and "weight" not in other.__dict__
+        assert other.inner is layer.inner and other.running_mean is layer.running_mean
+        other.weight, other.running_mean = m.full((2,), 3.0), m.ones(2)
+        assert layer.weight.tolist() == [1, 1] and layer.running_mean.tolist() == [0, 0]
+        other.inner = m.nn.Tanh()
+        assert isinstance(layer.inner, m.nn.ReLU)
+
+
+def test_softmax_asks_what_is_no_tensor(torch) -> None:
+    class Scores:
+        def softmax(self, dim, **options):
+            return dim, options
+
+        log_softmax = softmax
+
+    for m in (tw, torch):
+        for f in (m.nn.functional.softmax, m.nn.functional.log_softmax):
+            assert f(Scores(), dim=-1) == (-1, {})
+            assert f(Scores(), -1, dtype=m.float64) == (-1, {"dtype": m.float64})
+            with pytest.raises((TypeError, AttributeError)):
+                f(3, dim=-1)
+
+
+def test_gradients_between_processes_are_not_there(torch) -> None:
+    assert torch.distributed.autograd.is_available()
+    ours = importlib.import_module("tilewright.distributed.autograd")
+    assert not ours.is_available() and {"context", "backward", "get_gradients"} <= {*ours.__all__}
+    for call in (ours.context, lambda: ours.get_gradients(1), lambda: ours.backward(1, [])):
+        with pytest.raises(RuntimeError, match=r"distributed"):
+            call()

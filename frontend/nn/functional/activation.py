@@ -18,7 +18,7 @@ from ...functions.elementwise import ON_A_GPU
 from ...functions.promotion import WHOLE, floating, refuse, to
 from ...functions.sampling import draw
 from ...functions.spellings import by_numpys_names
-from ...recording import record, record_into
+from ...recording import Handle, record, record_into
 from ...recording.builders import LOWER, builder
 
 if TYPE_CHECKING:
@@ -284,6 +284,8 @@ def softmax(
     if not isinstance(_stacklevel, int):  # softmax(x, dim, dtype), as torch.softmax has it
         dtype = _stacklevel
     at = _implicit("softmax", input, dim)
+    if not isinstance(input, (Handle, Node)) and hasattr(input, "softmax"):
+        return input.softmax(at) if dtype is None else input.softmax(at, dtype=dtype)
     return into(out, record(_softmax, input, at, dtype), cast=False)
 
 
@@ -310,6 +312,8 @@ def log_softmax(
     if not isinstance(_stacklevel, int):
         dtype = _stacklevel
     at = _implicit("log_softmax", input, dim)
+    if not isinstance(input, (Handle, Node)) and hasattr(input, "log_softmax"):
+        return input.log_softmax(at) if dtype is None else input.log_softmax(at, dtype=dtype)
     return into(out, record(_log_softmax, input, at, dtype), cast=False)
 
 

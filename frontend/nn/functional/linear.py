@@ -193,23 +193,28 @@ def _renorm(weight: Node, index: Node, max_norm: float, p: float) -> Node:
     return ops.scatter(weight, rows * scale, index, 0, "set")
 
 
-def _p_norm(x: Node, p: float, axis: int) -> Node:
+def _p_norm(x: Node, p: float, axis: int | tuple[int, ...]) -> Node:
     from ...functions.reduction import _norm
 
     return _norm(x, p, axis, True)
 
 
 @builder("normalize", casts=ON_A_GPU, gradient="DivBackward0")
-def _normalize(x: Node, p: float, dim: int, eps: float) -> Node:
-    norm = _p_norm(x, p, normalize_axis(dim, x.rank))
+def _normalize(x: Node, p: float, dim: int | tuple[int, ...], eps: float) -> Node:
+    norm = _p_norm(x, p, dim)
     return x / to(ops.maximum(norm, ops.full_like(norm, eps)), x.dtype)
 
 
 def normalize(
-    input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Tensor | None = None
+    input: Tensor,
+    p: float = 2.0,
+    dim: int | Sequence[int] = 1,
+    eps: float = 1e-12,
+    out: Tensor | None = None,
 ) -> Tensor:
-    """x / max(its p-norm along `dim`, eps)."""
-    return into(out, record(_normalize, input, float(p), int(dim), float(eps)))
+    """x / max(its p-norm along `dim`, eps). dim: one dimension, or several whose norm is one."""
+    at = tuple(int(d) for d in dim) if isinstance(dim, (tuple, list)) else int(dim)  # type: ignore[arg-type]
+    return into(out, record(_normalize, input, float(p), at, float(eps)))
 
 
 def _cosine_similarity(a: Node, b: Node, dim: int, eps: float) -> Node:

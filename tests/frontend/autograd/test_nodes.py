@@ -211,3 +211,72 @@ def test_classes_of_nodes_are_where_pytorch_has_them(torch: Any) -> None:
         nodes = [Twice.apply(x).grad_fn, (x * 2).grad_fn]
         seen.append([(type(n).__module__, type(n).__name__, repr(n).split()[0]) for n in nodes])
     assert seen[0] == seen[1]
+
+
+def test_views_and_many_results_have_one_node(torch) -> None:
+    def run(m):
+        x = m.arange(12.0).reshape(2, 6).requires_grad_()
+        found = []
+        for again in range(2):
+            h = x * 2
+            y = h.permute(1, 0)
+            node = y.grad_fn
+            if again:  # when it has been computed, too
+                y.sum().item()
+            found += [y.sin().grad_fn.next_functions[0][0] is node is y.grad_fn]
+            row = h.view(3, 4)[0]
+            found += [(row * row).grad_fn.next_functions[1][0] is row.grad_fn]
+            turned = x.t()
+            found += [(turned @ x).grad_fn.next_functions[0][0] is turned.grad_fn]
+            for parts in (
+                h.split([2, 3, 1], 1), h.split(4, 1), h.chunk(2, 1), h.unbind(1), m.linalg.qr(h),
+                m.var_mean(h, 1), m.split(h, [0, 2, 0], 0),
+            ):  # fmt: skip
+                first = parts[0].grad_fn
+                found += [(p.grad_fn is first, p.output_nr, first.name()) for p in parts]
+                total = parts[1].sum() + parts[0].sum()
+                ends = [node.next_functions[0] for node, _ in total.grad_fn.next_functions]
+                found += [(end is first, number) for end, number in ends]
+        found += [x.output_nr, h.output_nr, h.detach().output_nr]
+        return found
+
+    assert run(tw) == run(torch)
+
+
+def test_nodes_of_views_say_sizes_and_dimensions(torch) -> None:
+    def run(m):
+        x = m.ones(2, 6, 4, requires_grad=True)
+        made = [
+            *x.split([1, 2, 3], 1), *x.split(4, dim=1), *x.chunk(3, 1), x.unbind(0)[1], x[:, 1:5:2],
+            x[1], x.select(2, 3), x.view(12, 4), x.reshape(-1), x.flatten(1), x.permute(2, 0, 1),
+            x.transpose(0, 2), x[:1].expand(3, 6, 4), x[:1].squeeze(0), x.unsqueeze(1),
+            m.cat([x, x], 1), m.stack([x, x], 2), x.narrow(1, 2, 3), x[:1].squeeze(),
+        ]  # fmt: skip
+        saved = []
+        for y in made:
+            names = [n for n in dir(y.grad_fn) if n.startswith("_saved_")]
+            saved.append((y.grad_fn.name(), {n: getattr(y.grad_fn, n) for n in names}))
+        assert not hasattr(x.sin().grad_fn, "_saved_dim")
+        return saved
+
+    assert run(tw) == run(torch)
+
+
+def test_a_view_that_several_calls_read_has_one_node_when_calls_are_known(torch) -> None:
+    def run(m):
+        x, w = m.ones(2, 6), m.ones(6, 6, requires_grad=True)
+        found = set()
+        for _ in range(80):
+            a, b = (x @ w).split((2, 4), 1)
+            y = m.cat([b.sin(), b], 1).cos().sum() + a.exp().sum() + a.sum()
+            ends, stack = set(), [y.grad_fn]
+            while stack:
+                node = stack.pop()
+                if node is not None and "Split" in node.name():
+                    ends.add(node)
+                elif node is not None:
+                    stack += [each for each, _ in node.next_functions]
+            found.add((len(ends), ends == {a.grad_fn}, a.output_nr, b.output_nr))
+        return found
+
+    assert run(tw) == run(torch) == {(1, True, 0, 1)}

@@ -101,3 +101,10 @@ def test_the_cheapest_order() -> None:
     """Of the book: 6 factors, ((1 (2 3)) ((4 5) 6))."""
     cuts = products._cheapest_cuts([30, 35, 15, 5, 10, 20, 25])
     assert (cuts[0, 5], cuts[0, 2], cuts[3, 5]) == (2, 0, 4)
+
+
+@pytest.mark.parametrize("p", [2, 1, 3.0, INF])
+@pytest.mark.parametrize("dim", [(-2, -1), (0, 2), [0, 1], (1,), -1])
+def test_vectors_of_several_dimensions_are_normalized(torch: Any, dim: Any, p: float) -> None:
+    x = RNG.standard_normal((2, 3, 4))
+    agree(torch, lambda m, t: m.nn.functional.normalize(t, p, dim).square() * t, x)

@@ -188,3 +188,20 @@ def test_there_is_no_foreach_of_anything_else() -> None:
     assert not hasattr(tw, "_foreach_nothing") and not hasattr(tw, "_foreach_matmul")
     with pytest.raises(RuntimeError, match="same number of tensors"):
         tw._foreach_add([tw.ones(1)], [tw.ones(1)] * 2)  # type: ignore[attr-defined]
+
+
+def test_operands_of_foreach_by_name(torch) -> None:
+    def run(m):
+        xs = [m.arange(4.0) - 1, m.arange(3.0) + 1]
+        ys = [x + 2 for x in xs]
+        found = [
+            m._foreach_norm(xs, ord=1), m._foreach_norm(xs, ord=float("inf"), dtype=m.float64),
+            m._foreach_add(xs, other=ys, alpha=2), m._foreach_mul(xs, scalar=3),
+            m._foreach_mul(xs, scalars=[2.0, 3.0]), m._foreach_pow(xs, exponent=2),
+            m._foreach_maximum(xs, other=ys), m._foreach_addcmul(xs, ys, ys, scalars=[1.0, 2.0]),
+            m._foreach_lerp(xs, ys, weight=0.25), m._foreach_clamp_min(xs, scalar=0.5),
+        ]  # fmt: skip
+        m._foreach_copy_(xs, src=ys)
+        return [[x.tolist() for x in each] for each in (*found, xs)]
+
+    assert run(tw) == run(torch)

@@ -111,3 +111,19 @@ def test_a_bool_is_no_number_in_a_key() -> None:
         same(x[True, :], y[True, :])
         same(x[0, :], y[0, :])
         same(x[False, :], y[False, :])
+
+
+@pytest.mark.parametrize("given", [((2, 3, 4), (2, 5, 4), 1), ((2, 1, 4), (2, 3, 2), 2),
+                                   ((2, 3, 4), (1, 1, 1), -1), ((3, 1), (3, 4), 0),
+                                   ((1, 3), (4, 3), -2)])  # fmt: skip
+def test_take_along_dim_broadcasts_the_other_dimensions(torch, given):
+    shape, at, dim = given
+
+    def run(m):
+        x = m.arange(float(np.prod(shape))).reshape(shape).requires_grad_()
+        index = m.arange(int(np.prod(at))).reshape(at) % shape[dim]
+        found = m.take_along_dim(x, index, dim)
+        (found * m.arange(float(found.numel())).reshape(found.shape)).sum().backward()
+        return found.tolist(), x.grad.tolist()
+
+    assert run(tw) == run(torch)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from graph_oracle import assert_close, run
 
+import tilewright as tw
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.node import Node
@@ -57,3 +58,10 @@ def test_bernoulli_dropout_and_randperm() -> None:
     assert set(np.unique(kept)) == {np.float32(0), np.float32(4 / 3)} and not gone.any()
     assert_close(kept.mean(), 1, 0.03)
     assert sorted(order) == list(range(50))
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float64"])
+def test_trials_into_a_tensor_of_another_dtype(torch, dtype):
+    for m in (tw, torch):
+        p, out = m.tensor([0.0, 1.0, 1.0, 0.0]), m.empty(4, dtype=getattr(m, dtype))
+        assert m.bernoulli(p, out=out) is out and out.tolist() == [0, 1, 1, 0]

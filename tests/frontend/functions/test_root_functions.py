@@ -84,6 +84,12 @@ CALLS: dict[str, Any] = {
     "hash floats": lambda T, d: T.hash_tensor(d(3, 4)).to(T.int64),
     "hash integers": lambda T, d: T.hash_tensor(T.arange(12).view(3, 4), 1).to(T.int64),
     "shape": lambda T, d: T._shape_as_tensor(d(3, 4)),
+    "memory_of_others": lambda T, d: T.tensor(
+        [
+            T._has_compatible_shallow_copy_type(d(3, 4), other)
+            for other in (d(2).double(), d(2).to("meta"), d(2, 2).to_sparse())
+        ]
+    ),
     "set_flush_denormal": lambda T, d: T.tensor(T.set_flush_denormal(False)),
     "offset": lambda T, d: T.tensor([T.Generator().device.type == "cpu"]),
 }

@@ -305,3 +305,77 @@ def test_conversions_may_make_new_parameters(torch, overwrite):
         finally:
             future.set_overwrite_module_params_on_conversion(False)
     assert seen[0] == seen[1]
+
+
+def test_a_getattr_of_the_class_is_asked_for_parameters(torch):
+    def run(m):
+        class Handler:
+            def __getattr__(self, name):
+                value = super().__getattr__(name)
+                return m.view_as_complex(value) if m.is_tensor(value) else value
+
+        class Complex(Handler, m.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.w = m.nn.Parameter(m.arange(4.0).reshape(2, 2))
+                self.register_buffer("b", m.ones(2, 2))
+                self.inner = m.nn.Linear(1, 1)
+
+        class Wrapper(m.nn.Module):
+            def __init__(self, module):
+                super().__init__()
+                self.module = module
+
+            def __getattr__(self, name):
+                try:
+                    return super().__getattr__(name)
+                except AttributeError:
+                    return getattr(self.module, name)
+
+        made = Complex()
+        wrapped = copy.deepcopy(Wrapper(made))
+        (made.w * made.b).abs().sum().backward()
+        compiled = m.compile(lambda: made.w * 2, backend="eager")
+        found = [compiled().tolist() for _ in range(3)]
+        names = [n for n, _ in wrapped.named_parameters()]
+        wrapped.module.w = m.nn.Parameter(m.ones(1, 2))
+        del made.w
+        return found, names, wrapped.w.tolist(), wrapped.inner.in_features, hasattr(made, "w")
+
+    assert run(tw) == run(torch)
+
+
+def test_children_with_an_apply_of_their_own_are_asked(torch):
+    def run(m):
+        class Metric(m.nn.Module):
+            """Has tensors that are no buffers, as those of torchmetrics have."""
+
+            def __init__(self):
+                super().__init__()
+                self.total, self.inner = m.zeros(2), m.nn.Linear(1, 1)
+                self.inner.own = Kept()
+
+            def _apply(self, fn, *args, **options):
+                made = super()._apply(fn, *args, **options)
+                made.total = fn(made.total)
+                return made
+
+        class Kept(m.nn.Module):
+            count = 0
+
+            def _apply(self, fn, recurse=True):
+                self.count += 1
+                return super()._apply(fn)
+
+        metric = Metric()
+        model = m.nn.Sequential(m.nn.Linear(2, 2), m.nn.Sequential(metric), metric)
+        model.to(m.float64)
+        found = [str(p.dtype) for p in model.parameters()] + [str(metric.total.dtype)]
+        model[0].weight.grad = m.ones(2, 2, dtype=m.float64)
+        model.float()
+        counts = metric.inner.own.count > 0, model[0].weight.grad.dtype is m.float32
+        return found, metric.total.dtype is m.float32, counts
+
+    ours, theirs = run(tw), run(torch)
+    assert [n.replace("tilewright", "torch") for n in ours[0]] == theirs[0]
+    assert ours[1:] == theirs[1:] == (True, (True, True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 
 import numpy as np
@@ -175,3 +176,12 @@ def test_a_longer_history_is_no_other_graph() -> None:
     early = steps(4)
     assert steps(10) == early
     assert len(optimizer.state[x]["ro"]) > 10
+
+
+def test_a_step_needs_a_closure(torch):
+    for m in (tw, torch):
+        optimizer = m.optim.LBFGS([m.ones(1, requires_grad=True)])
+        asked = inspect.signature(optimizer.step).parameters["closure"]
+        assert asked.default is inspect.Parameter.empty
+        with pytest.raises(TypeError, match="closure"):
+            optimizer.step()

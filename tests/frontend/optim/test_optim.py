@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import warnings
+from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -593,3 +594,22 @@ def test_a_rate_of_asgd_that_changes_takes_effect_one_step_later(torch):
         state = optimizer.state_dict()["state"][0]
         seen += [state["eta"].item(), state["mu"].item(), state["ax"][0].item()]
     assert seen[:8] == pytest.approx(seen[8:], rel=1e-6)
+
+
+def test_an_optimizer_without_an_init_of_the_base_has_hooks(torch):
+    def run(m):
+        class Wrapper(m.optim.Optimizer):
+            def __init__(self, inner):
+                self._optimizer_step_pre_hooks = OrderedDict()
+                self._optimizer_step_post_hooks = OrderedDict()
+                self.param_groups, self.state, self.defaults = inner.param_groups, {}, {}
+                self._patch_step_function()
+
+            def step(self, closure=None):
+                return "stepped"
+
+        seen, made = [], Wrapper(m.optim.SGD([m.ones(1)], lr=0.1))
+        made.register_step_post_hook(lambda o, args, kwargs: seen.append(o is made))
+        return made.step(), seen
+
+    assert run(tw) == run(torch) == ("stepped", [True])

@@ -26,3 +26,16 @@ def test_older_constructors(torch: Any) -> None:
         )
 
     assert run(tw) == run(torch)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant")
+def test_new_of_a_sparse_tensor(torch: Any) -> None:
+    def run(m: Any) -> Any:
+        t = m.sparse_coo_tensor([[0, 2]], m.ones(2, 3, dtype=m.float64), (5, 3))
+        made = [
+            t.new(), t.new(5, 3), t.new(m.Size((2,))), t.new().resize_as_(t),
+            t.new(t._indices(), t._values(), t.size()), t.new(t._indices(), t._values()),
+        ]  # fmt: skip
+        return [(x.is_sparse, x.dtype.itemsize, x._nnz(), x.to_dense().tolist()) for x in made]
+
+    assert run(tw) == run(torch)
