@@ -167,8 +167,8 @@ def _met(
 ) -> tuple[Known, Any] | None:
     """A call that isn't known, and what it makes. It is known from the second time on: most calls
     of sizes that are new all the time never come again."""
-    if any([a.size > MOST for a in arrays]):
-        return None
+    if any([a.size > MOST for a in arrays]) or any([a[2] != "cpu" for a in avals]):
+        return None  # memory of another device may be an array as well
     where = [PLACE if isinstance(a, (Handle, np.ndarray)) else a for a in args]
     found = met(Called(key, where, arrays, avals, targets), shared)
     if found is not None:

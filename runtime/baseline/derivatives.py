@@ -190,7 +190,11 @@ class Join:
     ) -> tuple[Any, Bound]:
         """See Template.bound."""
         join, axis = np.stack if self._new_axis else np.concatenate, self._axis
-        return join(arrays, axis), Bound(lambda *arrays: join(arrays, axis), False)
+
+        def run(*arrays: Any) -> Any:
+            return np.asarray(join(arrays, axis), order="C")
+
+        return run(*arrays), Bound(run, is_staged=False, is_bare=True)
 
     def owned(self, made: Any, arrays: Sequence[Any]) -> Any:
         return np.asarray(made, order="C")

@@ -56,8 +56,10 @@ def test_generators_are_independent_streams():
     with tw.random.fork_rng():
         y = tw.rand(3)
     assert tw.equal(tw.rand(3), y)
+    with pytest.raises(TypeError, match="ByteTensor"):
+        g.set_state(tw.zeros(16))
     with pytest.raises(RuntimeError, match="wrong size"):
-        g.set_state(tw.zeros(3))
+        g.set_state(tw.zeros(3, dtype=tw.uint8))
     assert tw.Generator().initial_seed() == 67280421310721
 
 

@@ -451,3 +451,12 @@ def test_a_program_that_repeats_is_recorded() -> None:
             for batch in data:
                 model(batch).sum().item()
     assert not clock.volatile
+
+
+@pytest.mark.usefixtures("at_once")
+def test_calls_on_another_device_stay_there() -> None:
+    """Its memory may be an array of NumPy, as the host's."""
+    x = torch.ones(3, 3, device="interpret")
+    places = torch.zeros(3, 3, dtype=torch.int64, device="interpret")
+    found = [x * 2, x.sum(), x @ x, x.gather(0, places)]
+    assert [t.device.type for t in found] == ["interpret"] * 4
