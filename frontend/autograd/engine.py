@@ -205,9 +205,15 @@ class _Pass:
         recording.clock.watching.passed(number, leads)
 
     def _through(
-        self, seeds: dict[Node, Node], inner: dict[Node, Any], hooks: dict[Node, Any]
+        self,
+        seeds: dict[Node, Node],
+        inner: dict[Node, Any],
+        hooks: dict[Node, Any],
+        are_apart: bool = False,
     ) -> Derivation:
-        """Go through nodes of this epoch. inner: the nodes of the tensors asked for."""
+        """Go through nodes of this epoch. inner: the nodes of the tensors asked for. are_apart:
+        whether no other tensor can be meant by these, as they stand for nodes of an earlier epoch
+        (`Goal.inside`)."""
         plain = {n: t for n, t in inner.items() if n.op is not ops.variable}
 
         def is_wanted(n: Node) -> bool:
@@ -263,7 +269,7 @@ class _Pass:
         for node, g in grads.items():
             t = plain.get(node)
             if t is not None:
-                if has_twin(node, t):
+                if not are_apart and has_twin(node, t):
                     raise twins(node)
                 self.add(t, g)
             if node.op is ops.variable and node not in arrived:
@@ -464,7 +470,8 @@ class _Pass:
             news[n]: [h for h in hooks[n] if n not in self.called or isinstance(h, NodeHooks)]
             for n in hooked
         }
-        self._through(seeds, {ends.get(n, news[n]): t for n, t in inner.items()}, watched)
+        nodes = {ends.get(n, news[n]): t for n, t in inner.items()}
+        self._through(seeds, nodes, watched, are_apart=True)
 
 
 def _joined(first: dict[Node, Any], second: dict[Node, Any]) -> dict[Node, Any]:

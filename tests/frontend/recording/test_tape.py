@@ -105,13 +105,16 @@ def recurrences(m: Any) -> Any:
 
 @program
 def alike_views(m: Any) -> Any:
-    """Two views alike in one call."""
+    """Two views alike in one call, and one that is like that of a write which was refused."""
     x = data(m, 0, 3, 4, grad=True)
     y, out = x * 1.5, []
     for of in (x, y):
         u, v = of[:, 0], of[:, 0]
         out += m.autograd.grad((u + v).sum(), [of, u, v], retain_graph=True)
-    return out
+    with pytest.raises(RuntimeError, match="leaf"):
+        x[:, 1] = 2.0
+    z = x[:, 1]
+    return [*out, *m.autograd.grad((z * z).sum(), [x, z])]
 
 
 @program
