@@ -238,7 +238,7 @@ class _Cutter:
         rows that begin 64 bytes apart in shared memory share banks, so that an H100 takes twice as
         long for the product."""
         least = self.target.turned_factors
-        if not least or node.op is not ops.matmul or node.dtype is not float32:
+        if not least or node.op is not ops.matmul or node.operands[1].dtype is not float32:
             return False
         turned = node.operands[1]
         rows = math.prod(node.shape[:-1]) // math.prod(turned.shape[:-2])
