@@ -64,9 +64,6 @@ _DIFFERENCES = {
         torch.cuda.gds.GdsFile 2
         torch.hub.load 3
     """,
-    "Gradients of several processes by RPC.": """
-        torch.nn.parallel.DistributedDataParallel 15
-    """,
     "Extensions in C++ are written against PyTorch's own headers.": """
         torch.utils.cpp_extension.CUDAExtension 2 3
         torch.utils.cpp_extension.CppExtension 2
