@@ -6,8 +6,8 @@ The kernels are those of the rows of bench/gpu.py that have a name with one of t
 each one the default schedule, schedules that differ from it in one choice, and the best predicted
 of each kind of tile are compiled side by side; those that spill are left out. Each one's results
 are compared with those of the default before it is timed, by events around single launches, with
-the cache flushed before each. What is measured belongs into `codegen/schedule`: its tables of
-tiles, and its model of what they cost. Rows are saved one by one.
+the cache flushed before each. What is measured belongs in `codegen/schedule`: in its tables
+of tiles, and in its model of what they cost. Rows are saved one by one.
 """
 
 from __future__ import annotations

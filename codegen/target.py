@@ -50,8 +50,8 @@ class Target:
         (sums.py).
     vector_sums: the dtypes whose products of a matrix and a vector become sums along its rows
         (sums.py).
-    turned_factors: how many rows of a product have to read a second factor of float32 whose rows
-        are sums' terms, for it to be turned in memory first (`fusion/anchors.py`); 0 if it isn't.
+    turned_factors: the least rows of a float32 product whose second factor is turned in memory
+        first, if it lies as a layer's weight does (`fusion/anchors.py`); 0 if none is turned.
     byte_sums: the most vectors whose products with a matrix of bytes become such sums.
     chip: the GPU whose numbers schedules go by.
     block_scales: whether a product of float8 with scales of blocks is one kernel.

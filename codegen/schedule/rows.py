@@ -159,6 +159,8 @@ def folds_windows(kernel: Kernel) -> bool:
 
 
 def _is_window(load: Load, kernel: Kernel) -> bool:
+    """Whether neighbouring rows of a load begin near each other, and within each other's reach."""
+
     def steps(axes: Iterable[Axis]) -> list[tuple[int, int]]:
         found = [(abs(load.offset.coefficient(a)), a.extent) for a in axes]
         return [each for each in found if each[0]]
