@@ -16,6 +16,8 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from . import lasting
+
 _PAGE = 4096
 _SLOT = 8
 _STUB = b"\xff\x25"  # jmp [rip + distance], padded to a slot
@@ -151,10 +153,6 @@ def link(objects: Mapping[str, bytes]) -> Image:
     return Image(bytes(code.ljust(table + count * _SLOT, b"\0")), modules, tuple(imports))
 
 
-_kept: list[mmap.mmap] = []
-"""The memory of all images. Nobody knows when the last function in it has been called."""
-
-
 class Loaded:
     """An image in memory, where it stays as long as the process.
 
@@ -168,7 +166,7 @@ class Loaded:
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         with memoryview(memory) as view:
             read(view)
-        _kept.append(memory)
+        lasting.keep(memory)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         self._missing = {n: self.address + table + i * _SLOT for i, n in enumerate(imports)}
         # Memory is never writable and executable at once: the table has a page of its own.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from .. import cache, forks
-from . import host, pack
+from . import host, lasting, pack
 
 if TYPE_CHECKING:
     from tilewright.codegen.llvm.machine import Machine
@@ -67,7 +67,9 @@ def _code_model(triple: str) -> str:
 
 @functools.cache
 def _linker() -> Any:
-    return host.binding().create_lljit_compiler(target_machine(), suppress_errors=True)
+    return lasting.keep(
+        host.binding().create_lljit_compiler(target_machine(), suppress_errors=True)
+    )
 
 
 @functools.cache

@@ -23,7 +23,7 @@ from typing import Any
 from tilewright.ir.numeric import batches, fourier
 
 from .. import cache
-from . import entries, jit, source
+from . import entries, jit, lasting, source
 from .workspace import Workspaces
 
 _lock = threading.Lock()
@@ -177,7 +177,7 @@ def pool() -> Pool:
     if _pool is None:
         with _lock:
             if _pool is None:
-                _pool = Pool()
+                _pool = lasting.keep(Pool())
                 os.register_at_fork(after_in_child=_after_fork)
                 atexit.register(_pool.stop)
     return _pool

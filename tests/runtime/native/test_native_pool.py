@@ -144,6 +144,28 @@ def test_exit_while_workers_sleep_and_while_they_spin(run_python: RunPython) -> 
     assert run_python(CONCURRENT + thread) == "done\n"
 
 
+def test_exit_amid_a_launch_of_a_daemon_thread(run_python: RunPython) -> None:
+    """It goes on when Python has freed its modules. What it runs and reads stays."""
+    code = """
+import ctypes
+
+# After the end of the interpreter, the process waits for 0.3 s: longer than the launch takes.
+libc = ctypes.CDLL(None)
+libc.__cxa_atexit(libc.usleep, ctypes.c_void_p(300_000), None)
+pool.set_num_threads(1)  # else the exit waits for the launch
+for _ in range(40):
+    value = Apply(REGISTRY["cos"], (value,), dt.float32)
+store = Store(Buffer("out0", dt.float32, n), of(p), value)
+run = launch.compile_kernel(Kernel("k", (p,), (), (store,)))
+x, out = np.zeros(n, np.float32), np.empty(n, np.float32)
+run([out, x], [])
+threading.Thread(target=run, args=([out, x], []), daemon=True).start()
+print("done")
+"""
+    large = CONCURRENT.replace("n = 300_000", "n = 3_000_000")
+    assert run_python(large + code) == "done\n"
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_multiprocessing(run_python: RunPython, tmp_path: Path, method: str) -> None:
     """Children of a process that has run kernels, and whose workers spin or sleep."""
