@@ -36,7 +36,7 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/.made
 	@$(BIN)/python tools/make_pack.py
 	@touch $@
 
-pack: ## write the ready object code again, after a change of the native emitter
+pack: ## write the ready object code and what usual calls compute again, after a change of either
 	$(BIN)/python tools/make_pack.py
 
 demo: $(VENV)/.examples ## install, train on handwritten digits, export to ONNX

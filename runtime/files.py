@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import IO, Any
 
 
@@ -54,3 +55,28 @@ def _mode(path: str) -> int:
         mask = os.umask(0)
         os.umask(mask)
         return 0o666 & ~mask
+
+
+def is_checkout() -> bool:
+    """Whether the package lies where its sources may change."""
+    folder = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+    return os.path.exists(os.path.join(folder, "pyproject.toml"))
+
+
+def fingerprint(paths: Iterable[str]) -> str:
+    """A hash of the names and sizes of sources: these files and those in these folders. Reading
+    them all would take as long as what is kept for them saves."""
+    found, folders = [], []
+    for path in paths:
+        if os.path.isdir(path):
+            folders.append(path)
+        else:
+            found.append(f"{os.path.basename(path)} {os.stat(path).st_size}")
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.name.endswith(".py"):
+                    found.append(f"{entry.name} {entry.stat().st_size}")
+                elif entry.is_dir() and not entry.name.startswith("_"):
+                    folders.append(entry.path)
+    return hashlib.sha256(" ".join(sorted(found)).encode()).hexdigest()[:32]

@@ -62,7 +62,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    _decide_on_new_work(config.getoption("--at-once"))
+    from tilewright.recording import novelty
+
+    # No test depends on what ran before it: the graphs of tests are new all the time.
+    novelty.settle(at_once=config.getoption("--at-once"))
     name = config.getoption("--device")
     if name:
         import tilewright
@@ -74,19 +77,6 @@ def pytest_configure(config: pytest.Config) -> None:
             made = getattr(tilewright.Tensor, conversion)
             setattr(tilewright.Tensor, conversion, read(made))
         tilewright.set_default_device(name)
-
-
-def _decide_on_new_work(at_once: bool) -> None:
-    """Let no test depend on what ran before it: the graphs of tests are new all the time."""
-    from tilewright.recording import novelty
-    from tilewright.recording.epoch import clock
-
-    never = 1 << 60
-    if at_once:
-        novelty.REPEATS = novelty.UNTAPED = never
-        clock.news, clock.volatile = novelty.DUE, True
-    else:
-        novelty.DUE = novelty.OFTEN = never
 
 
 @pytest.hookimpl(wrapper=True)

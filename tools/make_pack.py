@@ -1,4 +1,5 @@
-"""Write the packs of ready object code (runtime/native/pack.py) into the source tree.
+"""Write the packs of ready object code (runtime/native/pack.py) into the source tree, and what is
+learned with them of usual calls (usual_calls.py).
 
     python tools/make_pack.py
 
@@ -10,8 +11,10 @@ Linux it writes nothing.
 from __future__ import annotations
 
 import functools
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from tilewright.runtime import baseline, cache
 from tilewright.runtime.native import host, jit, pack, source
@@ -39,6 +42,8 @@ def main() -> None:
             print(f"no pack: {reason}", file=sys.stderr)
             return
         print(f"{len(objects)} pieces of code, {file.stat().st_size >> 10} KB: {name}")
+    # In a process that begins with the packs.
+    subprocess.run([sys.executable, str(Path(__file__).with_name("usual_calls.py"))], check=True)
 
 
 if __name__ == "__main__":

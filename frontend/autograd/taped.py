@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from sys import getrefcount
 from typing import Any
 
@@ -140,9 +140,8 @@ class _Pass:
         elif isinstance(target, tape.History):
             raise _Ended
         elif self.tensors is None or id(target) in self.leaves:
-            found = self.found.get(id(target))
-            if found is None:
-                found = self.found[id(target)] = _Sum(target)
+            found = self.found.pop(id(target), None) or _Sum(target)
+            self.found[id(target)] = found  # last: a gradient is complete when its last part comes
             found.add(part, g)
 
     def run(self) -> list[Any]:
@@ -168,7 +167,11 @@ class _Pass:
             grads = call.backward(seeds)
             del seeds
             targets, parts = call.targets, call.parts
-            for place, g in zip(template.cotangents, grads):
+            arrived: Iterable[tuple[int, Any]] = zip(template.cotangents, grads)
+            leads = call.known.leads
+            if leads:
+                arrived = sorted(arrived, key=lambda each: each[0] != leads)
+            for place, g in arrived:
                 target = targets[place]
                 if target is not None:
                     part = None if parts is None else parts.get(place)

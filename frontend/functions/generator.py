@@ -7,6 +7,7 @@ that repeats meets its nodes again and draws other numbers.
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -217,7 +218,7 @@ def drawn_at_once(
     made = quietly(form, signed(source._seed), source._offset, shape, dtype, *attrs)
     if made is not None:
         source._offset += 1
-        novelty.note((form, shape))
+        novelty.note(hash((form, shape)), math.prod(shape))
     return made
 
 

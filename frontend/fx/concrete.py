@@ -28,7 +28,7 @@ from .._tensor import Tensor
 from ..functions.assertions import _assert
 from ..nn import Module
 from ..publish import LATER
-from ..recording import Handle
+from ..recording import Handle, novelty
 from .graph import Graph
 from .node import Node, base_types, map_aggregate
 from .numbers import Traced, plain, traced
@@ -311,7 +311,8 @@ class Watcher(TracerBase):
         for module in LATER:
             importlib.import_module(f"..{module}", __package__)
         functions = {id(f): f for f in (*public_functions(), *inner_functions())}
-        with patches() as made:
+        # What a tensor depends on is seen by its node.
+        with novelty.recorded(), patches() as made:
             for name, value in list(vars(Tensor).items()):
                 new = self._seen(name, value)
                 if new is not None:

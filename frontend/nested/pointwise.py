@@ -157,9 +157,9 @@ def _affine(x: Any, weight: Any, *bias: Any) -> Any:
 
 
 def _normalizing(build: Callable[..., Any]) -> Callable[..., Any]:
-    def apply(x: Any, shape: tuple[int, ...], *args: Any) -> Any:
-        _need_regular(name_of(build) or "", x, len(shape))
-        return x._like(record(build, x._elements, shape, *args))
+    def apply(x: Any, dims: int, *args: Any) -> Any:
+        _need_regular(name_of(build) or "", x, dims)
+        return x._like(record(build, x._elements, dims, *args))
 
     return apply
 

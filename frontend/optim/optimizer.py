@@ -20,8 +20,10 @@ from .. import recording
 from .._tensor import Tensor
 from ..functions import creation, from_data
 from ..functions.promotion import to
-from ..recording import compounds, epoch, threads
+from ..recording import compounds, epoch, novelty, threads
 from ..recording.compounds import gradients
+from ..recording.epoch import clock
+from . import early
 from .counting import Counted
 from .hooks import LOAD_POST, LOAD_PRE, SAVE_POST, SAVE_PRE, Hooked, with_hooks
 from .hooks import register_optimizer_step_post_hook as register_optimizer_step_post_hook
@@ -164,7 +166,9 @@ class Optimizer(Hooked):
             with recording.grad_mode(True):
                 loss = closure()
         try:
-            with recording.step(may_wait=not self._repeats):
+            with early.steps(self._taken), recording.step(may_wait=not self._repeats):
+                self._taken += 1
+                novelty.is_step()
                 updated = self._record_step()
                 # End the epoch here, whatever is pending: every step is cut at the same place.
                 try:
@@ -298,6 +302,7 @@ class Optimizer(Hooked):
         return saved
 
     _counts = False  # whether states count their steps
+    _taken = 0  # the steps taken
     _repeats = False  # whether a group has a parameter twice
     _derived: tuple[str, ...] = ()  # what is saved though it follows from the step count
 
@@ -453,7 +458,7 @@ def scalars(
     if Counted.anybody_looked:
         for s in states:
             s.write()
-    if epoch.clock.capturing:
+    if clock.capturing:
         epoch.counted.append((len(epoch.scalars), states, numbers))
     dtype = wide(p)
     return [recording.scalar(v, dtype) for v in numbers(step)]
@@ -466,12 +471,14 @@ def stepped(
     *columns: list[Any],
     written: int,
 ) -> None:
-    """Record the step of many parameters as one record.
+    """Record the step of many parameters as one record, or compute it (`early.py`).
 
     columns: lists of tensors of one kind each (parameters, gradients, states).
     build(attrs, count, *numbers, *tensors) returns new values for the first `written` columns,
     column by column. It sees complex tensors as their parts, in a last dimension of size 2.
     """
+    if early.stepped(build, attrs, numbers, columns, written):
+        return
     tensors = [t for column in columns for t in column]
     nodes = recording.resolve_all(tensors)
     key = (build, attrs, *numbers, *nodes)

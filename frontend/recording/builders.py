@@ -39,7 +39,8 @@ class Facts:
     gradient: the name of its `grad_fn`, or a function that makes it of a call's arguments; by
     default it follows from `name`. floats: integers become floats in it, so a number beside them
     stays what it is. widens: it doesn't round a number beside a half. steps: makes of a call's
-    arguments the calls that PyTorch makes beneath it, for one that it computes in several.
+    arguments the calls that PyTorch makes beneath it, for one that it computes in several. leads:
+    the operand whose gradient arrives before those of the others, if it isn't the first.
     """
 
     name: str = ""
@@ -48,6 +49,7 @@ class Facts:
     floats: bool = False
     widens: bool = False
     steps: Callable[[Sequence[Any]], Sequence[Any]] | None = None
+    leads: int = 0
 
     def grad_fn(self, args: Sequence[Any]) -> str:
         """The name that `grad_fn` shows for a call with `args`."""
@@ -80,9 +82,10 @@ def builder(
     floats: bool = False,
     widens: bool = False,
     steps: Callable[[Sequence[Any]], Sequence[Any]] | None = None,
+    leads: int = 0,
 ) -> Callable[[_Build], _Build]:
     """Declare a builder: a decorator, or called with a builder that some function made."""
-    said = Facts(name, by_kind(casts), gradient, floats, widens, steps)
+    said = Facts(name, by_kind(casts), gradient, floats, widens, steps, leads)
 
     def declare(build: _Build) -> _Build:
         before = _FACTS.setdefault(build, said)

@@ -82,6 +82,7 @@ tables: dict[tuple[Any, ...], dict[Any, Any]] = {}  # results of calls, by mode:
 recipes: dict[Any, Any] = {}  # of calls, by builder, grad mode, types and attrs
 families: dict[Any, Any] = {}  # of calls that differ in sizes alone, see families.py
 known: dict[Any, Any] = {}  # calls that were computed at once, by types, sizes and attrs
+GRADIENT: Any = object()  # stands in such a key before an operand that has a gradient
 met: set[int] = set()  # the hashes of calls that were computed once
 sites: dict[Any, set[Any]] = {}  # numbers seen at a site
 leaf_nodes: dict[Any, Node] = {}
@@ -117,8 +118,8 @@ class Clock:
     limit: the number of pending results from which the epoch ends, 0 while one call more ends it;
         usual_limit: what it is otherwise.
     news: how many graphs were new lately. few: how many known ones in a row had few ops.
-        volatile: whether calls are computed at once therefore (see novelty.py). taping: whether
-        those with a gradient are, too (see tape.py).
+        volatile: whether calls are computed at once, as at the beginning of a program (see
+        novelty.py). taping: whether those with a gradient are, too (see tape.py).
     """
 
     def __init__(self) -> None:  # fields of the object are read faster than those of its class
@@ -135,7 +136,7 @@ class Clock:
         self.table: Any = None
         self.limit = self.usual_limit = LIMIT
         self.news = self.few = 0
-        self.volatile, self.taping = False, True
+        self.volatile = self.taping = True
 
 
 clock = Clock()

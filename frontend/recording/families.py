@@ -20,22 +20,25 @@ from tilewright.ir.node import Node
 from tilewright.ir.ops.generate import constant, leaf
 from tilewright.ir.shape import Size, shape_of
 from tilewright.runtime import debug
+from tilewright.runtime.baseline import derivatives, outlines
 from tilewright.runtime.baseline.bound import Bound
 from tilewright.runtime.baseline.derivatives import Differentiated, DifferentiatedTemplate, Join
+from tilewright.runtime.baseline.examples import Example
+from tilewright.runtime.baseline.outlines import Outline
 from tilewright.runtime.baseline.quiet import quietly
 from tilewright.runtime.baseline.step_forms import Shared, Untold
-from tilewright.runtime.baseline.templates import Example, Template
+from tilewright.runtime.baseline.templates import Template
 
 from . import epoch
-from .builders import joins, name_of, takes_sizes
+from .builders import facts, joins, name_of, takes_sizes
 from .epoch import clock
 from .rounding import rounded_once
 from .states import Aval, Handle
 
-FEWEST = 1
-"""The examples of a call from which a template is made. One tells of its own sizes alone."""
-_EXAMPLES = 6
-"""The examples of a call, after which it is recorded if they still don't tell."""
+_EXAMPLES = 24
+"""The examples of a family, after which its calls are recorded if they still don't tell."""
+_ERRORS = 4
+"""The errors of a family's calls, after which nothing is learned of them."""
 REMEMBERED = 4096
 """Families of calls, known calls, and numbers in them, that are remembered."""
 PLACE: Any = object()
@@ -102,9 +105,12 @@ class Called:
             place[-1] = _kinds(self.sizes[0])
         return tuple(place)
 
-    def example(self) -> tuple[Any, Callable[..., Any]]:
-        """It as an example, and the template that such examples make."""
-        operands = [leaf(i, Size(shape), dtype) for i, (shape, dtype, _) in enumerate(self.avals)]
+    def example(self, shapes: Sequence[Any] | None = None) -> Any:
+        """It as an example, or a call of other shapes."""
+        shapes = self.shapes if shapes is None else shapes
+        dtypes = [dtype for _, dtype, _ in self.avals]
+        operands = [leaf(i, Size(shape), d) for i, (shape, d) in enumerate(zip(shapes, dtypes))]
+        sizes = tuple(shapes[len(operands) :])
         targets = self.targets or [None] * len(operands)
         with graph.grad_mode(self.targets is not None):
             tracked = [
@@ -113,10 +119,23 @@ class Called:
             ]
             given = iter(tracked)
             args = [next(given) if a is PLACE else a for a in self.args]
-            made = rounded_once(self.build, [*args, *self.sizes])
+            made = rounded_once(self.build, [*args, *sizes])
         if self.targets is not None:
-            return Differentiated(operands, tracked, made, self.sizes), DifferentiatedTemplate
-        return Example(operands, made, self.sizes), Template
+            return Differentiated(operands, tracked, made, sizes)
+        return Example(operands, made, sizes)
+
+    def larger(self, other: Any) -> list[Any]:
+        """Examples of larger sizes, even and odd ones, where they aren't those of `other`. None
+        where sizes depend on each other in another way."""
+        found = []
+        for more in (0, 1):
+            with suppress(Exception):
+                shapes = [
+                    Size([2 * n + more if n != m else n for n, m in zip(own, its)])
+                    for own, its in zip(self.shapes, other.shapes)
+                ]
+                found.append(self.example(shapes))
+        return found
 
     def join(self) -> Join | None:
         """It as a call that joins tensors along an axis, however many they are; None if it isn't
@@ -129,6 +148,17 @@ class Called:
         return Join(len(self.arrays), self.args[-1], joins[self.build], dtype)
 
 
+def outlined(examples: Sequence[Any]) -> Any:
+    """The outline of examples of one family; Untold if they have nothing in common."""
+    by = derivatives if isinstance(examples[0], Differentiated) else outlines
+    return by.outlined(examples)
+
+
+def templated(outline: Any) -> Any:
+    """The template of an outline."""
+    return Template(outline) if isinstance(outline, Outline) else DifferentiatedTemplate(outline)
+
+
 def _kinds(shape: Sequence[int]) -> Any:
     """What families tell of sizes: how many they are, and which are 1, which broadcasts, or 0."""
     if 1 in shape or 0 in shape:
@@ -137,7 +167,7 @@ def _kinds(shape: Sequence[int]) -> Any:
 
 
 _OFTEN = 16
-"""The calls from which on the forms of a known one are composed."""
+"""The calls from which on a function is written for the forms of a known one, if there is none."""
 
 
 class Known:
@@ -145,12 +175,12 @@ class Known:
 
     template: of its family. forward: its part without derivative. build, args, shapes: see Called.
     operands, avals: the avals of its operands and of its results. mark: what stands for it where
-    work is compared.
+    work is compared. elements: of its largest tensor. leads: see builders.Facts.
     """
 
     __slots__ = (
-        "_back", "_run", "_times", "args", "avals", "build", "forward", "mark", "operands",
-        "shapes", "template",
+        "_back", "_run", "_times", "args", "avals", "build", "elements", "forward", "leads", "mark",
+        "operands", "shapes", "template",
     )  # fmt: skip
 
     def __init__(self, call: Called, family: Any, template: Any, made: Any):
@@ -162,6 +192,9 @@ class Known:
             (shape_of(a.shape), dtype, "cpu") for a, dtype in zip(rows, template.dtypes)
         ]
         self.mark = hash((id(family), self.shapes))
+        said = facts(call.build) if call.targets is not None else None
+        self.leads = 0 if said is None else said.leads
+        self.elements = max([a.size for a in (*call.arrays, *rows)])
         self._run: Bound | None = None
         self._times = 1
         self._back: Bound | None = None
@@ -173,9 +206,10 @@ class Known:
             return run.run(*arrays)
         if run is None:
             self._times += 1
-            if self._times < _OFTEN:
+            may_write = self._times >= _OFTEN
+            if self._times > 2 and not may_write:
                 return self.forward(arrays, self.shapes, shared)
-            made, self._run = quietly(self.forward.bound, arrays, self.shapes, shared)
+            made, self._run = quietly(self.forward.bound, arrays, self.shapes, shared, may_write)
         elif run.is_staged:
             made = quietly(run.run, shared, *arrays)
         else:
@@ -193,51 +227,75 @@ class Known:
         elif self._run is None:
             made = template.backward(kept, seeds, self.shapes, shared)
         else:
-            made, self._back = template.bound_backward(kept, seeds, self.shapes, shared)
+            may_write = self._times >= _OFTEN
+            self._times += 1
+            made, self._back = template.bound_backward(kept, seeds, self.shapes, shared, may_write)
         return made
 
 
 class Family:
     """Calls of a builder that differ in sizes alone.
 
-    template: what computes them; None if it isn't known. examples: of the calls. failed: whether
-    they are recorded.
+    templates: what computes them, each with its examples, of which those that were made with the
+    package have none. They differ in structure: padded or cut or not, for instance. failed: whether
+    no more is learned, and calls that no template computes are recorded.
     """
 
-    __slots__ = ("examples", "failed", "template")
+    __slots__ = ("_errors", "failed", "templates")
 
-    def __init__(self) -> None:
-        self.examples: list[Any] = []
-        self.template: Any = None
+    def __init__(self, place: tuple[Any, ...]) -> None:
+        """place: see Called.family."""
+        from . import lessons
+
+        self.templates: list[tuple[Any, list[Any]]] = [
+            (templated(outline), []) for outline in lessons.outlines(place)
+        ]
         self.failed = False
+        self._errors = 0
 
     def learn(self, call: Called) -> None:
         """Add an example of the call."""
-        build = call.build
         try:
-            example, kind = call.example()
-            known = any(e.shapes == example.shapes for e in self.examples)
-            if not known:
-                self.examples.append(example)
-            if known or len(self.examples) >= FEWEST:
-                self.template = kind(self.examples)
-            self.failed = len(self.examples) > _EXAMPLES
-        except Exception:  # Untold, or an error, which the recorded call has in the user's line
+            self._add(call, call.example())
+            self.failed = sum([len(examples) for _, examples in self.templates]) > _EXAMPLES
+        except Untold:
             self.failed = True
+        except Exception:  # mostly the program's, which the recorded call has in the user's line
+            self._errors += 1
+            self.failed = self._errors > _ERRORS
         if self.failed:
-            debug.say(f"calls of {name_of(build) or build} are recorded: no template computes them")
-            self.examples.clear()
-            self.template = None
+            name = name_of(call.build) or call.build
+            debug.say(f"calls of {name} are recorded where no template computes them")
+            self.templates = [(template, []) for template, _ in self.templates]
 
-    def made(self, call: Called, shared: Shared) -> Any:
-        """What the template makes of a call; None if it must be recorded."""
-        if self.template is None and not self.failed:
+    def _add(self, call: Called, example: Any) -> None:
+        for i, (_, others) in enumerate(self.templates):
+            if not others:  # made with the package
+                continue
+            if any([e.shapes == example.shapes for e in others]):
+                return
+            # Sizes that differ little, or have the same remainder, don't show what depends on them.
+            every = [*others, example, *call.larger(others[0])]
+            with suppress(Untold):  # of another structure
+                self.templates[i] = templated(outlined(every)), every
+                return
+        self.templates.append((templated(outlined([example])), [example]))
+
+    def outlines(self) -> list[Any]:
+        """The outlines that were learned of more than one example."""
+        return [outlined(examples) for _, examples in self.templates if len(examples) > 1]
+
+    def made(self, call: Called, shared: Shared) -> tuple[Any, Any] | None:
+        """The template of a call, and what it makes; None if it must be recorded."""
+        found = self._made(call, shared)
+        if found is None and not self.failed:
             self.learn(call)
+            found = self._made(call, shared)
+        return found
+
+    def _made(self, call: Called, shared: Shared) -> tuple[Any, Any] | None:
         arrays, shapes = call.arrays, call.shapes
-        for _ in range(2):
-            template = self.template
-            if template is None:
-                return None
+        for template, _ in self.templates:
             forward = template if call.targets is None else template.forward
             shared.clear()
             try:
@@ -246,11 +304,8 @@ class Family:
                 if forward is not template:
                     template.check(shapes, [made] if forward.is_single else made)
             except Untold:
-                self.learn(call)
-            except Exception:  # the recorded call has the better message
-                return None
-            else:
-                return made
+                continue
+            return template, made
         return None
 
 
@@ -265,13 +320,20 @@ def met(call: Called, shared: Shared) -> tuple[Known, Any] | None:
                 made = template(call.arrays)
     else:
         place = call.family
+        if not epoch.families:
+            debug.say("calls are computed when they are made, until the same work comes again")
         family = epoch.families.get(place)
         if family is None:
             if len(epoch.families) >= REMEMBERED:
                 epoch.families.clear()
-            family = epoch.families[place] = Family()
-        made = family.made(call, shared)
-        template = family.template
+            family = epoch.families[place] = Family(place)
+        try:
+            found = family.made(call, shared)
+        except Exception:  # the recorded call has the better message
+            return None
+        if found is None:
+            return None
+        template, made = found
     if made is None:
         return None
     return Known(call, family, template, made), made

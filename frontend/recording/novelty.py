@@ -1,17 +1,16 @@
 """How new a program's work is: the rule by which calls are computed at once (`volatile.py`).
 
-The rule counts, and never looks at a clock. From `DUE` new graphs on calls are computed at once,
-unless the graphs in between that were met before have many more ops. So learning from episodes of
-any length is new work, though each of the many acts in between is known. Calls are recorded again
-where the same work comes again and again between reads of values, and much more of it than was new
-lately.
+The rule counts, and never looks at a clock. A program begins with calls at once, as all of its work
+is new. Calls are recorded from where the same work comes again and again between reads of values
+and steps of optimizers, and much more of it than was new lately. From `DUE` new graphs on calls are
+computed at once again, unless the graphs in between that were met before have many more ops. So
+learning from episodes of any length is new work, though each of the many acts in between is known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from tilewright.runtime import debug, tiers
 
@@ -30,15 +29,20 @@ FEW, ELEMENTS, OFTEN = 8, 4096, 1024
 """The ops of a graph, or the calls of a piece of work, and the elements of its tensors, up to which
 it costs less to compute its calls at once than to end an epoch, even if it is known; and how often
 in a row such graphs come until that is done."""
+LARGE = 1 << 22
+"""The elements of a tensor from which on to record a call costs little beside what it computes, and
+to fuse it saves much."""
 UNTAPED = 256
 """The number of calls on the tape, more than backward passes went through, from whose graphs on
 calls with gradient are recorded."""
 _REMEMBERED = 4096
 """The kinds of work that are remembered."""
 
+_begins = True  # whether calls are computed at once as the program begins
 _seen: dict[int, int] = {}  # work -> how often it came
 _surplus = 0  # COST times the ops of graphs that were new lately, less those that were known
-_work = _calls = 0  # the work since the last read of a value, and its calls
+_work = _calls = _elements = 0  # the work since the last read, its calls, and its largest tensor
+_is_step = False  # whether it ends in a step of an optimizer
 _repeats = _known = 0  # known work in a row, and its calls
 _largest = 0  # the calls of the largest new work, lately
 _effects = -1
@@ -47,21 +51,33 @@ _untaped = 0  # how many more calls on the tape were built as graphs than were g
 
 def clear() -> None:
     """Forget the program's work, and record calls again."""
-    global _surplus, _work, _calls, _repeats, _known, _largest, _untaped
+    global _begins, _surplus, _work, _calls, _repeats, _known, _largest, _untaped
+    _begins = False
     _seen.clear()
     _surplus = _work = _calls = _repeats = _known = _largest = _untaped = 0
     clock.news = clock.few = 0
     clock.volatile, clock.taping = False, True
 
 
+def settle(at_once: bool) -> None:
+    """Compute all calls at once from now on, or record all, whatever the program does: for tests,
+    in which all work is new."""
+    global DUE, OFTEN, REPEATS, UNTAPED, _begins
+    _begins = False
+    DUE = OFTEN = REPEATS = UNTAPED = 1 << 60
+    clock.volatile = at_once
+
+
 def is_new(ops: int) -> None:
     """Note a graph of so many ops that wasn't met before."""
-    global _surplus, _largest
+    global _begins, _surplus, _largest
     if tiers.mode == tiers.FUSED:
         return
     _surplus += COST * ops
     _largest = max(ops // OPS, _largest - ops // OPS)
     clock.news += 1
+    if clock.news >= DUE:
+        _begins = False
     if clock.news >= DUE and not clock.volatile:
         clock.volatile = True
         debug.say("graphs keep being new: calls are computed when they are made")
@@ -80,11 +96,28 @@ def is_known(ops: int, is_small: bool) -> None:
         _surplus = clock.news = 0
 
 
-def note(call: Any) -> None:
-    """Note a call that was computed at once, as it differs from others."""
-    global _work, _calls
+def note(call: int, elements: int) -> None:
+    """Note a call that was computed at once: what tells it from others, and the elements of its
+    largest tensor."""
+    global _work, _calls, _elements
     _work = hash((_work, call))
     _calls += 1
+    if elements > _elements:
+        _elements = elements
+
+
+def is_step() -> None:
+    """Note a step of an optimizer, which ends a piece of work as a read does."""
+    global _is_step
+    _is_step = True
+    clock.effects += 1
+
+
+def is_large() -> None:
+    """Note a call on a large tensor. Programs of such calls are recorded from their first one on,
+    unless their work keeps being new."""
+    if _begins:
+        clear()
 
 
 def is_untaped() -> None:
@@ -94,6 +127,16 @@ def is_untaped() -> None:
     if _untaped > UNTAPED and clock.taping:
         clock.taping = False
         debug.say("backward passes ask for more than a tape has: calls with gradient are recorded")
+
+
+@contextmanager
+def recorded() -> Iterator[None]:
+    """Record the calls of the block."""
+    before, clock.volatile = clock.volatile, False
+    try:
+        yield
+    finally:
+        clock.volatile = before
 
 
 @contextmanager
@@ -121,9 +164,11 @@ def lasts() -> bool:
 
 def _look() -> None:
     """Note the work since the last read of a value."""
-    global _work, _calls, _repeats, _known, _largest, _effects
+    global _work, _calls, _elements, _is_step, _repeats, _known, _largest, _effects
     _effects = clock.effects
-    if _calls <= FEW:  # recorded it would cost as much
+    is_small = _calls <= FEW and _elements <= ELEMENTS and not _is_step
+    _elements, _is_step = 0, False
+    if is_small:  # recorded it would cost as much
         _work = _calls = 0
         return
     count = _seen[_work] = _seen.get(_work, 0) + 1

@@ -19,7 +19,7 @@ import numpy as np
 
 from tilewright.ir import node as graph
 from tilewright.ir import ops
-from tilewright.ir.dtype import HALVES, DType, bool_, int64
+from tilewright.ir.dtype import HALVES, DType, bool_, complex32, int64
 from tilewright.ir.node import Node
 from tilewright.ir.ops.generate import constant, constant_value
 from tilewright.ir.shape import Size, shape_of
@@ -30,7 +30,7 @@ from tilewright.runtime.baseline.step_forms import Shared
 from . import epoch, flushing, novelty, views, wrapping
 from .at_once import MOST, fill, is_leaf, is_plain, is_tracked, places, written
 from .builders import facts, is_blind, refuses_bools
-from .epoch import clock
+from .epoch import GRADIENT, clock
 from .families import PLACE, REMEMBERED, Called, Known, Number, met
 from .numbers import default_dtype, key_of, scalar_dtype
 from .states import Aval, Handle
@@ -77,7 +77,7 @@ def computed(build: Callable[..., Any], args: Sequence[Any]) -> Any:
             continue
         if target is not None:
             flows = True
-            key.append(_GRADIENT)
+            key.append(GRADIENT)
         key.append(aval)
         operands.append(each)
         arrays.append(array)
@@ -112,8 +112,6 @@ def _operand(t: Any, taping: bool) -> tuple[np.ndarray, Aval, Any] | None:
 
 
 _OF_NUMBER: Aval = (Size(()), int64, "cpu")
-_GRADIENT = object()
-"""Stands in a key before an operand that has a gradient."""
 
 
 def _found(
@@ -143,7 +141,7 @@ def _found(
         if found is None:
             return None
         known, made = found
-    novelty.note(known.mark)
+    novelty.note(known.mark, known.elements)
     template = known.template
     if targets is None:
         if template.is_single:
@@ -157,6 +155,31 @@ def _found(
     return tensors[0] if template.is_single else tuple(tensors)
 
 
+def made(
+    call: tuple[Any, ...], arrays: Sequence[np.ndarray], avals: Sequence[Aval]
+) -> Sequence[np.ndarray] | None:
+    """The results of a call without gradient, of which there are several; None if it must be
+    recorded.
+
+    call: its builder, and the arguments before its operands. arrays, avals: of the operands.
+    """
+    if not novelty.lasts():
+        return None
+    key = (*call, *avals)
+    known = epoch.known.get(key)
+    try:
+        found = known.made(arrays, {}) if known is not None else None
+    except Exception:  # the recorded call has its message
+        return None
+    if known is None:
+        met = _met(key, (*call[1:], *arrays), list(arrays), list(avals), None, {})
+        if met is None:
+            return None
+        known, found = met
+    novelty.note(known.mark, known.elements)
+    return found  # type: ignore[no-any-return]
+
+
 def _met(
     key: tuple[Any, ...],
     args: Sequence[Any],
@@ -167,8 +190,11 @@ def _met(
 ) -> tuple[Known, Any] | None:
     """A call that isn't known, and what it makes. It is known from the second time on: most calls
     of sizes that are new all the time never come again."""
-    if any([a.size > MOST for a in arrays]) or any([a[2] != "cpu" for a in avals]):
+    if any([a[2] != "cpu" for a in avals]):
         return None  # memory of another device may be an array as well
+    if any([a.size > novelty.LARGE for a in arrays]):
+        novelty.is_large()
+        return None
     where = [PLACE if isinstance(a, (Handle, np.ndarray)) else a for a in args]
     found = met(Called(key, where, arrays, avals, targets), shared)
     if found is not None:
@@ -256,7 +282,11 @@ def _at_rest_beside(t: Any) -> tuple[np.ndarray, Aval, Any] | None:
         found: Any = t._buffer, t._aval, target
     else:
         found = _operand(t, taping)
-    return None if found is None or found[1][1] in HALVES else found
+    return None if found is None or found[1][1] in _NARROW else found
+
+
+_NARROW = {*HALVES, complex32}
+"""The dtypes beside which a number isn't what NumPy makes of it."""
 
 
 def _number(build: Callable[..., Any], of: DType, value: Any) -> tuple[np.ndarray, Aval] | None:

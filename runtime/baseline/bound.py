@@ -7,7 +7,6 @@ another.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -29,21 +28,36 @@ class Bound(NamedTuple):
 
 
 def composed(
-    count: int, steps: Sequence[tuple[Form, Places]], results: Sequence[int], is_single: bool
-) -> Callable[..., Any]:
+    count: int,
+    steps: Sequence[tuple[Form, Places]],
+    results: Sequence[int],
+    is_single: bool,
+    may_write: bool = True,
+) -> Callable[..., Any] | None:
     """The function of `count` operands that calls forms, each on the values at its places: those of
     the operands and then of the steps. If a form takes what is at SHARED, the function takes that
-    first. It returns a tuple of results, or one if `is_single`."""
+    first. It returns a tuple of results, or one if `is_single`. None if it would have to be
+    written, which takes some dozen calls, and may not."""
     if len(steps) == 1 and is_single and results[0] == count:
         form, places = steps[0]
         if places[places[:1] == (SHARED,) :] == tuple(range(count)):
             return form
-    write = _writer(count, tuple([p for _, p in steps]), tuple(results), is_single)
+    key = (count, tuple([p for _, p in steps]), tuple(results), is_single)
+    write = _written.get(key)
+    if write is None:
+        if not may_write:
+            return None
+        if len(_written) >= _REMEMBERED:
+            _written.clear()
+        write = _written[key] = _writer(*key)
     function: Callable[..., Any] = write([f for f, _ in steps])
     return function
 
 
-@functools.lru_cache(1024)
+_REMEMBERED = 1024
+_written: dict[Any, Callable[[list[Form]], Callable[..., Any]]] = {}
+
+
 def _writer(
     count: int, steps: tuple[Places, ...], results: Places, is_single: bool
 ) -> Callable[[list[Form]], Callable[..., Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,9 +16,12 @@ from tilewright.ir.ops.generate import leaf
 from tilewright.ir.ops.marker import value_node
 from tilewright.ir.passes.autodiff import pullback
 
+from . import outlines
 from .bound import Bound
+from .examples import Example
+from .outlines import Outline
 from .step_forms import Shape, Shared, Untold
-from .templates import Example, Template
+from .templates import Template
 
 _FREE = (Kind.MOVEMENT, Kind.CONSTANT)
 """Kinds of ops that a derivative computes again, rather than that the call keeps their values."""
@@ -94,26 +97,50 @@ def _read(grads: Sequence[Node], results: Sequence[Node], seeds: Collection[Node
     return list(found)
 
 
+class DifferentiatedOutline(NamedTuple):
+    """What examples of a call and its derivative have in common. See Differentiated."""
+
+    forward: Outline
+    backward: Outline
+    operand_dtypes: tuple[DType, ...]
+    seeds: tuple[int, ...]
+    reads: tuple[int, ...]
+    cotangents: tuple[int, ...]
+    results: int
+    is_single: bool
+
+
+def outlined(examples: Sequence[Differentiated]) -> DifferentiatedOutline:
+    """The outline of examples; Untold if they have nothing in common."""
+    first = examples[0]
+    if any(e.structure != first.structure for e in examples):
+        raise Untold
+    return DifferentiatedOutline(
+        outlines.outlined([e.forward for e in examples]),
+        outlines.outlined([e.backward for e in examples]),
+        tuple(first.forward.dtypes),
+        tuple(first.seeds),
+        tuple(first.reads),
+        tuple(first.cotangents),
+        first.count,
+        first.is_single,
+    )
+
+
 class DifferentiatedTemplate:
-    """What a call and its derivative compute for operands of any sizes, by examples.
+    """What a call and its derivative compute for operands of any sizes that its outline tells of.
 
     dtypes, operand_dtypes: of the results and of the operands. is_single: whether the call has one
     result, and no tuple. seeds, reads, cotangents: see Differentiated. operands_read, results_read:
     the operands and the results among `reads`.
     """
 
-    def __init__(self, examples: Sequence[Differentiated]):
-        first = examples[0]
-        count = first.count
-        if any(e.structure != first.structure for e in examples):
-            raise Untold
-        self.seeds, self.reads, self.cotangents = first.seeds, first.reads, first.cotangents
-        self.is_single = first.is_single
-        forward = Template([e.forward for e in examples])
-        self._backward = Template([e.backward for e in examples])
-        self.dtypes = forward.dtypes[:count]
-        self.forward = forward
-        self.operand_dtypes = first.forward.dtypes
+    def __init__(self, outline: DifferentiatedOutline):
+        self.seeds, self.reads, self.cotangents = outline.seeds, outline.reads, outline.cotangents
+        self.is_single, count = outline.is_single, outline.results
+        self.forward, self._backward = Template(outline.forward), Template(outline.backward)
+        self.dtypes = outline.forward.dtypes[:count]
+        self.operand_dtypes = outline.operand_dtypes
         operands = len(self.operand_dtypes)
         self.operands_read = [p for p in self.reads if p < operands]
         self.results_read = [p - operands for p in self.reads if operands <= p < operands + count]
@@ -150,13 +177,18 @@ class DifferentiatedTemplate:
         return found
 
     def bound_backward(
-        self, kept: Sequence[Any], seeds: Sequence[Any], shapes: Sequence[Shape], shared: Shared
-    ) -> tuple[list[Any], Bound]:
+        self,
+        kept: Sequence[Any],
+        seeds: Sequence[Any],
+        shapes: Sequence[Shape],
+        shared: Shared,
+        may_write: bool,
+    ) -> tuple[list[Any], Bound | None]:
         """What `backward` makes, and the function that makes it for other operands of these
-        shapes."""
+        shapes. may_write: see `composed`."""
         given = [*kept, *seeds]
         shapes = [*[a.shape for a in given], *shapes]
-        return self._backward.bound(given, shapes, shared)
+        return self._backward.bound(given, shapes, shared, may_write)
 
 
 class Join:
@@ -186,7 +218,7 @@ class Join:
         return self.owned(join(arrays, self._axis), arrays)
 
     def bound(
-        self, arrays: Sequence[Any], shapes: Sequence[Shape], shared: Shared
+        self, arrays: Sequence[Any], shapes: Sequence[Shape], shared: Shared, may_write: bool
     ) -> tuple[Any, Bound]:
         """See Template.bound."""
         return self(arrays), Bound(lambda *each: self(each), is_staged=False, is_bare=True)
@@ -211,7 +243,12 @@ class Join:
         return parts
 
     def bound_backward(
-        self, kept: Sequence[Any], seeds: Sequence[Any], shapes: Sequence[Shape], shared: Shared
+        self,
+        kept: Sequence[Any],
+        seeds: Sequence[Any],
+        shapes: Sequence[Shape],
+        shared: Shared,
+        may_write: bool,
     ) -> tuple[list[Any], Bound]:
         """See DifferentiatedTemplate.bound_backward."""
 

@@ -141,6 +141,7 @@ def tile(op: Op, attrs: tuple[Any, ...], dtypes: tuple[DType, ...], dtype: DType
     return compiled(name, lambda: _alone(op, dtypes, attrs)) if _is_packed(name) else None
 
 
+@functools.cache
 def making(
     op: Op,
     attrs: tuple[Any, ...],

@@ -133,13 +133,19 @@ class Flat:
             moves += [2 + slot, place, kind]
         self._moves = np.array(moves, np.int64)
         self._places = np.array(layout.buffers, np.int64)
-        self._serial = self._entry(1, at[1], layout.words)
         self._chunks = 2 * num_threads()
-        self._parallel = self._entry(self._chunks, at[1], layout.words)
 
-    def _entry(self, chunks: int, place: int, words: int) -> Any:
-        template = np.zeros(words, np.int64)
-        template[place] = chunks
+    @functools.cached_property
+    def _serial(self) -> Any:
+        return self._entry(1)
+
+    @functools.cached_property
+    def _parallel(self) -> Any:
+        return self._entry(self._chunks)
+
+    def _entry(self, chunks: int) -> Any:
+        template = np.zeros(self.layout.words, np.int64)
+        template[self.layout.sizes[1]] = chunks
         return bound(self.linked, template, self._places, self._moves, chunks, chunks > 1)
 
     def __call__(self, arrays: Sequence[Any], size: int, numbers: Sequence[Any] = ()) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +19,7 @@ from tilewright import codegen
 from tilewright.codegen.llvm.machine import Machine
 from tilewright.ir import ops, recurrence
 
-from .. import cache, debug, files
+from .. import debug, files
 from . import host
 from .image import Loaded, Module, link
 
@@ -149,21 +148,10 @@ def _loaded(said: dict[str, Any], file: BinaryIO) -> Loaded:
 
 
 def _is_stale(sources: str) -> bool:
-    """Whether the sources changed since the pack was made. They can only in a checkout."""
-    checkout = Path(codegen.__path__[0]).resolve().parent / "pyproject.toml"
-    return checkout.exists() and sources != _sources()
+    """Whether the sources changed since the pack was made."""
+    return files.is_checkout() and sources != _sources()
 
 
 def _sources() -> str:
-    """The names and sizes of the sources that the code of kernels depends on, as a hash. Reading
-    them all would take as long as what the pack saves."""
-    found = [f"recurrence.py {os.stat(recurrence.__file__).st_size}"]
-    folders = [*map(str, codegen.__path__), *map(str, ops.__path__)]
-    while folders:
-        with os.scandir(folders.pop()) as entries:
-            for entry in entries:
-                if entry.name.endswith(".py"):
-                    found.append(f"{entry.name} {entry.stat().st_size}")
-                elif entry.is_dir() and not entry.name.startswith("_"):
-                    folders.append(entry.path)
-    return cache.digest(" ".join(sorted(found)))
+    """The sources that the code of kernels depends on."""
+    return files.fingerprint([recurrence.__file__, *codegen.__path__, *ops.__path__])

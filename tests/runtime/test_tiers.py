@@ -186,7 +186,14 @@ def test_debug_tells_the_tier(run_python: Any) -> None:
     code = """
 import sys, tilewright as torch
 sys.stderr = sys.stdout
-torch.ones(3).exp().sum().item()
+for _ in range(30):
+    x = torch.ones(3)
+    for _ in range(10):
+        x = x.exp() - 1
+    x.sum().item()
 """
     told = run_python(code, env={"TW_TIER": "auto", "TW_DEBUG": "1"})
-    assert "compiled after" in told
+    first, second, third, *_ = told.splitlines()
+    assert "computed when they are made" in first
+    assert "the same work comes again: calls are recorded" in second
+    assert "compiled after" in third

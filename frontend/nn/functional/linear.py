@@ -61,7 +61,7 @@ def _linear_steps(args: Sequence[Any]) -> Sequence[Any]:
     return (Step("MmBackward0", (rows, turned)),)
 
 
-@builder("linear", casts=LOWER, gradient=_linear_name, steps=_linear_steps)
+@builder("linear", casts=LOWER, gradient=_linear_name, steps=_linear_steps, leads=2)
 def _linear(x: Node, weight: Node, *bias: Node) -> Node:
     refuse("addmm_impl_cpu_", x, BOOL)
     if weight.rank == 1:  # a vector gives one number for each row, and the dimension is dropped

@@ -45,17 +45,21 @@ def _check_parameters(x: Node, *parameters: Node | None) -> None:
         )
 
 
-def _layer_norm(
-    x: Node, shape: tuple[int, ...], weight: Node | None, bias: Node | None, eps: float
-) -> Node:
+def _fitting(x: Tensor, normalized_shape: Sequence[int]) -> int:
+    """The number of the last dimensions that a norm is over; RuntimeError unless `x` has them."""
+    shape = tuple(normalized_shape)
     if not shape or x.shape[-len(shape) :] != shape:
         raise RuntimeError(
             f"Given normalized_shape={list(shape)}, expected input with shape "
             f"[*{''.join(f', {s}' for s in shape)}], but got input of size{list(x.shape)}"
             f"{at_user_line()}"
         )
+    return len(shape)
+
+
+def _layer_norm(x: Node, dims: int, weight: Node | None, bias: Node | None, eps: float) -> Node:
     _check_parameters(x, weight, bias)
-    return ops.layer_norm(x, len(shape), weight, bias, eps)
+    return ops.layer_norm(x, dims, weight, bias, eps)
 
 
 @public(
@@ -73,26 +77,20 @@ def layer_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """(x - mean) / sqrt(var + eps) over the last dimensions, times weight plus bias."""
-    return record(_layer_norm, input, tuple(normalized_shape), weight, bias, eps)
+    return record(_layer_norm, input, _fitting(input, normalized_shape), weight, bias, eps)
 
 
-def _rms_norm(x: Node, shape: tuple[int, ...], weight: Node | None, eps: float | None) -> Node:
-    if not shape or x.shape[-len(shape) :] != shape:
-        raise RuntimeError(
-            f"Given normalized_shape={list(shape)}, expected input with shape "
-            f"[*{''.join(f', {s}' for s in shape)}], but got input of size{list(x.shape)}"
-            f"{at_user_line()}"
-        )
+def _rms_norm(x: Node, dims: int, weight: Node | None, eps: float | None) -> Node:
     refuse("rms_norm", x, *WHOLE)
     if eps is None:
         eps = float(np.finfo(accumulator(x.dtype).np).eps)
     if weight is not None and dtypes.float64 in (x.dtype, weight.dtype):
         weight = to(weight, x.dtype)
     if x.dtype.is_complex:
-        axes = tuple(range(x.rank - len(shape), x.rank))
+        axes = tuple(range(x.rank - dims, x.rank))
         scaled = x * ops.rsqrt(ops.mean(x * x, axes) + eps)
         return scaled if weight is None else scaled * weight
-    return ops.rms_norm(x, len(shape), weight, eps)
+    return ops.rms_norm(x, dims, weight, eps)
 
 
 @public("rms_norm", _rms_norm, method=False, casts=ON_A_GPU, gradient="MulBackward0")
@@ -106,7 +104,7 @@ def rms_norm(
 
     eps is by default the distance from 1 to the dtype's next number; half dtypes take float32's.
     """
-    return record(_rms_norm, input, tuple(normalized_shape), weight, eps)
+    return record(_rms_norm, input, _fitting(input, normalized_shape), weight, eps)
 
 
 def _group_norm(x: Node, groups: int, weight: Node | None, bias: Node | None, eps: float) -> Node:

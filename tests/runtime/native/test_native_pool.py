@@ -238,6 +238,7 @@ print("done")
 def test_an_interrupt_during_launches(run_python: RunPython) -> None:
     code = """
 import os, signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell runs behind
 caught = 0
 def interrupt(stop):
     pause = 0.05
