@@ -51,6 +51,9 @@ def stepped(
     known: list[list[Any]] = [[*map(_value, row)] for row in rows]
     if any([v is None or v.size > novelty.LARGE for values in known for v in values]):
         return False
+    states = [id(t._storage or t) for row in rows for t in row[:written]]
+    if len(set(states)) < len(states):  # updated one after the other
+        return False
     found = []
     for row, values in zip(rows, known):
         avals = [*kinds, *[t._typed() for t in row]]

@@ -106,6 +106,21 @@ def test_part_of_a_memory_is_recorded(at_once: list[bool]) -> None:
     assert at_once == [False]
 
 
+def test_parameters_of_one_memory_are_updated_one_after_the_other(
+    torch: Any, at_once: list[bool]
+) -> None:
+    def run(m: Any) -> Any:
+        p = m.nn.Parameter(m.ones(3))
+        q = m.nn.Parameter(p.data)
+        updates = m.optim.SGD([p, q], 1.0)
+        p.grad, q.grad = m.full((3,), 2.0), m.full((3,), 5.0)
+        updates.step()
+        return p.tolist(), q.tolist()
+
+    assert run(tw) == run(torch)
+    assert at_once == [False]
+
+
 def test_large_parameters_are_recorded(
     at_once: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
