@@ -43,7 +43,7 @@ def outlines(family: tuple[Any, ...]) -> list[Any]:
     try:
         found = known.get(name(family))
         return [] if found is None else _Reader(io.BytesIO(found)).load()
-    except (Unsaid, LookupError):
+    except (Unsaid, LookupError, ValueError, pickle.UnpicklingError):
         return []
 
 

@@ -1,9 +1,9 @@
-"""Calls of a program that keeps doing new work, computed at once.
+"""Calls of a program that does new work, computed at once.
 
-A text that grows by a token, or a loop that keeps fewer boxes in each round, meets no call twice.
-To record such a call costs many times what it computes, and nothing is ever found again. So where
-graphs keep being new, calls are computed as PyTorch computes them, by templates that are learned
-from the first calls (`families.py`). Those that gradients flow through are noted on a tape
+A program's first step, a text that grows by a token, or a loop that keeps fewer boxes in each round
+meets no call twice. To record such a call costs many times what it computes. So where work is new,
+calls are computed as PyTorch computes them, by templates that are learned from the first calls
+(`families.py`) or before (`lessons.py`). Those that gradients flow through are noted on a tape
 (`tape.py`).
 
 Whether it does is the matter of `novelty.py`.

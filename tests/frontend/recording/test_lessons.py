@@ -74,6 +74,18 @@ def test_a_function_that_knows_itself_has_no_name() -> None:
         lessons.name((outer(),))
 
 
+def test_a_function_that_has_not_taken_yet_what_it_reads_is_not_known() -> None:
+    def outer() -> Any:
+        def build(x: Any) -> Any:
+            return x * later
+
+        assert lessons.outlines((build,)) == []
+        later = 2
+        return build
+
+    outer()
+
+
 needs_file = pytest.mark.skipif(
     not pack.is_here() or not lessons.FILE.exists(), reason="nothing was made for this machine"
 )
