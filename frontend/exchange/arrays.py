@@ -68,19 +68,26 @@ def array_of(t: Any) -> np.ndarray:
 
 
 def element_of(t: Any) -> Any:
-    """The number that a view of memory at rest shows; None if it is another tensor."""
+    """The number that memory at rest holds, or that a view of it shows; None if it is another
+    tensor."""
     storage, chain = t._storage, t._chain
-    if storage is None or chain is None or t._node is not None or storage._node is not None:
+    state = t if storage is None else storage
+    buffer = state._buffer
+    if t._node is not None or state._node is not None or buffer.__class__ is not np.ndarray:
         return None
-    buffer, layout = storage._buffer, chain.layout
-    if buffer.__class__ is not np.ndarray or layout is None or layout[0] or chain.retypes:
-        return None
-    if not buffer.flags.c_contiguous or buffer.dtype.isbuiltin != 1 or storage._aval[2] != "cpu":
+    if chain is None:
+        place, is_one = 0, buffer.size == 1
+    else:
+        layout = chain.layout
+        if layout is None or layout[0] or chain.retypes or not buffer.flags.c_contiguous:
+            return None
+        place, is_one = layout[2], True
+    if not is_one or buffer.dtype.isbuiltin != 1 or state._aval[2] != "cpu":
         return None
     if clock.capturing or t._aval[1].is_complex:
         return None
     clock.effects += 1
-    return buffer.item(layout[2])
+    return buffer.item(place)
 
 
 def strided(flat: np.ndarray, sizes: Sequence[int], strides: Sequence[int]) -> np.ndarray:

@@ -11,7 +11,7 @@ from tilewright.ir.location import at_user_line, warn
 from tilewright.ir.numeric.special import cast
 
 from .. import recording
-from .arrays import array_of
+from .arrays import array_of, element_of
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -51,7 +51,9 @@ def real(t: Tensor, name: str) -> Any:
             "behavior.\nConsider using tensor.detach() first.",
             once=True,
         )
-    value = (t if t.shape.numel() == 1 else only(t)).item()
+    value = element_of(t)
+    if value is None:
+        value = (t if t.shape.numel() == 1 else only(t)).item()
     if value.__class__ is complex:
         if value.imag:
             raise RuntimeError(

@@ -218,7 +218,7 @@ def drawn_at_once(
     made = quietly(form, signed(source._seed), source._offset, shape, dtype, *attrs)
     if made is not None:
         source._offset += 1
-        novelty.note(hash((form, shape)), math.prod(shape))
+        novelty.noted.append((hash((form, shape)), math.prod(shape)))
     return made
 
 

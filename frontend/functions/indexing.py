@@ -50,14 +50,15 @@ def getitem(t: Tensor, key: Any) -> Tensor:
         return select(t, 0, key) if part is None else part
     if isinstance(key, np.integer):
         return getitem(t, int(key))
+    if type(key) is tuple:
+        part = element(t, key)
+        if part is not None:
+            return part
     if recording.clock.volatile:
         made = volatile.picked(t, key)
         if made is not None:
             return made
     if type(key) is tuple:
-        part = element(t, key)
-        if part is not None:
-            return part
         parts = _plain(key)
         if parts is not None:
             return _viewed(t, *parts)

@@ -61,7 +61,8 @@ def _further(known: Collection[str], names: Mapping[str, str]) -> dict[str, str]
 def _taking(function: Any, further: Mapping[str, str]) -> Any:
     """The function, which takes further names of its arguments.
 
-    Its code is written by its first call: few of the functions are ever called in one program.
+    Its code is written once it has been called often: to write it takes as long as a hundred calls,
+    and most functions of a program are called few times.
     """
 
     def again(options: dict[str, Any], given: dict[str, Any], last: Sequence[Any] = ()) -> Any:
@@ -74,6 +75,15 @@ def _taking(function: Any, further: Mapping[str, str]) -> Any:
             found[own] = value
         first = [found.pop(name) for name in places] if last else ()
         return function(*first, *last, **found)
+
+    def early(args: Sequence[Any], options: dict[str, Any]) -> Any:
+        """One of the first calls, by any number of arguments."""
+        if scope["calls"] >= _OFTEN:
+            return written()(*args, **options)
+        scope["calls"] += 1
+        if options and not further.keys().isdisjoint(options):
+            return written()(*args, **options)
+        return function(*args, **options)
 
     def written() -> Any:
         """What computes a call. The function itself becomes that, unless its code isn't its own any
@@ -97,13 +107,17 @@ def _taking(function: Any, further: Mapping[str, str]) -> Any:
         return made
 
     places: list[str] = []
-    scope = {"function": function, "again": again, "missing": _missing, "written": written}
+    scope = {"function": function, "again": again, "missing": _missing, "early": early, "calls": 0}
     call: Any = functools.wraps(function)(FunctionType(_first.__code__, scope))
     return call
 
 
+_OFTEN = 32
+"""The calls from which on a function's code is written."""
+
+
 def _first(*args: Any, **options: Any) -> Any:
-    return written()(*args, **options)  # type: ignore[name-defined]  # noqa: F821
+    return early(args, options)  # type: ignore[name-defined]  # noqa: F821
 
 
 _BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

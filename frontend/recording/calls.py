@@ -440,6 +440,9 @@ def unary(build: Callable[..., Any], name: str, doc: str | None = None) -> Calla
     return method
 
 
+_NUMBERS = (float, int)
+
+
 def _of_two(self: Tensor, other: Number | Tensor) -> Tensor: ...  # type: ignore[empty-body]
 
 
@@ -470,6 +473,10 @@ def binary(
                 f"{type(other).__name__}{at_user_line()}"
             )
         else:
+            if clock.volatile and self._node is None and other.__class__ in _NUMBERS:
+                made: Any = volatile.computed_beside(build, self, other, False)
+                if made is not None:
+                    return made
             try:
                 node = clock.table.get((build, self._node, other, other.__class__))
             except TypeError:  # unhashable
@@ -497,6 +504,10 @@ def binary(
             raise TypeError(f"{name}(): expected a Tensor, got {type(self).__name__}")
         if isinstance(other, Handle):
             return method(other, self)  # type: ignore[arg-type]
+        if clock.volatile and self._node is None and other.__class__ in _NUMBERS:
+            made: Any = volatile.computed_beside(build, self, other, True)
+            if made is not None:
+                return made
         try:
             node = clock.table.get((build, other, other.__class__, self._node))
         except TypeError:  # unhashable

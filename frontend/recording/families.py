@@ -174,12 +174,12 @@ class Known:
     """A call that has been computed, for operands of its types and sizes.
 
     template: of its family. forward: its part without derivative. build, args, shapes: see Called.
-    operands, avals: the avals of its operands and of its results. mark: what stands for it where
-    work is compared. elements: of its largest tensor. leads: see builders.Facts.
+    operands, avals: the avals of its operands and of its results. noted: what tells it from others,
+    and the elements of its largest tensor; see novelty.py. leads: see builders.Facts.
     """
 
     __slots__ = (
-        "_back", "_run", "_times", "args", "avals", "build", "elements", "forward", "leads", "mark",
+        "_back", "_run", "_times", "args", "avals", "build", "forward", "leads", "noted",
         "operands", "shapes", "template",
     )  # fmt: skip
 
@@ -191,10 +191,10 @@ class Known:
         self.avals: list[Aval] = [
             (shape_of(a.shape), dtype, "cpu") for a, dtype in zip(rows, template.dtypes)
         ]
-        self.mark = hash((id(family), self.shapes))
         said = facts(call.build) if call.targets is not None else None
         self.leads = 0 if said is None else said.leads
-        self.elements = max([a.size for a in (*call.arrays, *rows)])
+        largest = max([a.size for a in (*call.arrays, *rows)])
+        self.noted = hash((id(family), self.shapes)), largest
         self._run: Bound | None = None
         self._times = 1
         self._back: Bound | None = None

@@ -9,6 +9,7 @@ learning from episodes of any length is new work, though each of the many acts i
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -41,20 +42,24 @@ _REMEMBERED = 4096
 _begins = True  # whether calls are computed at once as the program begins
 _seen: dict[int, int] = {}  # work -> how often it came
 _surplus = 0  # COST times the ops of graphs that were new lately, less those that were known
-_work = _calls = _elements = 0  # the work since the last read, its calls, and its largest tensor
-_is_step = False  # whether it ends in a step of an optimizer
+noted: deque[tuple[int, int]] = deque(maxlen=1 << 16)
+"""The calls since the last read that were computed at once: what tells each from others, and the
+elements of its largest tensor."""
+looked = -1
+"""clock.effects when they were looked at."""
+_is_step = False  # whether they end in a step of an optimizer
 _repeats = _known = 0  # known work in a row, and its calls
 _largest = 0  # the calls of the largest new work, lately
-_effects = -1
 _untaped = 0  # how many more calls on the tape were built as graphs than were gone through
 
 
 def clear() -> None:
     """Forget the program's work, and record calls again."""
-    global _begins, _surplus, _work, _calls, _repeats, _known, _largest, _untaped
+    global _begins, _surplus, _repeats, _known, _largest, _untaped
     _begins = False
     _seen.clear()
-    _surplus = _work = _calls = _repeats = _known = _largest = _untaped = 0
+    noted.clear()
+    _surplus = _repeats = _known = _largest = _untaped = 0
     clock.news = clock.few = 0
     clock.volatile, clock.taping = False, True
 
@@ -94,16 +99,6 @@ def is_known(ops: int, is_small: bool) -> None:
     _surplus -= ops
     if _surplus <= 0 and not clock.volatile:
         _surplus = clock.news = 0
-
-
-def note(call: int, elements: int) -> None:
-    """Note a call that was computed at once: what tells it from others, and the elements of its
-    largest tensor."""
-    global _work, _calls, _elements
-    _work = hash((_work, call))
-    _calls += 1
-    if elements > _elements:
-        _elements = elements
 
 
 def is_step() -> None:
@@ -157,28 +152,29 @@ def is_passed(calls: int) -> None:
 
 def lasts() -> bool:
     """Whether calls are still computed at once."""
-    if clock.effects != _effects:
+    if clock.effects != looked:
         _look()
     return clock.volatile
 
 
 def _look() -> None:
     """Note the work since the last read of a value."""
-    global _work, _calls, _elements, _is_step, _repeats, _known, _largest, _effects
-    _effects = clock.effects
-    is_small = _calls <= FEW and _elements <= ELEMENTS and not _is_step
-    _elements, _is_step = 0, False
-    if is_small:  # recorded it would cost as much
-        _work = _calls = 0
+    global _is_step, _repeats, _known, _largest, looked
+    looked = clock.effects
+    calls = len(noted)
+    if calls <= FEW and not _is_step and all([n <= ELEMENTS for _, n in noted]):
+        noted.clear()  # recorded they would cost as much
         return
-    count = _seen[_work] = _seen.get(_work, 0) + 1
+    work = hash(tuple(noted))
+    noted.clear()
+    _is_step = False
+    count = _seen[work] = _seen.get(work, 0) + 1
     if count > KNOWN:
         _repeats += 1
-        _known += _calls
+        _known += calls
     else:
         _repeats = _known = 0
-        _largest = max(_calls, _largest - _calls)
-    _work = _calls = 0
+        _largest = max(calls, _largest - calls)
     if len(_seen) > _REMEMBERED:
         _seen.clear()
     if _repeats >= REPEATS and _known >= REPEATS * _largest:

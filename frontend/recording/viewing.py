@@ -114,19 +114,8 @@ def element(t: Any, key: tuple[Any, ...]) -> Any:
     """The view t[key] of one element of unread memory; None if it isn't that."""
     if t._node is not None or not _is_unread(t):
         return None
-    shape = t._aval[0]
-    if len(key) != len(shape):
-        return None
-    place, after = [], []
-    for each, size in zip(key, shape):
-        if each.__class__ is not int or not -size <= each < size:
-            return None
-        each %= size
-        place.append(each)
-        after.append(each + 1)
-    attrs = tuple(place), tuple(after), (1,) * len(place), ()
-    chain = views.chained(t._chain or shape, views.SELECT, attrs)
-    return None if chain.layout is None or chain.retypes else _unread_view(t, chain)
+    chain = views.element(t._chain or t._aval[0], key)
+    return None if chain is None else _unread_view(t, chain)
 
 
 def _record_view(t: Any, kind: views.View, attrs: tuple[Any, ...]) -> Any:

@@ -394,6 +394,7 @@ class Chain:
 
     __slots__ = (
         "attrs",
+        "_element",
         "base",
         "detaches",
         "is_data",
@@ -455,8 +456,31 @@ class Chain:
         self.layout = layout = view.layout(source, *attrs)
         self.size = None if layout is None else shape_of(layout[0])
 
+    @classmethod
+    def of_element(
+        cls, parent: Chain | Size, key: tuple[int, ...], shape: tuple[int, ...], offset: int
+    ) -> Chain:
+        """The chain of the element of `parent`, which has this shape, that lies at `offset`. It is
+        complete once more is asked for: most elements are read, and never seen again."""
+        chain = cls.__new__(cls)
+        chain.parent, chain.view, chain._element = parent, SELECT, (key, shape)
+        chain.layout, chain.size, chain.retypes = ((), (), offset), _NO_SIZES, False
+        return chain
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in Chain.__slots__:
+            raise AttributeError(f"a Chain has no attribute {name!r}")
+        key, shape = self._element
+        place = tuple([k % n for k, n in zip(key, shape)])
+        after = tuple([k + 1 for k in place])
+        Chain.__init__(self, self.parent, SELECT, (place, after, (1,) * len(place), ()))
+        return getattr(self, name)
+
     def __reduce__(self) -> Any:
         return chained, (self.parent, self.view, self.attrs)
+
+
+_NO_SIZES = Size(())
 
 
 @functools.lru_cache(1024)
@@ -479,6 +503,32 @@ def chained(parent: Chain | Size, view: View, attrs: tuple[Any, ...]) -> Chain:
             _chains.clear()
         found = _chains[key] = Chain(parent, view, attrs)
     return found
+
+
+def element(parent: Chain | Size, key: tuple[Any, ...]) -> Chain | None:
+    """The chain of one element of `parent`; None if `key` isn't an int for each dimension, or the
+    place in memory isn't known."""
+    layout: Any
+    if parent.__class__ is Chain:
+        layout = None if parent.retypes else parent.layout
+    else:
+        layout = _whole(parent)  # type: ignore[arg-type]
+    if layout is None or len(key) != len(layout[0]):
+        return None
+    shape, strides, offset = layout
+    for place, size, stride in zip(key, shape, strides):
+        if place.__class__ is not int or not -size <= place < size:
+            return None
+        offset += (place if place >= 0 else place + size) * stride
+    found = _elements.get((parent, key))
+    if found is None:
+        if len(_elements) >= REMEMBERED:
+            _elements.clear()
+        found = _elements[parent, key] = Chain.of_element(parent, key, shape, offset)
+    return found
+
+
+_elements: dict[Any, Chain] = {}
 
 
 def seen(base: Node, view: View, attrs: tuple[Any, ...]) -> Node:
@@ -604,8 +654,9 @@ def seen_in(array: np.ndarray, chain: Chain | None) -> np.ndarray | None:
     if chain.retypes or chain.layout is None or not array.flags.c_contiguous:
         return None
     shape, strides, offset = chain.layout
-    flat = array.reshape(-1)[offset:]
-    return np.ndarray(shape, array.dtype, flat, strides=[s * array.itemsize for s in strides])
+    size = array.itemsize
+    begin = 0 if 0 in shape else size * offset  # which may lie behind the memory
+    return np.ndarray(shape, array.dtype, array, begin, [size * s for s in strides])
 
 
 def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:

@@ -27,7 +27,7 @@ from tilewright.runtime import tiers
 from tilewright.runtime.baseline import timed
 from tilewright.runtime.baseline.step_forms import Shared
 
-from . import epoch, flushing, novelty, views, wrapping
+from . import epoch, flushing, inference, novelty, views, wrapping
 from .at_once import MOST, fill, is_leaf, is_plain, is_tracked, places, written
 from .builders import facts, is_blind, refuses_bools
 from .epoch import GRADIENT, clock
@@ -35,6 +35,9 @@ from .families import PLACE, REMEMBERED, Called, Known, Number, met
 from .numbers import default_dtype, key_of, scalar_dtype
 from .states import Aval, Handle
 from .tape import Call, Refused, note, rebound, target_of
+
+
+_new = object.__new__
 
 
 def may_compute() -> bool:
@@ -55,16 +58,19 @@ def computed(build: Callable[..., Any], args: Sequence[Any]) -> Any:
     flows = False
     for each in args:
         kind = each.__class__
+        is_own = (kind is tensor_type or kind is parameter_type) and is_usual
+        state: Any = each
+        if is_own and each._storage is not None and each._chain is None and each._root is None:
+            state = each._storage  # the tensor had the memory to itself
         if (
-            (kind is tensor_type or kind is parameter_type)
-            and is_usual
+            is_own
             and each._node is None
-            and each._storage is None
-            and each._shared is None
-            and each._buffer.__class__ is np.ndarray
+            and state._node is None
+            and state._shared is None
+            and state._buffer.__class__ is np.ndarray
         ):  # what `_operand` makes of nearly all
-            array, aval = each._buffer, each._aval
-            target = (each._history or (each if each._requires_grad else None)) if taping else None
+            array, aval = state._buffer, state._aval
+            target = (state._history or (each if each._requires_grad else None)) if taping else None
         elif isinstance(each, Handle):
             found = _operand(each, taping)
             if found is None:
@@ -127,7 +133,7 @@ def _found(
     key: all that they follow from but the values of the operands. operands: those among `args`.
     arrays, avals: theirs. targets: where their gradients go; None if none of them has one.
     """
-    if not novelty.lasts():
+    if clock.effects != novelty.looked and not novelty.lasts():
         return None
     shared: Shared = {}
     try:
@@ -141,11 +147,15 @@ def _found(
         if found is None:
             return None
         known, made = found
-    novelty.note(known.mark, known.elements)
+    novelty.noted.append(known.noted)
     template = known.template
     if targets is None:
         if template.is_single:
-            return _tensor(made, known.avals[0])
+            t = _new(epoch.tensor_type)
+            if epoch.inferring:
+                inference.mark_state(t)
+            t._buffer, t._aval = made, known.avals[0]
+            return t
         return tuple(map(_tensor, made, known.avals))
     rows = [made] if known.forward.is_single else made
     tensors = list(map(_tensor, rows, known.avals))
@@ -176,7 +186,7 @@ def made(
         if met is None:
             return None
         known, found = met
-    novelty.note(known.mark, known.elements)
+    novelty.noted.append(known.noted)
     return found  # type: ignore[no-any-return]
 
 
@@ -269,17 +279,20 @@ def _at_rest_beside(t: Any) -> tuple[np.ndarray, Aval, Any] | None:
         return None
     tracked = graph.grad_enabled()
     taping = tracked and clock.taping
+    state: Any = t
+    if t._storage is not None and t._chain is None and t._root is None:
+        state = t._storage
     if (
         (t.__class__ is epoch.tensor_type or t.__class__ is epoch.parameter_type)
         and (taping or not tracked)
         and not epoch.inferred
         and t._node is None
-        and t._storage is None
-        and t._shared is None
-        and t._buffer.__class__ is np.ndarray
+        and state._node is None
+        and state._shared is None
+        and state._buffer.__class__ is np.ndarray
     ):
-        target = (t._history or (t if t._requires_grad else None)) if taping else None
-        found: Any = t._buffer, t._aval, target
+        target = (state._history or (t if t._requires_grad else None)) if taping else None
+        found: Any = state._buffer, state._aval, target
     else:
         found = _operand(t, taping)
     return None if found is None or found[1][1] in _NARROW else found

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.codegen.llvm import tile_folds
+from tilewright.codegen.llvm import row_folds, tile_folds
 from tilewright.ir.dtype import DType, accumulator, float32, float64
 from tilewright.ir.node import Node
 from tilewright.ir.numeric.products import are_rows, total_product
 
 from . import maps
+from .quiet import quietly
 
 _LONG = 64
 """Terms from which a sum along other than the last axes is long."""
@@ -69,9 +70,11 @@ def total(x: Node, axes: Sequence[int], ufunc: Any = np.add) -> Callable[[Any], 
     return total
 
 
-def small(shape: Sequence[int], axes: Sequence[int], ufunc: Any) -> Callable[[Any], Any] | None:
+def small(
+    shape: Sequence[int], axes: Sequence[int], ufunc: Any, dtype: DType
+) -> Callable[[Any], Any] | None:
     """What `total` and `extremum` make for few floats folded along the last axes, known without a
-    look at all that they know; None for others."""
+    look at all that they know; None for others. dtype: theirs."""
     rank, first = len(shape), len(shape) - len(axes)
     size, length = math.prod(shape), math.prod(shape[first:])
     many = _MANY if rank - first == 1 else _MANY_WINDOWS
@@ -79,16 +82,31 @@ def small(shape: Sequence[int], axes: Sequence[int], ufunc: Any) -> Callable[[An
         return None
     if tuple(axes) != tuple(range(first, rank)) or not axes:
         return None
-    return _plain(ufunc, tuple(axes), length >= _LONG and ufunc in (np.add, np.multiply))
+    in_order = length >= _LONG and ufunc in (np.add, np.multiply)
+    return _plain(ufunc, tuple(axes), in_order, dtype)
 
 
 @functools.lru_cache(256)
-def _plain(ufunc: Any, axes: tuple[int, ...], in_order: bool) -> Callable[[Any], Any]:
-    """The fold by NumPy. in_order: whether of the elements in order."""
+def _plain(
+    ufunc: Any, axes: tuple[int, ...], in_order: bool, dtype: DType
+) -> Callable[[Any], Any]:
+    """The fold by native code of the pack where the elements lie in order, otherwise by NumPy.
+    in_order: whether NumPy gets them in order, too."""
     reduce = ufunc.reduce
-    if in_order:
-        return lambda a: reduce(np.asarray(a, order="C"), axes, None, None, True)
-    return lambda a: reduce(a, axes, None, None, True)
+
+    def fold(a: Any) -> Any:
+        return reduce(np.asarray(a, order="C") if in_order else a, axes, None, None, True)
+
+    op = _OPS[ufunc]
+    linked = maps.ready(_row_name(dtype, op)) if (dtype, op) in row_folds.KINDS else None
+    if linked is None:
+        return fold
+    from ..native import calls
+
+    made: Callable[[Any], Any] = calls.folding(
+        linked, dtype.np, len(axes), lambda a: quietly(fold, a)
+    )
+    return made
 
 
 def rows_total(rows: Any) -> Any:
@@ -234,10 +252,16 @@ def _name(dtype: DType, op: str) -> str:
     return f"tiles folded by {op} {dtype.name}"
 
 
+def _row_name(dtype: DType, op: str) -> str:
+    return f"rows folded by {op} {dtype.name}"
+
+
 def all_code() -> Iterator[tuple[str, str]]:
     """(name, LLVM IR) of every piece of code, for the pack."""
     for dtype, op in tile_folds.KINDS:
         yield _name(dtype, op), tile_folds.text(dtype, op)
+    for dtype, op in row_folds.KINDS:
+        yield _row_name(dtype, op), row_folds.text(dtype, op)
 
 
 def _one_by_one(terms: Sequence[Any], ufunc: Any) -> Callable[[Any], Any]:

@@ -44,6 +44,18 @@ def is_bare(form: Form) -> bool:
     return form.__class__ is BuiltinFunctionType or getattr(form, "is_bare", False)
 
 
+def is_quiet(form: Form) -> bool:
+    """Whether NumPy warns of nothing."""
+    return is_bare(form) or form.__class__ in VIEWS or getattr(form, "is_constant", False)
+
+
+def is_whole(form: Form) -> bool:
+    """Whether a form makes a view of all elements of an array in their order."""
+    return (
+        form.__class__ is operator.methodcaller and form.__reduce__()[1][0] in ("reshape", "squeeze")
+    )
+
+
 def direct(
     op: Op, attrs: tuple[Any, ...], dtypes: tuple[DType, ...], dtype: DType
 ) -> Callable[..., Any] | None:
@@ -153,7 +165,7 @@ _PRODUCTS: dict[Op, Any] = {
 
 _BY_ATTRS: dict[Op, Callable[..., Callable[..., Any] | None]] = {
     ops.permute_op: lambda order: lambda x: x.transpose(order),
-    ops.reshape_op: lambda shape: lambda x: np.asarray(x).reshape(shape),
+    ops.reshape_op: lambda shape: operator.methodcaller("reshape", shape),
     ops.cat_op: lambda axis: lambda *arrays: np.concatenate(arrays, axis),
     ops.slice_op: lambda *attrs: _cut(attrs),
 }
@@ -183,7 +195,7 @@ def sized(
 
     def found(attrs: tuple[Any, ...], arrays: Sequence[Any]) -> Any:
         if ufunc is not None:
-            form = folds.small(arrays[0].shape, attrs[0], ufunc)
+            form = folds.small(arrays[0].shape, attrs[0], ufunc, dtype)
             if form is not None:
                 return form
         key = (attrs, *[a.shape for a in arrays])

@@ -18,7 +18,6 @@ from .forms import Form
 from .outlines import DROPPED, Extent, Line, Outline, Parts, filled
 from .quiet import quietly
 from .step_forms import (
-    VIEWS,
     Shape,
     Shared,
     Staged,
@@ -26,6 +25,8 @@ from .step_forms import (
     bias_grad,
     direct,
     is_bare,
+    is_quiet,
+    is_whole,
     sized,
 )
 
@@ -143,13 +144,14 @@ class Template:
         if run is None:
             return made, None
         is_staged = any([SHARED in places for _, places in forms])
-        last = self._results[0] - len(arrays) if self.is_single else -1
-        bare = (
-            last >= 0
-            and is_bare(forms[last][0])
-            and all([is_bare(form) or form.__class__ in VIEWS for form, _ in forms])
-        )
-        return made, Bound(run, is_staged, bare)
+        return made, Bound(run, is_staged, self.is_single and self._owns(forms, len(arrays)))
+
+    def _owns(self, forms: Sequence[tuple[Form, Shape]], count: int) -> bool:
+        """See Bound. The result may be a view of all of an array that only it has."""
+        last = self._results[0] - count
+        while last >= 0 and is_whole(forms[last][0]):
+            last = forms[last][1][0] - count
+        return last >= 0 and is_bare(forms[last][0]) and all([is_quiet(f) for f, _ in forms])
 
     def owned(self, made: Any, arrays: Sequence[Any]) -> Any:
         """What `seen` made of `arrays`, each in contiguous memory of its own."""
@@ -180,13 +182,20 @@ def _constant(value: np.ndarray | Extent, made: np.dtype[Any]) -> _Step:
     if isinstance(value, Extent):
 
         def found(attrs: tuple[Any, ...], operands: Sequence[Any]) -> Form:
-            number = np.asarray(attrs[0], made)
-            return lambda: number
+            return _given(np.asarray(attrs[0], made))
 
         return _Step(found, (), (value,), True)
     known = value.view()
     known.flags.writeable = False
-    return _Step(lambda: known, ())
+    return _Step(_given(known), ())
+
+
+def _given(value: np.ndarray) -> Form:
+    def constant() -> np.ndarray:
+        return value
+
+    constant.is_constant = True  # type: ignore[attr-defined]
+    return constant
 
 
 def own(value: Any, others: Sequence[Any]) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.codegen.llvm import row_folds
 from tilewright.ir.dtype import BOOL, FLOAT, DType, int64
 
 from . import entries, results
@@ -195,6 +196,18 @@ def making(
     used = np.array([0, *[1 + i for i in kernel.order]], np.int64)
     table, owner = results.table(dtypes, dtype, descriptor, used, (at_size, at_chunk), other)
     return entry("tw_map", table.ctypes.data, (table, owner, owned))
+
+
+def folding(linked: Linked, dtype: np.dtype[Any], axes: int, other: Callable[..., Any]) -> Any:
+    """The code of `row_folds.py` as a function of an array of `dtype` that makes the fold over its
+    last axes, which stay with size 1; see `results.py`. other: what computes it for all other
+    arrays, and where they are large."""
+    none = np.zeros(0, np.int64)
+    places = np.arange(2)
+    template = np.zeros(len(row_folds.WORDS), np.int64)
+    descriptor, owned = _described(linked, template, places, none, 1, False)
+    table, owner = results.folding(dtype, descriptor, places, axes, other)
+    return entry("tw_fold", table.ctypes.data, (table, owner, owned))
 
 
 _PARALLEL_FROM = 1 << 16

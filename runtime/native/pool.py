@@ -74,7 +74,7 @@ class Pool:
         self._code = jit.packed(cache.digest(text), symbols) or jit.link(
             text,
             *("tw_worker", "tw_stop", "tw_parallel", "tw_bundle"),
-            *("tw_launch", "tw_sequence", "tw_loop", "tw_map"),
+            *("tw_launch", "tw_sequence", "tw_loop", "tw_map", "tw_fold"),
             imports=symbols,
         )
         self.native = self._code.addresses

@@ -1,4 +1,4 @@
-"""Calls that make their result: a kernel of one axis as a function of arrays.
+"""Calls that make their result: a kernel of one axis, or of rows, as a function of arrays.
 
 Where a call is small, most of its time goes to what stands around the kernel: to look at the
 operands, to make the result, and to pass both on. So that is native, too.
@@ -20,7 +20,9 @@ dimensions is written out."""
 # The words of a function's table: ndarray, PyArray_NewFromDescr, the dtype of the result, the
 # launch's descriptor, its table of buffers (0: the result), the places of the two words that hold
 # the number of elements, what computes it where the operands aren't as expected, and the number of
-# operands. Then for each of these its dtype and the bytes of an element.
+# operands. Then for each of these its dtype and the bytes of an element. A fold's table: ndarray,
+# PyArray_NewFromDescr, the dtype, the launch's descriptor, its table of buffers (0: the result,
+# 1: the operand), how many of the last axes are folded, and what computes it otherwise.
 TEXT = """
 declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
 
@@ -244,6 +246,93 @@ elsewhere:
 raised:
   ret ptr null
 }
+
+; fold(self, operand): self is the address of a table. The last axes of the result have size 1.
+define ptr @tw_fold(ptr %self, ptr %given, i64 %number) #0 {
+entry:
+  %table = call ptr @PyLong_AsVoidPtr(ptr %self)
+  %type = call i64 @word(ptr %table, i64 0)
+  %make.i = call i64 @word(ptr %table, i64 1)
+  %make = inttoptr i64 %make.i to ptr
+  %dtype.i = call i64 @word(ptr %table, i64 2)
+  %dtype = inttoptr i64 %dtype.i to ptr
+  %descriptor.i = call i64 @word(ptr %table, i64 3)
+  %descriptor = inttoptr i64 %descriptor.i to ptr
+  %used.i = call i64 @word(ptr %table, i64 4)
+  %used = inttoptr i64 %used.i to ptr
+  %axes = call i64 @word(ptr %table, i64 5)
+  %other.i = call i64 @word(ptr %table, i64 6)
+  %other = inttoptr i64 %other.i to ptr
+  %alone = icmp eq i64 %number, 1
+  br i1 %alone, label %look, label %elsewhere
+look:
+  %object = load ptr, ptr %given, align 8
+  %rank = call i64 @rank(ptr %object, i64 %type, i64 %dtype.i)
+  %rows.rank = sub i64 %rank, %axes
+  %has.axes = icmp sge i64 %rows.rank, 0
+  br i1 %has.axes, label %shape, label %elsewhere
+shape:
+  %sizes.i = call i64 @word(ptr %object, i64 4)
+  %sizes = inttoptr i64 %sizes.i to ptr
+  %made.sizes = alloca i64, i64 %rank, align 8
+  br label %size.loop
+size.loop:
+  %d = phi i64 [ 0, %shape ], [ %d.next, %size.look ]
+  %rows = phi i64 [ 1, %shape ], [ %rows.next, %size.look ]
+  %length = phi i64 [ 1, %shape ], [ %length.next, %size.look ]
+  %d.more = icmp slt i64 %d, %rank
+  br i1 %d.more, label %size.look, label %sized
+size.look:
+  %size = call i64 @word(ptr %sizes, i64 %d)
+  %is.row = icmp slt i64 %d, %rows.rank
+  %row.size = select i1 %is.row, i64 %size, i64 1
+  %own.size = select i1 %is.row, i64 1, i64 %size
+  %rows.next = mul i64 %rows, %row.size
+  %length.next = mul i64 %length, %own.size
+  %to = getelementptr i64, ptr %made.sizes, i64 %d
+  store i64 %row.size, ptr %to, align 8
+  %d.next = add i64 %d, 1
+  br label %size.loop
+sized:
+  %count = mul i64 %rows, %length
+  %less = sub i64 %count, 1
+  %is.small = icmp ult i64 %less, $MOST  ; and not empty
+  br i1 %is.small, label %result, label %elsewhere
+result:
+  call void @Py_IncRef(ptr %dtype)
+  %type.at = inttoptr i64 %type to ptr
+  %rank.32 = trunc i64 %rank to i32
+  %made = call ptr %make(
+    ptr %type.at, ptr %dtype, i32 %rank.32, ptr %made.sizes, ptr null, ptr null, i32 0, ptr null)
+  %none = icmp eq ptr %made, null
+  br i1 %none, label %raised, label %run
+run:
+  %now = alloca i64, i64 2, align 8
+  %made.data = call i64 @word(ptr %made, i64 2)
+  store i64 %made.data, ptr %now, align 8
+  %data = call i64 @word(ptr %object, i64 2)
+  %data.at = getelementptr i64, ptr %now, i64 1
+  store i64 %data, ptr %data.at, align 8
+  %words = alloca i64, i64 4, align 64
+  %rows.at = getelementptr i64, ptr %words, i64 2
+  store i64 %rows, ptr %rows.at, align 8
+  %length.at = getelementptr i64, ptr %words, i64 3
+  store i64 %length, ptr %length.at, align 8
+  %ended = call i32 @pointed(ptr %descriptor, ptr %words, ptr %now, ptr %used)
+  %well = icmp eq i32 %ended, 0
+  br i1 %well, label %fine, label %failed
+fine:
+  ret ptr %made
+failed:
+  call void @Py_DecRef(ptr %made)
+  call void @PyErr_Clear()
+  br label %elsewhere
+elsewhere:
+  %found = call ptr @PyObject_Vectorcall(ptr %other, ptr %given, i64 %number, ptr null)
+  ret ptr %found
+raised:
+  ret ptr null
+}
 """
 TEXT = TEXT.replace("$MOST", str(MOST)).replace("$WRITTEN", str(MOST_WRITTEN))
 
@@ -303,3 +392,19 @@ def table(
     for each in dtypes:
         words += [id(each), each.itemsize]
     return np.array(words, np.int64), (dtypes, dtype, descriptor, used, other)
+
+
+def folding(
+    dtype: np.dtype[Any],
+    descriptor: np.ndarray,
+    used: np.ndarray,
+    axes: int,
+    other: Callable[..., Any],
+) -> tuple[np.ndarray, Any]:
+    """The table of a fold of so many last axes, and what owns the memory that it points to. other:
+    what computes it where the operand isn't as expected."""
+    words = [
+        id(np.ndarray), _make(), id(dtype), descriptor.ctypes.data, used.ctypes.data, axes,
+        id(other),
+    ]  # fmt: skip
+    return np.array(words, np.int64), (dtype, descriptor, used, other)
