@@ -134,6 +134,14 @@ def normalize_axes(axes: int | Iterable[int] | None, rank: int) -> tuple[int, ..
 
 def infer_reshape(shape: Sequence[int], target: Sequence[int]) -> Size:
     """`target` with its -1 filled in; RuntimeError if it doesn't hold `shape`'s elements."""
+    try:
+        return _infer_reshape(tuple(shape), tuple(target))
+    except TypeError:  # sizes that have no hash
+        return _infer_reshape.__wrapped__(shape, target)
+
+
+@functools.lru_cache(1024)
+def _infer_reshape(shape: Sequence[int], target: Sequence[int]) -> Size:
     count = math.prod(shape)
     sizes = [int(s) for s in target]
     if math.prod(sizes) == count and min(sizes, default=0) >= 0:
@@ -181,9 +189,15 @@ def reshape_strides(
 
     A dimension of size 1 gets the stride that it would have with a larger size, as in PyTorch.
     """
-    shape, strides = tuple(shape), tuple(strides)
+    return _reshape_strides(tuple(shape), tuple(strides), tuple(target))
+
+
+@functools.lru_cache(1024)
+def _reshape_strides(
+    shape: tuple[int, ...], strides: tuple[int, ...], target: tuple[int, ...]
+) -> tuple[int, ...] | None:
     if math.prod(target) == 0:
-        return strides if shape == tuple(target) else contiguous_strides(target)
+        return strides if shape == target else contiguous_strides(target)
     if strides == contiguous_strides(shape):
         return contiguous_strides(target)
     # Runs of source dimensions that lie contiguously in memory, from the last one: [elements,
@@ -196,7 +210,7 @@ def reshape_strides(
             runs.append([size, stride])
     out: list[int] = []
     run, taken = 0, 1
-    for size in reversed(tuple(target)):
+    for size in reversed(target):
         if size != 1 and taken == runs[run][0]:
             run, taken = run + 1, 1
         out.append(taken * runs[run][1])

@@ -54,17 +54,16 @@ def getitem(t: Tensor, key: Any) -> Tensor:
         part = element(t, key)
         if part is not None:
             return part
-    if recording.clock.volatile:
-        made = volatile.picked(t, key)
-        if made is not None:
-            return made
-    if type(key) is tuple:
         parts = _plain(key)
         if parts is not None:
             return _viewed(t, *parts)
     if type(key) is slice and t.shape:
         part = _slice(t, 0, key)
         return shapes.alias(t) if part is t else part
+    if recording.clock.volatile:
+        made = volatile.picked(t, key)
+        if made is not None:
+            return made
     if (
         isinstance(key, Handle)
         and key.dim() > 0

@@ -419,6 +419,10 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
 
 def unary(build: Callable[..., Any], name: str, doc: str | None = None) -> Callable[..., Any]:
     def method(self: Tensor) -> Tensor:
+        if clock.volatile and self._node is None:
+            made: Any = volatile.computed_of(build, self)
+            if made is not None:
+                return made
         key = build, self._node
         node = clock.table.get(key) or _new_call(key, (self,))
         if node.__class__ is not Node:  # the result for a compound, or one computed at once
@@ -463,6 +467,10 @@ def binary(
         if x2 is not None:  # NumPy's name of `other`. Nothing else that takes it costs so little.
             other = _only(name, other, x2)
         if isinstance(other, Handle):
+            if clock.volatile and self._node is None:
+                made: Any = volatile.computed_of(build, self, other)
+                if made is not None:
+                    return made
             key = build, self._node, other._node
             node = clock.table.get(key) or _new_call(key, (self, other))
             if node.__class__ is not Node:  # the result for a compound, or one computed at once
@@ -474,7 +482,7 @@ def binary(
             )
         else:
             if clock.volatile and self._node is None and other.__class__ in _NUMBERS:
-                made: Any = volatile.computed_beside(build, self, other, False)
+                made = volatile.computed_beside(build, self, other, False)
                 if made is not None:
                     return made
             try:

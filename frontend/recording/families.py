@@ -95,15 +95,8 @@ class Called:
     @property
     def family(self) -> tuple[Any, ...]:
         """What the calls of its family have in common."""
-        place, avals = list(self.key), self.avals
-        at, last = 0, len(avals)
-        for i, each in enumerate(place):
-            if at < last and each is avals[at]:
-                place[i] = each[1], _kinds(each[0])
-                at += 1
-        if self.sizes:
-            place[-1] = _kinds(self.sizes[0])
-        return tuple(place)
+        place = family_of(self.key, self.avals)
+        return (*place[:-1], _kinds(self.sizes[0])) if self.sizes else place
 
     def example(self, shapes: Sequence[Any] | None = None) -> Any:
         """It as an example, or a call of other shapes."""
@@ -148,6 +141,18 @@ class Called:
         return Join(len(self.arrays), self.args[-1], joins[self.build], dtype)
 
 
+def family_of(key: Sequence[Any], avals: Sequence[Aval]) -> tuple[Any, ...]:
+    """What the calls of a family have in common, of one whose sizes are those of operands alone."""
+    place = list(key)
+    at, last = 0, len(avals)
+    for i, each in enumerate(key):
+        if at < last and each is avals[at]:
+            shape, dtype, _ = each
+            place[i] = dtype, _kinds(shape)
+            at += 1
+    return tuple(place)
+
+
 def outlined(examples: Sequence[Any]) -> Any:
     """The outline of examples of one family; Untold if they have nothing in common."""
     by = derivatives if isinstance(examples[0], Differentiated) else outlines
@@ -170,66 +175,99 @@ _OFTEN = 16
 """The calls from which on a function is written for the forms of a known one, if there is none."""
 
 
-class Known:
-    """A call that has been computed, for operands of its types and sizes.
+class Routine:
+    """What computes calls of a family: the parts of them that don't depend on sizes.
 
-    template: of its family. forward: its part without derivative. build, args, shapes: see Called.
-    operands, avals: the avals of its operands and of its results. noted: what tells it from others,
-    and the elements of its largest tensor; see novelty.py. leads: see builders.Facts.
+    build, args: see Called. template: what computes them. forward: its part without derivative.
+    leads: see builders.Facts. mark: stands for it where work is compared. is_free: whether the forms
+    are the same for all sizes. run, back: then what these are composed to, for the call and its
+    derivative.
     """
 
     __slots__ = (
-        "_back", "_run", "_times", "args", "avals", "build", "forward", "leads", "noted",
-        "operands", "shapes", "template",
+        "args", "back", "build", "forward", "is_free", "leads", "mark", "run", "template", "times"
     )  # fmt: skip
 
-    def __init__(self, call: Called, family: Any, template: Any, made: Any):
-        self.build, self.args, self.shapes = call.build, call.args, call.shapes
-        self.template, self.operands = template, call.avals
-        self.forward = template if call.targets is None else template.forward
-        rows = [made] if self.forward.is_single else made
-        self.avals: list[Aval] = [
-            (shape_of(a.shape), dtype, "cpu") for a, dtype in zip(rows, template.dtypes)
-        ]
-        said = facts(call.build) if call.targets is not None else None
+    def __init__(self, call: Called, mark: int, template: Any):
+        self.build, self.args, self.template, self.mark = call.build, call.args, template, mark
+        flows = call.targets is not None
+        self.forward = template.forward if flows else template
+        said = facts(call.build) if flows else None
         self.leads = 0 if said is None else said.leads
-        largest = max([a.size for a in (*call.arrays, *rows)])
-        self.noted = hash((id(family), self.shapes)), largest
-        self._run: Bound | None = None
-        self._times = 1
-        self._back: Bound | None = None
+        self.is_free = template.is_free
+        self.run: Bound | None = None
+        self.back: Bound | None = None
+        self.times = 1
+
+
+class Known:
+    """A call that has been computed, for operands of its types and sizes.
+
+    build, args, template, forward, leads: see Routine. shapes: see Called. operands, avals: the
+    avals of its operands and of its results. noted: what tells it from others, and the elements of
+    its largest tensor; see novelty.py.
+    """
+
+    __slots__ = (
+        "_keeper", "args", "avals", "back", "build", "forward", "leads", "noted", "operands", "run",
+        "shapes", "template", "times",
+    )  # fmt: skip
+
+    def __init__(self, routine: Routine, shapes: Sequence[Any], operands: list[Aval]):
+        self.build, self.args, self.shapes = routine.build, routine.args, shapes
+        self.template, self.forward, self.operands = routine.template, routine.forward, operands
+        self.leads, self.run, self.back = routine.leads, routine.run, routine.back
+        self.times = 1
+        self._keeper = routine if routine.is_free else self
+
+    def note(self, mark: int, arrays: Sequence[np.ndarray], made: Any) -> None:
+        """Keep what its first results tell. mark: of its routine."""
+        dtypes = self.template.dtypes
+        rows = (made,) if self.forward.is_single else made
+        self.avals: list[Aval] = []
+        largest = 0
+        for array, dtype in zip(rows, dtypes):
+            self.avals.append((shape_of(array.shape), dtype, "cpu"))
+            largest = max(largest, array.size)
+        for array in arrays:
+            largest = max(largest, array.size)
+        self.noted = hash((mark, self.shapes)), largest
 
     def made(self, arrays: Sequence[np.ndarray], shared: Shared) -> Any:
         """What `forward` makes of operands. shared: see templates.py."""
-        run = self._run
-        if run is not None and run.is_bare:
-            return run.run(*arrays)
+        run = self.run
         if run is None:
-            self._times += 1
-            may_write = self._times >= _OFTEN
-            if self._times > 2 and not may_write:
-                return self.forward(arrays, self.shapes, shared)
-            made, self._run = quietly(self.forward.bound, arrays, self.shapes, shared, may_write)
-        elif run.is_staged:
-            made = quietly(run.run, shared, *arrays)
-        else:
-            made = quietly(run.run, *arrays)
+            keeper = self._keeper
+            run = self.run = keeper.run
+            if run is None:
+                keeper.times += 1
+                may_write = keeper.times >= _OFTEN
+                if keeper.times > 2 and not may_write:
+                    return self.forward(arrays, self.shapes, shared)
+                made, run = quietly(self.forward.bound, arrays, self.shapes, shared, may_write)
+                self.run = keeper.run = run
+                return self.forward.owned(made, arrays)
+        if run.is_bare:
+            return run.run(*arrays)
+        made = quietly(run.run, shared, *arrays) if run.is_staged else quietly(run.run, *arrays)
         return self.forward.owned(made, arrays)
 
     def backward(
         self, kept: Sequence[np.ndarray], seeds: Sequence[np.ndarray], shared: Shared
     ) -> Sequence[Any]:
         """The cotangents of the operands. Called in a block of `quietly`."""
-        back, template = self._back, self.template
+        keeper, template = self._keeper, self.template
+        back = self.back or keeper.back
         made: Sequence[Any]
         if back is not None:
             made = back.run(shared, *kept, *seeds) if back.is_staged else back.run(*kept, *seeds)
-        elif self._run is None:
+        elif self.run is None:
             made = template.backward(kept, seeds, self.shapes, shared)
         else:
-            may_write = self._times >= _OFTEN
-            self._times += 1
-            made, self._back = template.bound_backward(kept, seeds, self.shapes, shared, may_write)
+            may_write = keeper.times >= _OFTEN
+            keeper.times += 1
+            made, back = template.bound_backward(kept, seeds, self.shapes, shared, may_write)
+            self.back = keeper.back = back
         return made
 
 
@@ -238,10 +276,11 @@ class Family:
 
     templates: what computes them, each with its examples, of which those that were made with the
     package have none. They differ in structure: padded or cut or not, for instance. failed: whether
-    no more is learned, and calls that no template computes are recorded.
+    no more is learned, and calls that no template computes are recorded. free: the routine of all
+    of them, whatever their sizes, if there is one.
     """
 
-    __slots__ = ("_errors", "failed", "templates")
+    __slots__ = ("_errors", "_routines", "failed", "free", "templates")
 
     def __init__(self, place: tuple[Any, ...]) -> None:
         """place: see Called.family."""
@@ -251,6 +290,8 @@ class Family:
             (templated(outline), []) for outline in lessons.outlines(place)
         ]
         self.failed = False
+        self.free: Routine | None = None
+        self._routines: dict[int, Routine] = {}  # by the identities of templates
         self._errors = 0
 
     def learn(self, call: Called) -> None:
@@ -285,13 +326,21 @@ class Family:
         """The outlines that were learned of more than one example."""
         return [outlined(examples) for _, examples in self.templates if len(examples) > 1]
 
-    def made(self, call: Called, shared: Shared) -> tuple[Any, Any] | None:
-        """The template of a call, and what it makes; None if it must be recorded."""
+    def made(self, call: Called, shared: Shared) -> tuple[Routine, Any] | None:
+        """The routine of a call, and what it makes; None if it must be recorded."""
         found = self._made(call, shared)
         if found is None and not self.failed:
             self.learn(call)
             found = self._made(call, shared)
-        return found
+        if found is None:
+            return None
+        template, made = found
+        routine = self._routines.get(id(template))
+        if routine is None or routine.template is not template:
+            routine = self._routines[id(template)] = Routine(call, id(self), template)
+            is_only = len(self.templates) == 1 and not call.sizes
+            self.free = routine if is_only and routine.is_free else None
+        return routine, made
 
     def _made(self, call: Called, shared: Shared) -> tuple[Any, Any] | None:
         arrays, shapes = call.arrays, call.shapes
@@ -309,31 +358,57 @@ class Family:
         return None
 
 
-def met(call: Called, shared: Shared) -> tuple[Known, Any] | None:
+def met(
+    key: tuple[Any, ...],
+    args: Sequence[Any],
+    arrays: list[np.ndarray],
+    avals: list[Aval],
+    targets: list[Any] | None,
+    shared: Shared,
+) -> tuple[Known, Any] | None:
     """A call that hasn't come before as a known one, and what it makes; None if it must be
-    recorded."""
-    family: Any
-    if call.build in joins:
-        family, template, made = call.build, call.join(), None
-        if template is not None:
-            with suppress(ValueError, IndexError):  # the recorded call has the better message
-                made = template(call.arrays)
-    else:
-        place = call.family
-        if not epoch.families:
-            debug.say("calls are computed when they are made, until the same work comes again")
+    recorded. key, arrays, avals, targets: see Called. args: with the operands."""
+    build = key[0]
+    place = None
+    if build not in joins:
+        place = family_of(key, avals)
         family = epoch.families.get(place)
-        if family is None:
-            if len(epoch.families) >= REMEMBERED:
-                epoch.families.clear()
-            family = epoch.families[place] = Family(place)
-        try:
-            found = family.made(call, shared)
-        except Exception:  # the recorded call has the better message
-            return None
-        if found is None:
-            return None
-        template, made = found
-    if made is None:
+        if family is not None and family.free is not None:
+            routine = family.free
+            known = Known(routine, tuple([a.shape for a in arrays]), avals)
+            try:
+                made = known.made(arrays, shared)
+            except Exception:  # the recorded call has the better message
+                return None
+            known.note(routine.mark, arrays, made)
+            return known, made
+    given = [PLACE if isinstance(a, (Handle, np.ndarray)) else a for a in args]
+    call = Called(key, given, arrays, avals, targets)
+    try:
+        found = _joined(call) if place is None else _of_family(call, shared)
+    except Exception:  # the recorded call has the better message
         return None
-    return Known(call, family, template, made), made
+    if found is None:
+        return None
+    routine, made = found
+    known = Known(routine, call.shapes, avals)
+    known.note(routine.mark, arrays, made)
+    return known, made
+
+
+def _joined(call: Called) -> tuple[Routine, Any] | None:
+    template = call.join()
+    return None if template is None else (Routine(call, id(call.build), template), template(call.arrays))
+
+
+def _of_family(call: Called, shared: Shared) -> tuple[Routine, Any] | None:
+    place = call.family
+    if not epoch.families:
+        debug.say("calls are computed when they are made, until the same work comes again")
+    family: Any = epoch.families.get(place)
+    if family is None:
+        if len(epoch.families) >= REMEMBERED:
+            epoch.families.clear()
+        family = epoch.families[place] = Family(place)
+    found: tuple[Routine, Any] | None = family.made(call, shared)
+    return found

@@ -154,7 +154,9 @@ def cached_view(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(input, *_whole(args), **options)
         node = input._node
         if node is None:
-            if not _is_unread(input):
+            if not _is_unread(input) and not (
+                clock.volatile and graph.grad_enabled() and volatile.may_view(input)
+            ):
                 return function(input, *_whole(args))
             table = _unread_chains
             key: Any = (call, input._chain or input._aval[0], args)  # type: ignore[index]
@@ -168,7 +170,7 @@ def cached_view(function: Callable[..., Any]) -> Callable[..., Any]:
         if found is None:
             whole = _whole(args)
             result = function(input, *whole)
-            if whole is not args:
+            if whole is not args or getattr(result, "_chain", result) is None:  # a copy
                 return result
             if node is None:
                 _remember_chains(key, input, result)

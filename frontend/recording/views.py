@@ -390,12 +390,14 @@ class Chain:
     retypes: whether its dtype may be another one than its base's.
     repeats: whether it may show an element twice. multiple: the last link whose call returned
         several views, or None.
+    bytes: the bytes of an element, the offset and the strides for the latest dtype.
     """
 
     __slots__ = (
         "attrs",
         "_element",
         "base",
+        "bytes",
         "detaches",
         "is_data",
         "is_untracked",
@@ -411,6 +413,7 @@ class Chain:
     )
 
     base: Size
+    bytes: tuple[int, int, tuple[int, ...]]
     layout: Layout | None
     links: Links
     size: Size | None
@@ -424,6 +427,7 @@ class Chain:
 
     def __init__(self, parent: Chain | Size, view: View, attrs: tuple[Any, ...]):
         self.parent, self.view, self.attrs = parent, view, attrs
+        self.bytes = _NO_BYTES
         source: Layout | None
         if parent.__class__ is Chain:
             self.base, source = parent.base, parent.layout
@@ -465,6 +469,7 @@ class Chain:
         chain = cls.__new__(cls)
         chain.parent, chain.view, chain._element = parent, SELECT, (key, shape)
         chain.layout, chain.size, chain.retypes = ((), (), offset), _NO_SIZES, False
+        chain.bytes = _NO_BYTES
         return chain
 
     def __getattr__(self, name: str) -> Any:
@@ -481,6 +486,7 @@ class Chain:
 
 
 _NO_SIZES = Size(())
+_NO_BYTES: tuple[int, int, tuple[int, ...]] = (0, 0, ())
 
 
 @functools.lru_cache(1024)
@@ -653,10 +659,15 @@ def seen_in(array: np.ndarray, chain: Chain | None) -> np.ndarray | None:
         return array
     if chain.retypes or chain.layout is None or not array.flags.c_contiguous:
         return None
-    shape, strides, offset = chain.layout
-    size = array.itemsize
-    begin = 0 if 0 in shape else size * offset  # which may lie behind the memory
-    return np.ndarray(shape, array.dtype, array, begin, [size * s for s in strides])
+    dtype = array.dtype
+    size, begin, steps = chain.bytes
+    if size != dtype.itemsize:
+        size = dtype.itemsize
+        shape, strides, offset = chain.layout
+        begin = 0 if 0 in shape else size * offset  # which may lie behind the memory
+        steps = tuple([size * s for s in strides])
+        chain.bytes = size, begin, steps
+    return np.ndarray(chain.layout[0], dtype, array, begin, steps)
 
 
 def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:

@@ -31,7 +31,7 @@ from . import epoch, flushing, inference, novelty, views, wrapping
 from .at_once import MOST, fill, is_leaf, is_plain, is_tracked, places, written
 from .builders import facts, is_blind, refuses_bools
 from .epoch import GRADIENT, clock
-from .families import PLACE, REMEMBERED, Called, Known, Number, met
+from .families import REMEMBERED, Known, Number, met
 from .numbers import default_dtype, key_of, scalar_dtype
 from .states import Aval, Handle
 from .tape import Call, Refused, note, rebound, target_of
@@ -95,11 +95,66 @@ def computed(build: Callable[..., Any], args: Sequence[Any]) -> Any:
     return _found(tuple(key), args, operands, arrays, avals, to)
 
 
+def computed_of(build: Callable[..., Any], *operands: Any) -> Any:
+    """As `computed`, for a call that has tensors alone, most of which are at rest."""
+    grad = graph.grad_enabled()
+    if (grad and not clock.taping) or epoch.inferred or epoch.fallible or not may_compute():
+        return computed(build, operands)
+    key: tuple[Any, ...] = (build,)
+    arrays: list[Any] = []
+    avals: list[Any] = []
+    targets: list[Any] = []
+    flows = False
+    for each in operands:
+        state = each if each._storage is None else each._storage
+        if (
+            each.__class__ is not epoch.tensor_type
+            or each._node is not None
+            or each._chain is not None
+            or each._root is not None
+            or state._node is not None
+            or state._shared is not None
+            or state._buffer.__class__ is not np.ndarray
+        ):
+            return computed(build, operands)
+        aval = state._aval
+        avals.append(aval)
+        arrays.append(state._buffer)
+        target = (state._history or (each if each._requires_grad else None)) if grad else None
+        if target is None:
+            key += (aval,)
+        else:
+            flows = True
+            key += (GRADIENT, aval)
+        targets.append(target)
+    to = targets if flows else None
+    return _found(key, operands, operands, arrays, avals, to)
+
+
 def _operand(t: Any, taping: bool) -> tuple[np.ndarray, Aval, Any] | None:
     """The value of an operand, its aval, and where its gradient goes; None if it has no value that
     can be used. taping: whether the tape takes gradients."""
     if t.__class__ is Number:
         return np.asarray(t.value, np.int64), _OF_NUMBER, None
+    chain, storage = t._chain, t._storage
+    if (
+        chain is not None
+        and t.__class__ is epoch.tensor_type
+        and (taping or not graph.grad_enabled())
+        and not epoch.inferred
+        and t._node is None is storage._node
+        and storage._shared is None
+        and storage._buffer.__class__ is np.ndarray
+        and t._aval[2] == "cpu"
+        and views.numel(chain.size or ()) <= MOST
+    ):  # what follows makes of nearly all views
+        array = views.seen_in(storage._buffer, chain)
+        if array is None:
+            return None
+        try:
+            return array, t._aval, target_of(t) if taping else None
+        except Refused:
+            return None
     array = _value(t, taping)
     if array is None:
         return None
@@ -135,18 +190,37 @@ def _found(
     """
     if clock.effects != novelty.looked and not novelty.lasts():
         return None
-    shared: Shared = {}
     try:
         known = epoch.known.get(key)
-        if known is not None:
-            made = known.made(arrays, shared)
-    except Exception:  # an unhashable argument, or an error: the recorded call has its message
+    except TypeError:  # an unhashable argument: the recorded call has its message
         return None
-    if known is None:
-        found = _met(key, args, arrays, avals, targets, shared)
-        if found is None:
-            return None
-        known, made = found
+    shared: Shared = {}
+    if known is not None:
+        return _again(known, operands, arrays, targets, shared)
+    found = _met(key, args, arrays, avals, targets, shared)
+    return None if found is None else _noted(*found, operands, arrays, targets, shared)
+
+
+def _again(
+    known: Known, operands: Sequence[Any], arrays: list[Any], targets: list[Any] | None, shared: Shared
+) -> Any:
+    """The results of a known call; None if it must be recorded."""
+    try:
+        made = known.made(arrays, shared)
+    except Exception:  # the recorded call has the error
+        return None
+    return _noted(known, made, operands, arrays, targets, shared)
+
+
+def _noted(
+    known: Known,
+    made: Any,
+    operands: Sequence[Any],
+    arrays: list[Any],
+    targets: list[Any] | None,
+    shared: Shared,
+) -> Any:
+    """The results of a call as tensors, noted on the tape if gradients flow through it."""
     novelty.noted.append(known.noted)
     template = known.template
     if targets is None:
@@ -161,7 +235,7 @@ def _found(
     tensors = list(map(_tensor, rows, known.avals))
     if template.seeds:
         kept = template.kept(arrays, rows)
-        note(Call(known, operands, arrays, targets, kept, shared), tensors)
+        note(Call(known, list(operands), arrays, targets, kept, shared), tensors)
     return tensors[0] if template.is_single else tuple(tensors)
 
 
@@ -200,13 +274,13 @@ def _met(
 ) -> tuple[Known, Any] | None:
     """A call that isn't known, and what it makes. It is known from the second time on: most calls
     of sizes that are new all the time never come again."""
-    if any([a[2] != "cpu" for a in avals]):
-        return None  # memory of another device may be an array as well
-    if any([a.size > novelty.LARGE for a in arrays]):
-        novelty.is_large()
-        return None
-    where = [PLACE if isinstance(a, (Handle, np.ndarray)) else a for a in args]
-    found = met(Called(key, where, arrays, avals, targets), shared)
+    for aval, array in zip(avals, arrays):
+        if aval[2] != "cpu":
+            return None  # memory of another device may be an array as well
+        if array.size > novelty.LARGE:
+            novelty.is_large()
+            return None
+    found = met(key, args, arrays, avals, targets, shared)
     if found is not None:
         mark = hash(key)
         if mark in epoch.met:

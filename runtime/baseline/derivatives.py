@@ -131,7 +131,8 @@ class DifferentiatedTemplate:
     """What a call and its derivative compute for operands of any sizes that its outline tells of.
 
     dtypes, operand_dtypes: of the results and of the operands. is_single: whether the call has one
-    result, and no tuple. seeds, reads, cotangents: see Differentiated. operands_read, results_read:
+    result, and no tuple. is_free: see Template, of both. seeds, reads, cotangents: see
+    Differentiated. operands_read, results_read:
     the operands and the results among `reads`.
     """
 
@@ -139,6 +140,7 @@ class DifferentiatedTemplate:
         self.seeds, self.reads, self.cotangents = outline.seeds, outline.reads, outline.cotangents
         self.is_single, count = outline.is_single, outline.results
         self.forward, self._backward = Template(outline.forward), Template(outline.backward)
+        self.is_free = self.forward.is_free and self._backward.is_free
         self.dtypes = outline.forward.dtypes[:count]
         self.operand_dtypes = outline.operand_dtypes
         operands = len(self.operand_dtypes)
@@ -196,6 +198,7 @@ class Join:
     template. new_axis: whether the axis is a new one."""
 
     is_single = True
+    is_free = False
     seeds = (0,)
     reads: Sequence[int] = ()
     operands_read: Sequence[int] = ()

@@ -70,41 +70,27 @@ def total(x: Node, axes: Sequence[int], ufunc: Any = np.add) -> Callable[[Any], 
     return total
 
 
-def small(
-    shape: Sequence[int], axes: Sequence[int], ufunc: Any, dtype: DType
+def of_last_axes(
+    axes: Sequence[int], ufunc: Any, dtype: DType, other: Callable[[Any], Any]
 ) -> Callable[[Any], Any] | None:
-    """What `total` and `extremum` make for few floats folded along the last axes, known without a
-    look at all that they know; None for others. dtype: theirs."""
-    rank, first = len(shape), len(shape) - len(axes)
-    size, length = math.prod(shape), math.prod(shape[first:])
-    many = _MANY if rank - first == 1 else _MANY_WINDOWS
-    if size >= _NATIVE_FROM or (2 <= length <= _FEW and size >= length * many):
-        return None
-    if tuple(axes) != tuple(range(first, rank)) or not axes:
-        return None
-    in_order = length >= _LONG and ufunc in (np.add, np.multiply)
-    return _plain(ufunc, tuple(axes), in_order, dtype)
+    """The fold of arrays of any sizes over `axes`, which stay with size 1: by native code of the
+    pack where they are the last ones and few elements lie in order. None if there is no such code.
 
-
-@functools.lru_cache(256)
-def _plain(
-    ufunc: Any, axes: tuple[int, ...], in_order: bool, dtype: DType
-) -> Callable[[Any], Any]:
-    """The fold by native code of the pack where the elements lie in order, otherwise by NumPy.
-    in_order: whether NumPy gets them in order, too."""
-    reduce = ufunc.reduce
-
-    def fold(a: Any) -> Any:
-        return reduce(np.asarray(a, order="C") if in_order else a, axes, None, None, True)
-
+    dtype: theirs, and that of the result. other: the fold by `total` or `extremum`, which have the
+    same bits. It is what folds all other arrays.
+    """
     op = _OPS[ufunc]
-    linked = maps.ready(_row_name(dtype, op)) if (dtype, op) in row_folds.KINDS else None
-    if linked is None:
-        return fold
+    if (dtype, op) not in row_folds.KINDS or not axes:
+        return None
+    linked = maps.ready(_row_name(dtype, op))
+    if linked is None or tuple(axes) != tuple(range(axes[0], axes[0] + len(axes))):
+        return None
     from ..native import calls
 
+    many = _MANY if len(axes) == 1 else _MANY_WINDOWS
+    limits = (_NATIVE_FROM, _FEW, many)
     made: Callable[[Any], Any] = calls.folding(
-        linked, dtype.np, len(axes), lambda a: quietly(fold, a)
+        linked, dtype.np, axes, limits, lambda a: quietly(other, a)
     )
     return made
 

@@ -79,6 +79,11 @@ def direct(
         return _linear(dtype) if op is ops.linear else _PRODUCTS[op]
     if op in _BY_ATTRS:
         return _BY_ATTRS[op](*attrs)
+    if op in _FOLDS and dtype in WIDE and dtypes == (dtype,):
+        by_sizes = sized(op, dtypes, dtype, None)
+        return folds.of_last_axes(
+            attrs[0], _FOLDS[op], dtype, lambda a: by_sizes(attrs, (a,))(a)
+        )
     if op is layer_norm_op and all([d is dtype for d in dtypes]) and moments.has_code(dtype):
         return Staged(*composites.layer_norm_parts(*attrs))
     if op in composites.SIZELESS and all(d is dtype for d in dtypes) and dtype in WIDE:
@@ -191,13 +196,8 @@ def sized(
         return lambda attrs, _: lambda seed, offset: draw(seed, offset, attrs[0])
 
     known: dict[Any, Any] = {}  # forms by attrs and shapes
-    ufunc = _FOLDS.get(op) if dtype in WIDE and dtypes == (dtype,) else None
 
     def found(attrs: tuple[Any, ...], arrays: Sequence[Any]) -> Any:
-        if ufunc is not None:
-            form = folds.small(arrays[0].shape, attrs[0], ufunc, dtype)
-            if form is not None:
-                return form
         key = (attrs, *[a.shape for a in arrays])
         form = known.get(key)
         if form is None:
@@ -216,7 +216,7 @@ def sized(
     return found
 
 
-_FOLDS = {
+_FOLDS: dict[Op, Any] = {
     ops.sum_op: np.add, ops.prod_op: np.multiply, ops.max_op: np.maximum, ops.min_op: np.minimum,
 }  # fmt: skip
 

@@ -52,7 +52,8 @@ class Template:
     """What a call computes for operands of any sizes that its outline tells of.
 
     dtypes: of the results. is_single: whether the call has one result, and no tuple.
-    varies: whether an attr depends on sizes.
+    varies: whether an attr depends on sizes. is_free: whether nothing does: the forms of its steps
+    are those of all sizes.
     """
 
     def __init__(self, outline: Outline):
@@ -60,6 +61,7 @@ class Template:
         self._fixed, self._equal, self._results = outline.fixed, outline.equal, outline.results
         self._steps = [_step(line) for line in outline.lines]
         self.varies = any([step.varies for step in self._steps])
+        self.is_free = not self._fixed and all([step.attrs is None for step in self._steps])
         self._known: dict[Any, list[_Step]] = {}  # by the shapes of operands
         self._only = self._whole(outline.arity)
         self._is_bare = self._only is not None and is_bare(self._only)

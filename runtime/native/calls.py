@@ -198,15 +198,24 @@ def making(
     return entry("tw_map", table.ctypes.data, (table, owner, owned))
 
 
-def folding(linked: Linked, dtype: np.dtype[Any], axes: int, other: Callable[..., Any]) -> Any:
-    """The code of `row_folds.py` as a function of an array of `dtype` that makes the fold over its
-    last axes, which stay with size 1; see `results.py`. other: what computes it for all other
-    arrays, and where they are large."""
+def folding(
+    linked: Linked,
+    dtype: np.dtype[Any],
+    axes: Sequence[int],
+    limits: tuple[int, int, int],
+    other: Callable[..., Any],
+) -> Any:
+    """The code of `row_folds.py` as a function of an array of `dtype` that makes the fold over
+    `axes`, if they are its last ones; they stay with size 1. See `results.py`.
+
+    limits: the elements of an array, those of a short row, and how many of these rows, from which
+    on `other` computes it. other: what computes it for all other arrays, too.
+    """
     none = np.zeros(0, np.int64)
     places = np.arange(2)
     template = np.zeros(len(row_folds.WORDS), np.int64)
     descriptor, owned = _described(linked, template, places, none, 1, False)
-    table, owner = results.folding(dtype, descriptor, places, axes, other)
+    table, owner = results.folding(dtype, descriptor, places, axes, limits, other)
     return entry("tw_fold", table.ctypes.data, (table, owner, owned))
 
 

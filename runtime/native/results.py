@@ -22,7 +22,9 @@ dimensions is written out."""
 # the number of elements, what computes it where the operands aren't as expected, and the number of
 # operands. Then for each of these its dtype and the bytes of an element. A fold's table: ndarray,
 # PyArray_NewFromDescr, the dtype, the launch's descriptor, its table of buffers (0: the result,
-# 1: the operand), how many of the last axes are folded, and what computes it otherwise.
+# 1: the operand), how many of the last axes are folded, what computes it otherwise, and the limits
+# from which on it does: the elements of the operand, those of a short row, and the number of these;
+# then the first of the axes.
 TEXT = """
 declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
 
@@ -269,7 +271,8 @@ look:
   %object = load ptr, ptr %given, align 8
   %rank = call i64 @rank(ptr %object, i64 %type, i64 %dtype.i)
   %rows.rank = sub i64 %rank, %axes
-  %has.axes = icmp sge i64 %rows.rank, 0
+  %first = call i64 @word(ptr %table, i64 10)
+  %has.axes = icmp eq i64 %rows.rank, %first
   br i1 %has.axes, label %shape, label %elsewhere
 shape:
   %sizes.i = call i64 @word(ptr %object, i64 4)
@@ -296,8 +299,18 @@ size.look:
 sized:
   %count = mul i64 %rows, %length
   %less = sub i64 %count, 1
-  %is.small = icmp ult i64 %less, $MOST  ; and not empty
-  br i1 %is.small, label %result, label %elsewhere
+  %limit = call i64 @word(ptr %table, i64 7)
+  %most = sub i64 %limit, 1
+  %is.small = icmp ult i64 %less, %most  ; and not empty
+  %few = call i64 @word(ptr %table, i64 8)
+  %many = call i64 @word(ptr %table, i64 9)
+  %is.long = icmp ugt i64 %length, %few
+  %are.few = icmp ult i64 %rows, %many
+  %is.one = icmp eq i64 %length, 1
+  %long.or.few = or i1 %is.long, %are.few
+  %fits.1 = or i1 %long.or.few, %is.one
+  %fits = and i1 %is.small, %fits.1
+  br i1 %fits, label %result, label %elsewhere
 result:
   call void @Py_IncRef(ptr %dtype)
   %type.at = inttoptr i64 %type to ptr
@@ -398,13 +411,15 @@ def folding(
     dtype: np.dtype[Any],
     descriptor: np.ndarray,
     used: np.ndarray,
-    axes: int,
+    axes: Sequence[int],
+    limits: tuple[int, int, int],
     other: Callable[..., Any],
 ) -> tuple[np.ndarray, Any]:
-    """The table of a fold of so many last axes, and what owns the memory that it points to. other:
-    what computes it where the operand isn't as expected."""
+    """The table of a fold over `axes`, if they are the last ones, and what owns the memory that it points to. other:
+    what computes it where the operand isn't as expected, or beyond the limits; see
+    `calls.folding`."""
     words = [
-        id(np.ndarray), _make(), id(dtype), descriptor.ctypes.data, used.ctypes.data, axes,
-        id(other),
+        id(np.ndarray), _make(), id(dtype), descriptor.ctypes.data, used.ctypes.data, len(axes),
+        id(other), *limits, axes[0],
     ]  # fmt: skip
     return np.array(words, np.int64), (dtype, descriptor, used, other)
