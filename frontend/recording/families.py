@@ -378,10 +378,13 @@ def met(
             known = Known(routine, tuple([a.shape for a in arrays]), avals)
             try:
                 made = known.made(arrays, shared)
+            except Untold:  # the family may learn it
+                shared.clear()
             except Exception:  # the recorded call has the better message
                 return None
-            known.note(routine.mark, arrays, made)
-            return known, made
+            else:
+                known.note(routine.mark, arrays, made)
+                return known, made
     given = [PLACE if isinstance(a, (Handle, np.ndarray)) else a for a in args]
     call = Called(key, given, arrays, avals, targets)
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -178,9 +178,9 @@ Way = tuple[int, int, tuple[int, ...]]
 
 
 class Parts(dict[Way, Any]):
-    """What ways give for operands of these shapes, each computed once."""
+    """What ways give for operands of these shapes, by their places, each computed once."""
 
-    def __init__(self, shapes: Sequence[Shape]):
+    def __init__(self, shapes: Sequence[Shape] | Mapping[int, Shape]):
         self._shapes = shapes
 
     def __missing__(self, way: Way) -> Any:

@@ -5,6 +5,7 @@ A template runs the same forms as a program, in the same order, so it has the sa
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -59,7 +60,8 @@ class Template:
     def __init__(self, outline: Outline):
         self.dtypes, self.is_single = outline.dtypes, outline.is_single
         self._fixed, self._equal, self._results = outline.fixed, outline.equal, outline.results
-        self._steps = [_step(line) for line in outline.lines]
+        sources = 0 if outline.equal else outline.arity
+        self._steps = [_step(line, sources) for line in outline.lines]
         self.varies = any([step.varies for step in self._steps])
         self.is_free = not self._fixed and all([step.attrs is None for step in self._steps])
         self._known: dict[Any, list[_Step]] = {}  # by the shapes of operands
@@ -166,30 +168,56 @@ class Template:
         return kept
 
 
-def _step(line: Line) -> _Step:
+def _step(line: Line, sources: int) -> _Step:
+    """The step of a line. sources: how many operands the call has, from whose shapes sizes may be
+    taken."""
     op, attrs, dtypes, dtype, places, along, varies = line
     if isinstance(op, str):
         return _Step(
             operator.methodcaller("squeeze", attrs) if op == DROPPED else bias_grad, places
         )
     if op is ops.constant_op:
-        return _constant(attrs[0], dtype.np)
+        return _constant(attrs[0], dtype.np, sources)
     form = None if varies or along is not None else direct(op, attrs, dtypes, dtype)
     if form is None:
         return _Step(sized(op, dtypes, dtype, along), places, attrs, varies)
     return _Step(form, places)
 
 
-def _constant(value: np.ndarray | Extent, made: np.dtype[Any]) -> _Step:
-    if isinstance(value, Extent):
+def _constant(value: np.ndarray | Extent, made: np.dtype[Any], sources: int) -> _Step:
+    if not isinstance(value, Extent):
+        known = value.view()
+        known.flags.writeable = False
+        return _Step(_given(known), ())
+    extent = value
+    places = tuple(sorted({i for _, i, _ in extent.ways}))
+    if places[-1] < sources:
+        return _Step(_sized_constant(extent, places, made), places)
 
-        def found(attrs: tuple[Any, ...], operands: Sequence[Any]) -> Form:
-            return _given(np.asarray(attrs[0], made))
+    def found(attrs: tuple[Any, ...], operands: Sequence[Any]) -> Form:
+        return _given(np.asarray(attrs[0], made))
 
-        return _Step(found, (), (value,), True)
-    known = value.view()
-    known.flags.writeable = False
-    return _Step(_given(known), ())
+    return _Step(found, (), (extent,), True)
+
+
+def _sized_constant(extent: Extent, places: Sequence[int], made: np.dtype[Any]) -> Form:
+    """The form of a number that follows from the shapes of the call's operands at `places`."""
+
+    @functools.lru_cache(_REMEMBERED)
+    def number(*shapes: Shape) -> np.ndarray:
+        return np.asarray(extent.value(Parts(dict(zip(places, shapes)))), made)
+
+    if len(places) == 1:
+
+        def constant(x: Any) -> np.ndarray:
+            return number(x.shape)
+    else:
+
+        def constant(*operands: Any) -> np.ndarray:
+            return number(*[x.shape for x in operands])
+
+    constant.is_constant = True  # type: ignore[attr-defined]
+    return constant
 
 
 def _given(value: np.ndarray) -> Form:
