@@ -11,6 +11,7 @@ ends, and those of both frameworks are compared.
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import math
 import os
@@ -64,6 +65,7 @@ def timed(torch: Any, row: Row, steps: int | None = None, compiled: bool = False
         return torch.compile(model, dynamic=True) if compiled else model
 
     run = row.make(torch, wrap, steps or row.steps)
+    gc.collect()  # what the imports left, which would fall into one row or another by chance
     start = time.perf_counter()
     values = _read(run())
     return {"s": time.perf_counter() - start, "results": [_magnitude(v) for v in values]}

@@ -139,8 +139,12 @@ def export(t: Any) -> np.ndarray:
     Where the epoch is held (in hooks and backward functions), a pending value is copied instead.
     """
     recording.flush()
-    array_of(t)
     state = t if t._storage is None else t._storage
+    if t._node is None is state._node and state._buffer.__class__ is np.ndarray:
+        clock.effects += 1
+    else:
+        array_of(t)
+        state = t if t._storage is None else t._storage
     if state._node is not None:
         return np.array(array_of(t))  # it has no memory yet, as a gradient in a hook
     shared = state._shared
@@ -164,7 +168,7 @@ def export(t: Any) -> np.ndarray:
     dtype = state._aval[1].np
     if whole.dtype != dtype:
         whole = whole.view(dtype)
-    if t._chain is None:
+    if t._chain is None or (t._chain.only_detaches and whole.flags.c_contiguous):
         return whole
     sizes, strides, offset = shapes.layout_of(t)
     return strided(whole.reshape(-1).view(t.dtype.np)[offset:], sizes, strides)

@@ -48,8 +48,6 @@ def getitem(t: Tensor, key: Any) -> Tensor:
     if type(key) is int:
         part = element(t, (key,))
         return select(t, 0, key) if part is None else part
-    if isinstance(key, np.integer):
-        return getitem(t, int(key))
     if type(key) is tuple:
         part = element(t, key)
         if part is not None:
@@ -60,6 +58,8 @@ def getitem(t: Tensor, key: Any) -> Tensor:
     if type(key) is slice and t.shape:
         part = _slice(t, 0, key)
         return shapes.alias(t) if part is t else part
+    if isinstance(key, np.integer):
+        return getitem(t, int(key))
     if recording.clock.volatile:
         made = volatile.picked(t, key)
         if made is not None:

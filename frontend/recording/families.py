@@ -224,14 +224,12 @@ class Known:
         """Keep what its first results tell. mark: of its routine."""
         dtypes = self.template.dtypes
         rows = (made,) if self.forward.is_single else made
-        self.avals: list[Aval] = []
-        largest = 0
-        for array, dtype in zip(rows, dtypes):
-            self.avals.append((shape_of(array.shape), dtype, "cpu"))
-            largest = max(largest, array.size)
-        for array in arrays:
-            largest = max(largest, array.size)
-        self.noted = hash((mark, self.shapes)), largest
+        self.avals: list[Aval] = [
+            (shape_of(a.shape), dtype, "cpu") for a, dtype in zip(rows, dtypes)
+        ]
+        sizes = [a.size for a in arrays]
+        sizes += [a.size for a in rows]
+        self.noted = hash((mark, self.shapes)), max(sizes)
 
     def made(self, arrays: Sequence[np.ndarray], shared: Shared) -> Any:
         """What `forward` makes of operands. shared: see templates.py."""
@@ -401,7 +399,11 @@ def met(
 
 def _joined(call: Called) -> tuple[Routine, Any] | None:
     template = call.join()
-    return None if template is None else (Routine(call, id(call.build), template), template(call.arrays))
+    return (
+        None
+        if template is None
+        else (Routine(call, id(call.build), template), template(call.arrays))
+    )
 
 
 def _of_family(call: Called, shared: Shared) -> tuple[Routine, Any] | None:

@@ -114,8 +114,16 @@ def element(t: Any, key: tuple[Any, ...]) -> Any:
     """The view t[key] of one element of unread memory; None if it isn't that."""
     if t._node is not None or not _is_unread(t):
         return None
-    chain = views.element(t._chain or t._aval[0], key)
-    return None if chain is None else _unread_view(t, chain)
+    before, (shape, dtype, device) = t._chain, t._aval
+    chain = views.element(before or shape, key)
+    if chain is None:
+        return None
+    if before is not None or t._storage is None:
+        return _unread_view(t, chain)
+    v = _new(epoch.tensor_type)
+    v._storage, v._chain, v._writes = t._storage, chain, t._storage._writes
+    v._aval = chain.size, dtype, device
+    return v
 
 
 def _record_view(t: Any, kind: views.View, attrs: tuple[Any, ...]) -> Any:

@@ -202,7 +202,11 @@ def _found(
 
 
 def _again(
-    known: Known, operands: Sequence[Any], arrays: list[Any], targets: list[Any] | None, shared: Shared
+    known: Known,
+    operands: Sequence[Any],
+    arrays: list[Any],
+    targets: list[Any] | None,
+    shared: Shared,
 ) -> Any:
     """The results of a known call; None if it must be recorded."""
     try:

@@ -51,8 +51,9 @@ def is_quiet(form: Form) -> bool:
 
 def is_whole(form: Form) -> bool:
     """Whether a form makes a view of all elements of an array in their order."""
-    return (
-        form.__class__ is operator.methodcaller and form.__reduce__()[1][0] in ("reshape", "squeeze")
+    return form.__class__ is operator.methodcaller and form.__reduce__()[1][0] in (
+        "reshape",
+        "squeeze",
     )
 
 
@@ -81,9 +82,7 @@ def direct(
         return _BY_ATTRS[op](*attrs)
     if op in _FOLDS and dtype in WIDE and dtypes == (dtype,):
         by_sizes = sized(op, dtypes, dtype, None)
-        return folds.of_last_axes(
-            attrs[0], _FOLDS[op], dtype, lambda a: by_sizes(attrs, (a,))(a)
-        )
+        return folds.of_last_axes(attrs[0], _FOLDS[op], dtype, lambda a: by_sizes(attrs, (a,))(a))
     if op is layer_norm_op and all([d is dtype for d in dtypes]) and moments.has_code(dtype):
         return Staged(*composites.layer_norm_parts(*attrs))
     if op in composites.SIZELESS and all(d is dtype for d in dtypes) and dtype in WIDE:

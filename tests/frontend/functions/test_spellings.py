@@ -140,3 +140,23 @@ def test_factors_of_numbers_and_types_that_differ(torch: Any, name: str, dtype: 
                     found.append((str(error)[:40], np.zeros(0)))
             assert found[0][0].endswith(found[1][0].removeprefix("torch"))
             np.testing.assert_allclose(found[0][1], found[1][1], 1e-3)
+
+
+def test_first_calls_and_later_ones_take_the_same_arguments() -> None:
+    """A function's code is written once it has been called often."""
+    from tilewright.functions import spellings
+
+    @spellings.also_named(scale="factor")
+    def scaled(input: Any, factor: int = 2, *, dim: int = 0) -> Any:
+        return input, factor, dim
+
+    for _ in range(2 * spellings._OFTEN):
+        assert scaled(1) == (1, 2, 0) == scaled(x=1)
+        assert scaled(1, 3, dim=4) == (1, 3, 4) == scaled(1, scale=3, axis=4)
+        with pytest.raises(TypeError, match="scaled"):
+            scaled()
+        with pytest.raises(TypeError, match="factor"):
+            scaled(1, factor=2, scale=3)
+        with pytest.raises(TypeError, match="other"):
+            scaled(1, other=2)
+    assert scaled.__code__ is not spellings._first.__code__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -522,3 +523,78 @@ def test_calls_on_another_device_stay_there() -> None:
     places = torch.zeros(3, 3, dtype=torch.int64, device="interpret")
     found = [x * 2, x.sum(), x @ x, x.gather(0, places)]
     assert [t.device.type for t in found] == ["interpret"] * 4
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("tracked", [False, True])
+def test_calls_of_new_sizes_run_by_the_routine_of_their_family(tracked: bool) -> None:
+    """Sizes of 0 and 1 are other families; what broadcasts is, too."""
+    layer = torch.nn.Linear(6, 4)
+    weight = layer.weight.detach().numpy().astype(np.float64)
+
+    def call(x: Any) -> Any:
+        return [x + x, x.tanh(), x.mean(), x.sum(-1), x.norm(), x * x[:1], layer(x)]
+
+    for n in (5, 3, 7, 1, 0, 2, 9, 5, 7, 3000, 8):
+        x = sample(n, n, 6).requires_grad_(tracked)
+        made = call(x)
+        a = x.detach().numpy().astype(np.float64)
+        first = a[:1] if n else np.zeros((0, 6))
+        wanted = [a + a, np.tanh(a), a.mean() if n else np.nan, a.sum(-1), np.linalg.norm(a),
+                  a * first, a @ weight.T + layer.bias.detach().numpy()]  # fmt: skip
+        for found, expected in zip(made, wanted, strict=True):
+            np.testing.assert_allclose(found.detach().numpy(), expected, 2e-5, 1e-5)
+        if tracked and n:
+            made[0].sum().backward(retain_graph=True)
+            (made[2] * 3).backward()
+            np.testing.assert_allclose(x.grad.numpy(), 2 + 3 / a.size, 1e-5)
+    assert any(f.free is not None and f.free.run is not None for f in epoch.families.values())
+
+
+@pytest.mark.usefixtures("at_once")
+def test_elements_are_views_like_others() -> None:
+    x = sample(0, 4, 5) * 1
+    values = x.numpy().copy()
+    for at in [(0, 0), (3, 4), (-1, 2), (2, -5), (-4, -1)]:
+        part = x[at]
+        assert part.shape == () and part.item() == values[at] and part.data_ptr() != 0
+        assert part.storage_offset() == (at[0] % 4) * 5 + at[1] % 5 and part.stride() == ()
+    x.t()[1, 2] += 1
+    values[2, 1] += 1
+    assert x[2, 1].item() == values[2, 1] == x[2][1].item()
+    part = x[1, 3]
+    part.mul_(2)
+    values[1, 3] *= 2
+    np.testing.assert_array_equal(x.numpy(), values)
+    again = pickle.loads(pickle.dumps(part))
+    assert again.item() == values[1, 3]
+    assert x[True, 1].shape == (1, 5)  # a bool is no place
+    for at in [(4, 0), (0, 5), (-5, 0), (0, -6)]:
+        with pytest.raises(IndexError, match="out of (range|bounds)"):
+            x[at]
+    w = sample(1, 3, 3).requires_grad_()
+    (w[1, 2] * w[-1, 0]).backward()
+    wanted = np.zeros((3, 3), np.float32)
+    wanted[1, 2], wanted[2, 0] = w[2, 0].item(), w[1, 2].item()
+    np.testing.assert_array_equal(w.grad.numpy(), wanted)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_base_of_views_is_an_operand_like_others() -> None:
+    w = sample(2, 3, 4).requires_grad_()
+    y = w * 2
+    part = y[1]
+    total = (y + y).sum() + part.sum()
+    with torch.no_grad():
+        flat = w.view(-1)
+        assert not (w * 2).requires_grad and flat.shape == (12,)
+    total.backward()
+    wanted = np.full((3, 4), 4, np.float32)
+    wanted[1] += 2
+    np.testing.assert_array_equal(w.grad.numpy(), wanted)
+    z = sample(3, 4)
+    view, shared = z[1:], z.numpy()
+    shared[0] = 7  # NumPy writes to the memory that a call has read
+    double = z * 2
+    shared[1] = 9
+    assert double[0].item() == 14 and view[0].item() == 9 and (z * 2)[1].item() == 18

@@ -9,9 +9,10 @@ import pytest
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
+from tilewright.ir.op import Op
 from tilewright.ir.ops.movement import windows
 from tilewright.ir.shape import Size
-from tilewright.runtime.baseline import folds, kernels
+from tilewright.runtime.baseline import folds, kernels, step_forms
 from tilewright.runtime.baseline.program import Program
 
 SHAPES = [
@@ -148,3 +149,49 @@ def test_places_of_extrema_of_halves(dtype: dtypes.DType) -> None:
     for axis in (0, 1):
         (found,) = Program([ops.argmax(x, (axis,))]).run([given], ())
         np.testing.assert_array_equal(found.ravel(), given.astype("f4").argmax(axis))
+
+
+ROW_SHAPES = [
+    (1,), (7,), (8,), (9,), (127,), (128,), (129,), (1000,), (4095,), (4096,), (3, 20), (20, 3),
+    (31, 2), (32, 2), (600, 5), (2, 3, 40), (5, 4, 3), (200, 4, 5), (2, 0), (0, 3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64], ids=lambda d: d.name)
+@pytest.mark.parametrize("op", [ops.sum_op, ops.max_op, ops.min_op], ids=lambda op: op.name)
+def test_folds_of_last_axes_have_the_bits_of_those_that_look_at_sizes(
+    op: Op, dtype: dtypes.DType
+) -> None:
+    generator = np.random.default_rng(0)
+    for shape in ROW_SHAPES:
+        drawn = generator.normal(size=shape).astype(dtype.np)
+        if drawn.size > 4:
+            drawn.ravel()[[0, 3]] = -0.0, np.inf
+        for first in range(len(shape)):
+            axes = tuple(range(first, len(shape)))
+            if op is not ops.sum_op and 0 in [shape[a] for a in axes]:
+                continue
+            form = step_forms.direct(op, (axes,), (dtype,), dtype)
+            assert form is not None
+            by_sizes = step_forms.sized(op, (dtype,), dtype, None)
+            strided = np.repeat(drawn, 2, -1)[..., ::2]
+            for array in (drawn, strided, drawn.astype(dtype.np, order="F")):
+                wanted = by_sizes((axes,), (array,))(array)
+                made = form(array)
+                assert made.shape == wanted.shape and made.dtype == wanted.dtype
+                np.testing.assert_array_equal(made, wanted, strict=True)
+        if len(shape) > 1:  # not the last axis: another function's
+            form = step_forms.direct(op, ((0,),), (dtype,), dtype)
+            assert form is not None
+            if shape[0] or op is ops.sum_op:
+                wanted = by_sizes(((0,),), (drawn,))(drawn)
+                np.testing.assert_array_equal(form(drawn), wanted)
+
+
+def test_an_extremum_of_a_row_is_nan_if_an_element_is() -> None:
+    for length in (3, 8, 13, 40, 200):
+        rows = np.zeros((length, length), np.float32)
+        np.fill_diagonal(rows, np.nan)
+        for op in (ops.max_op, ops.min_op):
+            form = step_forms.direct(op, ((1,),), (dtypes.float32,), dtypes.float32)
+            assert form is not None and np.isnan(form(rows)).all()
