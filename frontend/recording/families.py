@@ -179,9 +179,9 @@ class Routine:
     """What computes calls of a family: the parts of them that don't depend on sizes.
 
     build, args: see Called. template: what computes them. forward: its part without derivative.
-    leads: see builders.Facts. mark: stands for it where work is compared. is_free: whether the forms
-    are the same for all sizes. run, back: then what these are composed to, for the call and its
-    derivative.
+    leads: see builders.Facts. mark: stands for it where work is compared. is_free: whether the
+    forms are the same for all sizes. run, back: then what these are composed to, for the call and
+    its derivative.
     """
 
     __slots__ = (

@@ -122,7 +122,7 @@ def element(t: Any, key: tuple[Any, ...]) -> Any:
         return _unread_view(t, chain)
     v = _new(epoch.tensor_type)
     v._storage, v._chain, v._writes = t._storage, chain, t._storage._writes
-    v._aval = chain.size, dtype, device
+    v._aval = (chain.size, dtype, device)  # type: ignore[assignment]
     return v
 
 

@@ -394,8 +394,8 @@ class Chain:
     """
 
     __slots__ = (
-        "attrs",
         "_element",
+        "attrs",
         "base",
         "bytes",
         "detaches",
@@ -412,6 +412,7 @@ class Chain:
         "view",
     )
 
+    _element: tuple[tuple[int, ...], tuple[int, ...]]
     base: Size
     bytes: tuple[int, int, tuple[int, ...]]
     layout: Layout | None

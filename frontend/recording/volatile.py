@@ -36,7 +36,6 @@ from .numbers import default_dtype, key_of, scalar_dtype
 from .states import Aval, Handle
 from .tape import Call, Refused, note, rebound, target_of
 
-
 _new = object.__new__
 
 
@@ -136,7 +135,7 @@ def _operand(t: Any, taping: bool) -> tuple[np.ndarray, Aval, Any] | None:
     can be used. taping: whether the tape takes gradients."""
     if t.__class__ is Number:
         return np.asarray(t.value, np.int64), _OF_NUMBER, None
-    chain, storage = t._chain, t._storage
+    chain, storage, aval = t._chain, t._storage, t._aval
     if (
         chain is not None
         and t.__class__ is epoch.tensor_type
@@ -145,14 +144,14 @@ def _operand(t: Any, taping: bool) -> tuple[np.ndarray, Aval, Any] | None:
         and t._node is None is storage._node
         and storage._shared is None
         and storage._buffer.__class__ is np.ndarray
-        and t._aval[2] == "cpu"
+        and aval[2] == "cpu"
         and views.numel(chain.size or ()) <= MOST
     ):  # what follows makes of nearly all views
         array = views.seen_in(storage._buffer, chain)
         if array is None:
             return None
         try:
-            return array, t._aval, target_of(t) if taping else None
+            return array, aval, target_of(t) if taping else None
         except Refused:
             return None
     array = _value(t, taping)
@@ -178,7 +177,7 @@ _OF_NUMBER: Aval = (Size(()), int64, "cpu")
 def _found(
     key: tuple[Any, ...],
     args: Sequence[Any],
-    operands: list[Any],
+    operands: Sequence[Any],
     arrays: list[Any],
     avals: list[Aval],
     targets: list[Any] | None,

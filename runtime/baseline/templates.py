@@ -207,14 +207,8 @@ def _sized_constant(extent: Extent, places: Sequence[int], made: np.dtype[Any]) 
     def number(*shapes: Shape) -> np.ndarray:
         return np.asarray(extent.value(Parts(dict(zip(places, shapes)))), made)
 
-    if len(places) == 1:
-
-        def constant(x: Any) -> np.ndarray:
-            return number(x.shape)
-    else:
-
-        def constant(*operands: Any) -> np.ndarray:
-            return number(*[x.shape for x in operands])
+    def constant(*operands: Any) -> np.ndarray:
+        return number(*[x.shape for x in operands])
 
     constant.is_constant = True  # type: ignore[attr-defined]
     return constant

@@ -415,9 +415,9 @@ def folding(
     limits: tuple[int, int, int],
     other: Callable[..., Any],
 ) -> tuple[np.ndarray, Any]:
-    """The table of a fold over `axes`, if they are the last ones, and what owns the memory that it points to. other:
-    what computes it where the operand isn't as expected, or beyond the limits; see
-    `calls.folding`."""
+    """The table of a fold over `axes`, if they are the last ones, and what owns the memory that it
+    points to. other: what computes it where the operand isn't as expected, or beyond the limits;
+    see `calls.folding`."""
     words = [
         id(np.ndarray), _make(), id(dtype), descriptor.ctypes.data, used.ctypes.data, len(axes),
         id(other), *limits, axes[0],

@@ -570,7 +570,7 @@ def test_elements_are_views_like_others() -> None:
     assert again.item() == values[1, 3]
     assert x[True, 1].shape == (1, 5)  # a bool is no place
     for at in [(4, 0), (0, 5), (-5, 0), (0, -6)]:
-        with pytest.raises(IndexError, match="out of (range|bounds)"):
+        with pytest.raises(IndexError, match=r"out of (range|bounds)"):
             x[at]
     w = sample(1, 3, 3).requires_grad_()
     (w[1, 2] * w[-1, 0]).backward()
