@@ -73,13 +73,10 @@ class Along(Tiles):
     """The function that computes a chunk of such tiles, with all steps of the sum at once."""
 
     def write(self) -> None:
-        code, tile, blocks = self.code, self.tile, self.blocks
-        pitch = self.size(blocks.rows, "rows of a block")
-        self.block = pitch, self.size(blocks.panels, "panels of a block")
+        code, tile = self.code, self.tile
         m0, m1, first, last, before = self.begin()
-        room = self.size(tile.rows * blocks.rows + tile.columns, "sums of a block")
-        text = f"alloca {tile.kind}, {room.typed}, align 64"
-        self.turned = code.let(text, "ptr", at=self.body.entry)
+        pitch = -(-self.blocks.rows // tile.lanes) * tile.lanes
+        self.turned = self.room(tile.rows * pitch + tile.columns, "sums of a block")
         found, place = self.found, self.rows.offset
         batch = Index(tuple((a, c) for a, c in place.terms if a in found.batch), place.const)
         image = self.at(self.body.buffer(self.rows.buffer), uniform(self.body, batch, None))
@@ -95,7 +92,7 @@ class Along(Tiles):
         panel = code.open_loop(first, last, 1, [first_a], stem="panel")
         ((a, _),) = panel.carried
         vector = code.open_loop(v0, v1, tile.vectors, stem="vector")
-        given = [a, image, sums, pitch, self.k, steps]
+        given = [a, image, sums, self.pitch, self.k, steps]
         given += [self.entry_of(t, vector.variable) for t in (starts, places)]
         symbol = _micro(code, tile)
         code.add(f"call void {symbol}({', '.join(g.typed for g in given)})")

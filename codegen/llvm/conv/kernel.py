@@ -16,6 +16,7 @@ from ..schedule import DEFAULT, Schedule
 from ..types import computed
 from ..values import evaluate
 from . import along, tiles
+from .inside import Inside, blocks_inside, plan_inside
 from .layouts import plain
 from .layouts import write as write_layouts
 from .operands import panels
@@ -26,7 +27,13 @@ from .tiles import Blocks, Tiles
 
 def write(kernel: Kernel, machine: Machine, plan: Plan, schedule: Schedule = DEFAULT) -> Written:
     arguments = Arguments(kernel)
-    found = [_cut(p, machine, schedule) for p in plan.parts]
+    inside = plan_inside(plan, machine, schedule)
+    if inside is None:
+        found = [_cut(p, machine, schedule) for p in plan.parts]
+    else:
+        plan, tile = inside
+        (part,) = plan.parts
+        found = [(tile, blocks_inside(part, tile), tile.columns, Inside)]
     packed = [
         panels(p.product, f"panels{i}", width)
         for i, (p, (_, _, width, _)) in enumerate(zip(plan.parts, found))

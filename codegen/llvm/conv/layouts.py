@@ -62,7 +62,9 @@ def _in_planes(kernels: Sequence[Kernel], machine: Machine) -> list[Form] | None
     """
     inside, *borders = kernels
     form = form_of(inside, machine)
-    if not borders or turned.turn_of(inside, machine) is not None or form.vector is None:
+    if not borders or any(border.inputs for border in borders):
+        return None
+    if turned.turn_of(inside, machine) is not None or form.vector is None:
         return None
     if len(form.outer) < 2 or form.block < form.vector.extent:
         return None

@@ -110,6 +110,11 @@ def _borders(value: Value) -> tuple[Condition, ...]:
     return ()
 
 
+def inside_of(value: Value) -> Value:
+    """An operand as it is where it isn't zero because of a border."""
+    return value.inside if isinstance(value, Guard) and _borders(value) else value
+
+
 def _indices(value: Value) -> list[Index]:
     found: dict[int, Value] = {}
     collect(value, found)
@@ -147,6 +152,15 @@ def rewritten(value: Value, moved: Callable[[Index], Index]) -> Value:
     for each in found.values():
         made[id(each)] = copied(each, made, moved)
     return made[id(value)]
+
+
+def moved(index: Index, found: Sequence[Window], axes: Sequence[Axis]) -> Index:
+    """`index` with an axis for each window, along its inside, in the place of the window's axes."""
+    total = _without(index, {a for window in found for a in window.axes})
+    for window, axis in zip(found, axes):
+        place = ix.of(axis) + window.first - window.position.const
+        total = total + place * window.factor(index)
+    return total
 
 
 def images(products: Sequence[Product]) -> tuple[list[Kernel], list[Load]]:
@@ -188,11 +202,10 @@ def _image(product: Product, found: Sequence[Window], name: str) -> tuple[list[K
     piece. So there is room for such a piece before the image and behind it.
     """
     dtype, value = product.dot.dtype, product.rows
-    strides = _strides([w.extent for w in found])
+    strides = strides_of([w.extent for w in found])
     bordered = all(w.inside > 0 for w in found) and _borders(value) != ()
     if bordered:
-        assert isinstance(value, Guard)
-        value = value.inside
+        value = inside_of(value)
     else:
         found = [replace(w, first=w.low, last=w.high) for w in found]
     before = max(((w.high - w.last) * step for w, step in zip(found, strides)), default=0)
@@ -201,20 +214,9 @@ def _image(product: Product, found: Sequence[Window], name: str) -> tuple[list[K
     buffer = Buffer(name, dtype, size_)
     axes = [Axis(f"w{i}", w.inside) for i, w in enumerate(found)]
 
-    def moved(index: Index) -> Index:
-        total = ix.constant(index.const)
-        rest = dict(index.terms)
-        for window, axis in zip(found, axes):
-            factor = window.factor(index)
-            for a in window.axes:
-                rest.pop(a, None)
-            total = total + (ix.of(axis) + window.first - window.position.const) * factor
-        assert not rest, "an axis that no window has"
-        return total
-
     places = [ix.of(a) + (w.first - w.low) for a, w in zip(axes, found)]
     offset = ix.linearize(places, strides, before)
-    stores = (Store(buffer, offset, rewritten(value, moved)),)
+    stores = (Store(buffer, offset, rewritten(value, lambda index: moved(index, found, axes))),)
     kernels = [Kernel(name, tuple(a for a in axes if a.extent != 1), (), stores)]
     for i, (window, step) in enumerate(zip(found, strides)):
         length = (window.extent - window.inside) * step
@@ -257,19 +259,19 @@ def panels(product: Product, name: str, width: int) -> tuple[Kernel, Load]:
         zero = Constant(dtype.np.type(0), value.dtype)
         value = Guard((Condition(column, 0, size(product.n)),), value, zero, value.dtype)
     dims = [*product.batch, panel, *product.k, lane]
-    strides = _strides([a.extent for a in dims])
+    strides = strides_of([a.extent for a in dims])
     buffer = Buffer(name, dtype, math.prod(a.extent for a in dims))
     offset = ix.linearize([ix.of(a) for a in dims], strides)
     parallel = tuple(a for a in dims if a.extent != 1)
     kernel = Kernel(name, parallel, (), (Store(buffer, offset, value),))
-    flat = ix.linearize([ix.of(a) for a in product.n], _strides(extents))
+    flat = ix.linearize([ix.of(a) for a in product.n], strides_of(extents))
     at = [ix.of(a) for a in dims]
     at[len(product.batch)], at[-1] = ix.floordiv(flat, width), ix.mod(flat, width)
     within = [a for a in parallel if a is not lane]
     return collapsed(kernel, [within]), Load(buffer, ix.linearize(at, strides), dtype)
 
 
-def _strides(extents: Sequence[int]) -> list[int]:
+def strides_of(extents: Sequence[int]) -> list[int]:
     out, step = [], 1
     for extent in reversed(extents):
         out.append(step)

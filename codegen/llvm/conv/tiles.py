@@ -191,7 +191,12 @@ class Tiles:
         self.found, self.tile, self.blocks = found, tile, blocks
         self.rows, self.columns = rows, columns
         self.width = width
-        self.block = self.const(blocks.rows), self.const(blocks.panels)
+        self.block = (
+            self.size(blocks.rows, "rows of a block"),
+            self.size(blocks.panels, "panels of a block"),
+        )
+        # Whole vectors of rows are turned, so that a column of sums ends with one.
+        self.pitch = self.size(-(-blocks.rows // tile.lanes) * tile.lanes, "column of sums")
         self.sums = next(v for v in body.kernel.values if _is_sums(v))
         self.count = -(-size(found.n) // self.width)
         self.m = self.size(size(found.m), "m")
@@ -205,17 +210,21 @@ class Tiles:
         return offset(self.code, self.tile, base, place)
 
     def write(self) -> None:
-        code, blocks = self.code, self.blocks
+        code = self.code
         m0, m1, first_panel, last_panel, before = self.begin()
-        held = blocks.panels * blocks.rows * self.tile.columns
-        self.held = self.room(held)
-        self.turned = self.room(self.tile.columns * blocks.rows + self.tile.lanes)
+        panel = -(-self.blocks.rows // self.tile.lanes) * self.tile.lanes * self.tile.columns
+        self.held = self.room(self.blocks.panels * panel, "sums of a block")
+        self.turned = self.room(panel + self.tile.lanes, "sums of a panel")
         self.add_products(m0, m1, first_panel, last_panel, before)
         loop = code.open_loop(first_panel, last_panel, stem="panel")
-        done = code.binary("sub", loop.variable, first_panel)
-        self.turn(self.at(self.held, self.times(done, blocks.rows * self.tile.columns)), m0, m1)
+        self.turn(self.sums_of(code.binary("sub", loop.variable, first_panel)), m0, m1)
         self.finish(loop.variable, m0, m1)
         code.close_loop(loop)
+
+    def sums_of(self, panel: Ref) -> Ref:
+        """The sums of one of the chunk's panels: [row, column]."""
+        place = self.code.binary("mul", panel, self.times(self.pitch, self.tile.columns))
+        return self.at(self.held, place)
 
     def begin(self) -> tuple[Ref, Ref, Ref, Ref, Ref]:
         """The rows and panels of the chunk, from and to, and the panels before its batch. Binds the
@@ -245,8 +254,8 @@ class Tiles:
     def least(self, a: Ref, b: Ref) -> Ref:
         return self.code.intrinsic("smin", [a, b])
 
-    def room(self, count: int) -> Ref:
-        text = f"alloca {self.tile.kind}, i64 {count}, align 64"
+    def room(self, count: int, key: str) -> Ref:
+        text = f"alloca {self.tile.kind}, {self.size(count, key).typed}, align 64"
         return self.code.let(text, "ptr", at=self.body.entry)
 
     def bind(self, axes: Sequence[Axis], place: Ref) -> None:
@@ -282,8 +291,7 @@ class Tiles:
         first_b = self.at(packed, start)
         panel = code.open_loop(first, last, 1, [first_b], stem="panel")
         ((b, _),) = panel.carried
-        done = code.binary("sub", panel.variable, first)
-        sums = self.at(self.held, self.times(done, blocks.rows * tile.columns))
+        sums = self.sums_of(code.binary("sub", panel.variable, first))
         # The tiles of a panel together fetch the next one, or that of the next piece, a part each.
         next_b = self.at(b, step)
         is_last = code.compare("icmp eq", code.binary("add", panel.variable, self.const(1)), last)
@@ -308,22 +316,26 @@ class Tiles:
 
     def turn(self, sums: Ref, m0: Ref, m1: Ref) -> None:
         """Transposes a panel's sums from [row, column] to [column, row]."""
-        code, tile, blocks = self.code, self.tile, self.blocks
+        code, tile = self.code, self.tile
         loop = code.open_loop(self.const(0), code.binary("sub", m1, m0), tile.lanes, stem="row")
         for j in range(tile.vectors):
             square = []
             for i in range(tile.lanes):
-                place = code.binary("add", loop.variable, self.const(i))
+                row = self.row_of_sums(code.binary("add", loop.variable, self.const(i)))
                 place = code.binary(
-                    "add", self.times(place, tile.columns), self.const(j * tile.lanes)
+                    "add", self.times(row, tile.columns), self.const(j * tile.lanes)
                 )
                 square.append(load(code, tile, self.at(sums, place), tile.lanes))
             for i, vector in enumerate(transposed(code, square)):
-                column = (j * tile.lanes + i) * blocks.rows
-                place = code.binary("add", loop.variable, self.const(column))
+                column = self.times(self.pitch, j * tile.lanes + i)
+                place = code.binary("add", loop.variable, column)
                 at = self.at(self.turned, place)
                 code.add(f"store {vector.typed}, ptr {at.text}, align {tile.itemsize}")
         code.close_loop(loop)
+
+    def row_of_sums(self, row: Ref) -> Ref:
+        """Where a row of the block, counted from its first one, lies among the sums."""
+        return row
 
     def finish(self, panel: Ref, m0: Ref, m1: Ref) -> None:
         """Runs the epilogue for the columns of a panel: along the rows that are one axis, for each
@@ -343,7 +355,7 @@ class Tiles:
         x1 = self.least(code.binary("sub", m1, begin), run)
         column = code.open_loop(self.const(0), columns, stem="column")
         self.bind(self.found.n, code.binary("add", left, column.variable))
-        own = code.binary("add", code.binary("mul", column.variable, self.block[0]), begin)
+        own = code.binary("add", code.binary("mul", column.variable, self.pitch), begin)
         own = self.at(self.turned, code.binary("sub", own, m0))
         lanes = code.open_loop(x0, x1, tile.lanes, stem=along.name)
         body.bind(along, lanes.variable)

@@ -339,6 +339,21 @@ def gathering(code: Code, tile: Tile, each: int) -> str:
     return code.function(f"micro_{tile.rows}x{tile.vectors}_by_{each}", parameters, write)
 
 
+def stepping(code: Code, tile: Tile) -> str:
+    """The symbol of a function that does so for an `a` whose rows are neighbours, at steps of a
+    table: a[i + steps[k]].
+
+    void micro(ptr a, ..., ptr ahead, ptr steps)
+    """
+
+    def write(inner: Code) -> None:
+        a, steps = Ref("%a", "ptr"), Ref("%steps", "ptr")
+        _write(inner, tile, Operand((a,), table=steps))
+
+    parameters = f"{PARAMETERS}, ptr noalias %steps"
+    return code.function(f"micro_{tile.rows}x{tile.vectors}_by_steps", parameters, write)
+
+
 def _write(code: Code, tile: Tile, a: Operand) -> None:
     b = packed(Ref("%b", "ptr"), tile.columns)
     held = accumulate(code, tile, a, b, Ref("%depth", "i64"), zeros(tile), Ref("%ahead", "ptr"))

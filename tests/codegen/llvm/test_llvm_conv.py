@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from machines import MACHINES
 
 from tilewright.codegen.kernel import Kernel
 from tilewright.codegen.llvm import conv, emit
+from tilewright.codegen.llvm.conv import inside
+from tilewright.codegen.llvm.schedule import DEFAULT
 from tilewright.codegen.program import compile_graph
 from tilewright.codegen.target import LLVM
 from tilewright.ir import dtype as dt
@@ -195,6 +197,61 @@ def test_they_are_products_over_windows(case: Conv) -> None:
         assert conv.plan(kernel) is not None
 
 
+# Small images of many channels, which leave out the border.
+SMALL = [
+    Conv((24, 64, 4, 4), (64, 64, 3, 3), padding=same(3, 2)),
+    Conv((30, 90, 4, 4), (100, 90, 3, 3), padding=same(3, 2)),
+    Conv((36, 64, 5, 3), (96, 64, 3, 3), (1, 1), ((1, 1), (2, 0))),
+    Conv((24, 96, 4, 4), (64, 96, 5, 5), padding=((2, 2), (1, 2))),
+    Conv((24, 64, 6, 6), (80, 64, 3, 3), (1, 1), same(5, 2), (2, 2)),
+    Conv((96, 64, 4, 4), (256, 64, 3, 3), (2, 2), same(3, 2)),
+    Conv((45, 128, 4, 4), (192, 64, 3, 3), (1, 1), same(3, 2), groups=2),
+    Conv((192, 128, 3), (128, 128, 5), padding=same(5, 1)),
+    Conv((24, 64, 2, 3, 2), (64, 64, 3, 3, 3), padding=same(3, 3)),
+]
+
+
+def check_no_border(root: Node) -> None:
+    """Fails unless the border is left out, if the product is one."""
+    (step,) = compile_graph(lower_graph([root], check=True), LLVM).steps
+    assert isinstance(step.kernel, Kernel)
+    planned = conv.plan(step.kernel)
+    assert planned is not None
+    chosen = inside.plan_inside(planned, host.machine(), DEFAULT)
+    assert chosen is not None or len(planned.parts) > 1
+
+
+@pytest.mark.parametrize("machine", ["own", "avx2"])
+@pytest.mark.parametrize("case", SMALL, ids=str)
+def test_without_the_border(case: Conv, machine: str, monkeypatch: Any) -> None:
+    if machine != "own":
+        own = host.machine()
+        if not own.triple.startswith("x86_64") or own.vector_bytes == 32:
+            pytest.skip("this processor's own vectors are as wide, or it is another one")
+        narrow = replace(own, cpu="haswell", features="", vector_bytes=32)
+        monkeypatch.setattr(host, "machine", lambda: narrow)
+    leaves = leaves_of(case)
+    roots = roots_of(case, *leaves)
+    values = random_leaves(roots)
+    expected = oracle(case, *(values[leaf].astype(np.float64) for leaf in leaves))
+    for root, wanted in zip(roots, expected):
+        check_no_border(root)
+        (got,), _ = run([root], values)
+        close(got, wanted)
+
+
+def test_the_border_meets_no_infinite_weight() -> None:
+    """A product of zeros beside the image with an infinite weight would be NaN."""
+    case = SMALL[0]
+    leaves = leaves_of(case)
+    root = roots_of(case, *leaves)[0]
+    values = random_leaves([root])
+    values[leaves[1]][:, :, 0, 0] = np.inf
+    (got,), _ = run([root], values)
+    assert np.isfinite(got[:, :, 0]).all() and np.isfinite(got[:, :, :, 0]).all()
+    assert not np.isfinite(got[:, :, 1:, 1:]).any()
+
+
 def test_what_follows_is_in_the_same_kernel() -> None:
     """Bias, scale and shift of a norm, a residual and the activation."""
     case = Conv((2, 8, 9, 9), (12, 8, 3, 3), (2, 2), same(3, 2))
@@ -225,8 +282,10 @@ def test_nan_and_infinities_stay_where_they_are() -> None:
     assert np.isinf(got[0, :, 5:, 5:]).all() and np.isfinite(got[0, :, :, :2]).all()
 
 
-def test_threads_change_no_bit() -> None:
-    case = Conv((4, 24, 20, 20), (40, 24, 3, 3), (2, 2), same(3, 2))
+@pytest.mark.parametrize(
+    "case", [Conv((4, 24, 20, 20), (40, 24, 3, 3), (2, 2), same(3, 2)), SMALL[1]], ids=str
+)
+def test_threads_change_no_bit(case: Conv) -> None:
     leaves = leaves_of(case)
     roots = roots_of(case, *leaves)
     values = random_leaves(roots)
@@ -243,16 +302,23 @@ def test_threads_change_no_bit() -> None:
             np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("sizes", [(20, 21), (40, 45)])
-def test_sizes_are_arguments(sizes: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    "sizes, batches, channels",
+    [((20, 21), (3, 5), (8, 16)), ((40, 45), (3, 5), (8, 16)), ((4, 5), (32, 64), (128, 128))],
+)
+def test_sizes_are_arguments(
+    sizes: tuple[int, int], batches: tuple[int, int], channels: tuple[int, int]
+) -> None:
+    inputs, outputs = channels
+
     def code(size: int, batch: int) -> str:
-        case = Conv((batch, 8, size, size), (16, 8, 3, 3), padding=same(3, 2))
+        case = Conv((batch, inputs, size, size), (outputs, inputs, 3, 3), padding=same(3, 2))
         program = compile_graph(lower_graph([roots_of(case, *leaves_of(case))[0]]), LLVM)
         (step,) = program.steps
         assert isinstance(step.kernel, Kernel)
         return emit(step.kernel, host.machine()).code
 
-    assert code(sizes[0], 3) == code(sizes[1], 5)
+    assert code(sizes[0], batches[0]) == code(sizes[1], batches[1])
 
 
 @pytest.mark.parametrize("name", MACHINES)
