@@ -388,8 +388,8 @@ within = composite(
     vjp=_within_vjp,
     cost=4,
 )
-"""within(x, low, high): at_most(at_least(x, low), high). Bounds that are equal give the gradient of an
-element above them to `high`, and that of one below them to none, as in PyTorch."""
+"""within(x, low, high): at_most(at_least(x, low), high). Where bounds are equal, an element above
+them gives its gradient to `high`, and one below them to none, as in PyTorch."""
 
 hardsigmoid = composite(
     "hardsigmoid",
