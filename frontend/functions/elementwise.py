@@ -660,6 +660,9 @@ def _addcmul(x: Node, a: Node, b: Node, value: Node) -> Node:
 
 def _plus_scaled(op: Any, x: Node, a: Node, b: Node, value: Node) -> Node:
     x, a, b, value = beside(x, a, b, value)
+    dtype = result_dtype(x, a, b)
+    if dtype.is_differentiable:  # whole numbers beside halves are halves, too
+        a, b = to(a, dtype), to(b, dtype)
     term = op(a, b)
     return _add(x, _mul(term, to(value, term.dtype) if term.dtype.is_differentiable else value))
 
