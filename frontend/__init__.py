@@ -219,6 +219,8 @@ _LAZY = {
     ),
     **dict.fromkeys(
         [
+            "_fake_quantize_learnable_per_channel_affine",
+            "_fake_quantize_learnable_per_tensor_affine",
             "fake_quantize_per_channel_affine",
             "fake_quantize_per_tensor_affine",
             "fused_moving_avg_obs_fake_quant",
@@ -227,6 +229,9 @@ _LAZY = {
     ),
     **dict.fromkeys(
         [
+            "_empty_affine_quantized",
+            "_empty_per_channel_affine_quantized",
+            "empty_quantized",
             "int_repr",
             "q_per_channel_axis",
             "q_per_channel_scales",

@@ -319,6 +319,12 @@ from .functions.elementwise import tanh as tanh
 from .functions.elementwise import trunc as _is_fix
 from .functions.elementwise import trunc as trunc
 from .functions.fake_quantized import (
+    _fake_quantize_learnable_per_channel_affine as _fake_quantize_learnable_per_channel_affine,
+)
+from .functions.fake_quantized import (
+    _fake_quantize_learnable_per_tensor_affine as _fake_quantize_learnable_per_tensor_affine,
+)
+from .functions.fake_quantized import (
     fake_quantize_per_channel_affine as fake_quantize_per_channel_affine,
 )
 from .functions.fake_quantized import (
@@ -437,7 +443,12 @@ from .functions.products import vander as vander
 from .functions.products import vdot as vdot
 from .functions.promotion import can_cast as can_cast
 from .functions.promotion import promote_types as promote_types
+from .functions.quantized import _empty_affine_quantized as _empty_affine_quantized
+from .functions.quantized import (
+    _empty_per_channel_affine_quantized as _empty_per_channel_affine_quantized,
+)
 from .functions.quantized import dequantize as dequantize
+from .functions.quantized import empty_quantized as empty_quantized
 from .functions.quantized import int_repr as int_repr
 from .functions.quantized import per_channel_affine as per_channel_affine
 from .functions.quantized import (

@@ -14,6 +14,7 @@ that the tests ask for are derived from it too.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -339,6 +340,7 @@ def overwriting(name: str, method: Function) -> Function:
             return self
         # No epoch ends in between: the op reads the old value and doesn't save it for later.
         before, known = clock.holding, len(handles)
+        since = tape.now() if clock.volatile else math.inf
         try:
             clock.holding = before + 1
             result = method(self, *args, **options)
@@ -347,9 +349,9 @@ def overwriting(name: str, method: Function) -> Function:
             if compounds.is_compound(result):  # a product of a dense tensor and a sparse one
                 result = result.to_dense()
             if clock.volatile:
+                tape.let_overwrite(self, result, since)
                 if volatile.replaced(self, result):
                     return self
-                tape.let_overwrite(self, result)
             node = resolve(result)
             if len(handles) > known and handles[-1] is result:
                 handles.pop()  # nobody has it, so it is no other tensor with this value

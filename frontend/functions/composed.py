@@ -17,7 +17,7 @@ from ..recording import record
 from ..recording.builders import builder
 from .arguments import as_handle, into, need_tensor
 from .call import binary, public, unary, without_operator
-from .promotion import WHOLE, floating, promoted, refuse, to
+from .promotion import WHOLE, floating, promoted, promoting_float, refuse, to
 from .sorting import complex_logaddexp
 from .spellings import also_named
 
@@ -41,10 +41,6 @@ def _logaddexp2(a: Node, b: Node) -> Node:
     ratio = math.log(2)
     a, b = promoted(a, b)
     return ops.logaddexp(a * ratio, b * ratio) / ratio
-
-
-def _xlogy(a: Node, b: Node) -> Node:
-    return ops.xlogy(*promoted(floating(a), floating(b)))
 
 
 def _sinc(x: Node) -> Node:
@@ -105,8 +101,8 @@ def _float_power(a: Node, b: Node) -> Node:
     return ops.pow(to(a, dtype), to(b, dtype))
 
 
+@promoting_float
 def _ldexp(x: Node, exponent: Node) -> Node:
-    x, exponent = promoted(floating(x), floating(exponent))
     return x * ops.pow(_full(2, exponent), exponent)
 
 
@@ -118,7 +114,7 @@ isreal = unary("isreal", _isreal, in_place=False)
 
 logaddexp = binary("logaddexp", _logaddexp, numbers=False, in_place=False)
 logaddexp2 = binary("logaddexp2", _logaddexp2, numbers=False, in_place=False)
-xlogy = binary("xlogy", _xlogy, in_place_function=True, floats=True)
+xlogy = binary("xlogy", promoting_float(ops.xlogy), in_place_function=True, floats=True)
 heaviside = binary("heaviside", _heaviside, numbers=False, second="values")
 float_power = binary("float_power", _float_power, floats=True, second="exponent")
 ldexp = binary("ldexp", _ldexp, numbers=False, in_place_function=True)

@@ -250,17 +250,18 @@ def _logical(op: Any) -> Any:
 
 
 def _fmax(a: Node, b: Node) -> Node:
+    """The first takes the gradient where both are equal."""
     a, b = promoted(a, b)
     if not a.dtype.is_floating_point:
         return ops.maximum(a, b)
-    return ops.where(ops.isnan(a), b, ops.where(ops.isnan(b), a, ops.maximum(a, b)))
+    return ops.where(ops.bitwise_or(ops.ge(a, b), ops.isnan(b)), a, b)
 
 
 def _fmin(a: Node, b: Node) -> Node:
     a, b = promoted(a, b)
     if not a.dtype.is_floating_point:
         return ops.minimum(a, b)
-    return ops.where(ops.isnan(a), b, ops.where(ops.isnan(b), a, ops.minimum(a, b)))
+    return ops.where(ops.bitwise_or(ops.le(a, b), ops.isnan(b)), a, b)
 
 
 def _hypot(a: Node, b: Node) -> Node:
@@ -536,16 +537,15 @@ def clamp(
         made = volatile.computed_between(build, input, *bounds)
         if made is not None:
             return into(out, made, cast=False)
-    result = input
     if input.dtype is dtypes.bool_ and all(type(each) is bool for each in bounds):
         names = [] if len(bounds) == 2 else ["max" if min is None else "min"]
         raise not_implemented("_".join(["clamp", *names, "scalar_cpu"]), dtypes.bool_)
-    if min is not None:
-        result = record(_clamp_low, result, as_handle(min, input))
-    if max is not None:
-        result = record(_clamp_high, result, as_handle(max, input))
-        if min is not None and result.dtype is dtypes.bool_:
-            raise not_implemented("clamp_cpu", result.dtype)
+    if len(bounds) == 2:
+        result = record(_clamp_between, input, *(as_handle(each, input) for each in bounds))
+    elif max is None:
+        result = record(_clamp_low, input, as_handle(min, input))
+    else:
+        result = record(_clamp_high, input, as_handle(max, input))
     return into(out, result, cast=False)
 
 
@@ -609,13 +609,13 @@ def _clamp_high(x: Node, high: Node) -> Node:
     return ops.at_most(x, high)
 
 
-@builder("clamp", gradient="ClampBackward1")
+@builder("clamp", gradient=_of_clamp)
 def _clamp_between(x: Node, low: Node, high: Node) -> Node:
-    """Both of these in a call, where it is computed at once."""
-    if x.dtype is dtypes.bool_:
-        raise not_implemented("clamp_cpu", x.dtype)
-    made: Node = _clamp_high(_clamp_low(x, low), high)
-    return made
+    x, low, high = promoted(x, low, high)
+    refuse("clamp_cpu", x, dtypes.BOOL)
+    if x.dtype.category in (dtypes.UNSIGNED, dtypes.SIGNED):
+        return ops.minimum(ops.maximum(x, low), high)
+    return ops.within(x, low, high)
 
 
 @public("lerp", in_place=True)
@@ -660,6 +660,9 @@ def _addcmul(x: Node, a: Node, b: Node, value: Node) -> Node:
 
 def _plus_scaled(op: Any, x: Node, a: Node, b: Node, value: Node) -> Node:
     x, a, b, value = beside(x, a, b, value)
+    dtype = result_dtype(x, a, b)
+    if dtype.is_differentiable:  # whole numbers beside halves are halves, too
+        a, b = to(a, dtype), to(b, dtype)
     term = op(a, b)
     return _add(x, _mul(term, to(value, term.dtype) if term.dtype.is_differentiable else value))
 

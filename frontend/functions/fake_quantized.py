@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 
 from ..recording import Handle, record
+from .creation import zeros_like
 from .from_data import tensor
+from .masks import where
 from .quantized import require_channels
 
 if TYPE_CHECKING:
@@ -50,7 +53,8 @@ def fake_quantize_per_tensor_affine(
 def fake_quantize_per_channel_affine(
     input: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int
 ) -> Tensor:
-    """The same with a scale and a zero point for each place along `axis`."""
+    """The same with a scale and a zero point for each place along `axis`. Whether zero points lie
+    between quant_min and quant_max isn't looked at: it would end the recording."""
     _require_order(quant_min, quant_max)
     if scale.shape != zero_point.shape:
         raise RuntimeError(
@@ -58,6 +62,11 @@ def fake_quantize_per_channel_affine(
             f"{tuple(zero_point.shape)}{at_user_line()}"
         )
     require_channels(input, scale, axis)
+    if zero_point.dtype is dtypes.int64:
+        raise RuntimeError(
+            "Zero-point must be Int32, Float or Half, got torch.int64: call zero_point.int()"
+            f"{at_user_line()}"
+        )
     if zero_point.dtype.is_floating_point:
         return _fake_by_floats(input, scale, zero_point, axis, quant_min, quant_max)
     return _fake(input, scale, zero_point, axis % input.dim(), quant_min, quant_max)
@@ -82,6 +91,53 @@ def _fake_by_floats(
     inside = (codes >= low) & (codes <= high)
     rounded = (codes.clamp(low, high) - zero) * step
     return rounded + (input - input.detach()) * inside  # the second term is 0, with a gradient
+
+
+def _fake_quantize_learnable_per_tensor_affine(
+    input: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    quant_min: int,
+    quant_max: int,
+    grad_factor: float = 1.0,
+) -> Tensor:
+    """Fake quantization with gradients of `scale` and `zero_point` (one element each), which are
+    multiplied by `grad_factor`. The zero point is rounded. Esser et al., Learned Step Size
+    Quantization, 2020."""
+    step, zero = scale.reshape(()), zero_point.reshape(())
+    return _learnable(input, step, zero, quant_min, quant_max, grad_factor)
+
+
+def _fake_quantize_learnable_per_channel_affine(
+    input: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    axis: int,
+    quant_min: int,
+    quant_max: int,
+    grad_factor: float = 1.0,
+) -> Tensor:
+    """The same with a scale and a zero point for each place along `axis`."""
+    require_channels(input, scale, axis)
+    shape = [1] * input.dim()
+    shape[axis] = -1
+    step, zero = scale.view(shape), zero_point.view(shape)
+    return _learnable(input, step, zero, quant_min, quant_max, grad_factor)
+
+
+def _learnable(x: Tensor, step: Tensor, zero: Tensor, low: int, high: int, factor: float) -> Tensor:
+    """Beside the value stand terms that are 0, with the gradients: that of the step is the rounded
+    number minus x, over the step, and -zero or the end where the integer is cut off; that of the
+    zero point is -step there."""
+    held, size, middle = x.detach(), step.detach(), zero.detach()
+    centre = (middle + 0.5).floor().clamp(low, high)
+    codes = (held * size.reciprocal()).round() + centre
+    kept = codes.clamp(low, high) - centre
+    inside = (codes >= low) & (codes <= high)
+    value = kept * size
+    of_step = where(inside, kept - held / size, kept) * factor
+    of_zero = where(inside, zeros_like(value), -size.expand(value.shape)) * factor
+    return value + (x - held) * inside + (step - size) * of_step + (zero - middle) * of_zero
 
 
 def fbgemm_parameters(

@@ -1,7 +1,7 @@
 """Quantized tensors: integers that stand for floats, (q - zero point) * scale.
 
-They hold and convert numbers, their elements are moved, and `torch.ao.nn.quantized` has layers and
-functions of them. No other op takes them: its error says to call `dequantize()`.
+They hold and convert numbers, and their elements are moved. `ao.nn.quantized.dispatch` has the
+other calls that take them. No other call does: its error says to use `dequantize()`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import importlib
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -21,9 +22,10 @@ from .. import overriding
 from ..layouts import strided
 from ..recording import Handle, epoch, record
 from .call import public
-from .creation import zeros
+from .creation import empty, zeros
 from .from_data import tensor
 from .joining import cat, stack
+from .ranges import arange
 
 if TYPE_CHECKING:
     from tilewright.ir.dtype import DType
@@ -90,10 +92,11 @@ per_channel_affine_float_qparams = qscheme("per_channel_affine_float_qparams", T
 class QuantizedTensor:
     """Integers with a scale and a zero point, or with one of each for each place along `axis`."""
 
-    is_quantized = True
-    is_sparse = requires_grad = False
+    is_quantized = is_leaf = True
+    is_sparse = is_nested = requires_grad = False
     layout = strided
-    grad = None
+    grad = grad_fn = None
+    __hash__ = object.__hash__
 
     def __init__(
         self,
@@ -195,8 +198,21 @@ class QuantizedTensor:
     def stride(self, dim: int | None = None) -> Any:
         return self._codes.stride() if dim is None else self._codes.stride(dim)
 
-    def is_contiguous(self) -> bool:
-        return self._codes.is_contiguous()
+    @property
+    def data(self) -> QuantizedTensor:
+        return self.detach()
+
+    @property
+    def T(self) -> Any:
+        return self.permute(*reversed(range(self.dim())))
+
+    @property
+    def mT(self) -> Any:
+        return self.transpose(-2, -1)
+
+    def type(self) -> str:
+        kind = self.dtype.name.replace("quint", "QUInt").replace("qint", "QInt")
+        return f"torch.quantized.{kind}Tensor"
 
     def numel(self) -> int:
         return self._codes.numel()
@@ -207,15 +223,24 @@ class QuantizedTensor:
     def detach(self) -> QuantizedTensor:
         return self
 
-    def clone(self) -> QuantizedTensor:
+    def requires_grad_(self, requires_grad: bool = True) -> QuantizedTensor:
+        if requires_grad:
+            raise RuntimeError(
+                f"only Tensors of floating point dtype can require gradients{at_user_line()}"
+            )
+        return self
+
+    def clone(self, *, memory_format: Any = None) -> QuantizedTensor:
         """A copy of the integers with the same scales."""
-        return self._with(self._codes.clone())
+        return self._with(self._codes.clone(memory_format=memory_format))
 
     def cpu(self) -> QuantizedTensor:
         return self.to("cpu")
 
-    def to(self, device: Any) -> QuantizedTensor:
+    def to(self, device: Any, non_blocking: bool = False, copy: bool = False) -> QuantizedTensor:
         """The tensor on another device."""
+        if copy:
+            return self.clone().to(device)
         if device is self.dtype:
             return self
         if isinstance(device, (dtypes.DType, QuantizedDType)):
@@ -223,10 +248,12 @@ class QuantizedTensor:
                 f"expected a device, got {device}: convert a quantized tensor by .dequantize()"
                 f"{at_user_line()}"
             )
-        scale, zero = self._scale, self._zero_point
+        codes, scale, zero = self._codes.to(device), self._scale, self._zero_point
+        if codes is self._codes:
+            return self
         if isinstance(scale, Handle) and isinstance(zero, Handle):
             scale, zero = scale.to(device), zero.to(device)
-        return QuantizedTensor(self._codes.to(device), scale, zero, self.dtype, self._axis)
+        return QuantizedTensor(codes, scale, zero, self.dtype, self._axis)
 
     def equal(self, other: Any) -> bool:
         """Whether integers and scales are the same."""
@@ -248,16 +275,82 @@ class QuantizedTensor:
         return len(self._codes)
 
     def __getitem__(self, place: Any) -> QuantizedTensor:
-        self._require(by_channel=False)
-        return self._with(self._codes[place])
+        return self._moved(lambda t: t[place])  # type: ignore[no-any-return]
 
-    def _moved(self, name: str, *args: Any, **options: Any) -> Any:
-        """The tensor, or its parts, with elements moved by a method of its integers."""
-        moved = getattr(self._codes, name)(*args, **options)
-        return tuple(map(self._with, moved)) if isinstance(moved, tuple) else self._with(moved)
+    def __setitem__(self, place: Any, value: Any) -> None:
+        self[place].copy_(value)
+
+    def __iter__(self) -> Iterator[QuantizedTensor]:
+        return iter(self.unbind(0))
+
+    def __contains__(self, number: Any) -> bool:
+        return number in self.dequantize()
+
+    def __float__(self) -> float:
+        return float(self.dequantize())
+
+    def __bool__(self) -> bool:
+        return bool(self.dequantize())
+
+    def __format__(self, spec: str) -> str:
+        return format(self if self.dim() else self.dequantize(), spec) if spec else repr(self)
+
+    def _moved(self, move: Callable[[Any], Any]) -> Any:
+        """The tensor, or its parts, with elements where `move` brings those of a dense one."""
+        moved = move(self._codes)
+        if self._axis is None:
+            return tuple(map(self._with, moved)) if isinstance(moved, tuple) else self._with(moved)
+        shape = [1] * self.dim()
+        shape[self._axis] = -1
+        channels = arange(self.shape[self._axis]).view(shape).expand(self.shape)
+        channels = move(channels.contiguous())
+        if not isinstance(moved, tuple):
+            return self._of_channels(moved, channels.numpy())
+        return tuple(
+            self._of_channels(*each)
+            for each in zip(moved, [c.numpy() for c in channels], strict=True)
+        )
+
+    def _of_channels(self, codes: Tensor, channels: np.ndarray) -> QuantizedTensor:
+        """A tensor of integers of this one, whose channels are known element by element."""
+        scale, zero, old = self._scale, self._zero_point, self._axis
+        assert isinstance(scale, Handle) and isinstance(zero, Handle) and old is not None
+        axes = sorted(range(channels.ndim), key=lambda a: a != old)
+        for axis in axes:
+            others = tuple(a for a in range(channels.ndim) if a != axis)
+            line = channels.min(others, initial=channels.size)
+            if not channels.size or (line == channels.max(others, initial=-1)).all():
+                if channels.ndim < self.dim() and channels.size and (line == line[0]).all():
+                    break  # a part of one channel
+                at = tensor(line if channels.size else np.arange(codes.shape[axis]))
+                return QuantizedTensor(codes, scale[at], zero[at], self.dtype, axis)
+        if channels.size == 0 or (channels == channels.flat[0]).all():
+            one = int(channels.flat[0]) if channels.size else 0
+            number = float(scale[one].item()), int(zero[one].item())
+            return QuantizedTensor(codes, *number, self.dtype)
+        raise RuntimeError(
+            "a tensor with a scale for each channel keeps its channels along one dimension; this "
+            f"call would mix them. Call it of x.dequantize(){at_user_line()}"
+        )
 
     def _with(self, codes: Tensor) -> QuantizedTensor:
         return QuantizedTensor(codes, self._scale, self._zero_point, self.dtype, self._axis)
+
+    def _codes_of(self, value: Any) -> Tensor:
+        """The integers that stand here for a number or for those of a dense or quantized tensor."""
+        if isinstance(value, QuantizedTensor):
+            if self._axis is None and (value._scale, value._zero_point, value.dtype) == (
+                self._scale, self._zero_point, self.dtype,
+            ):  # fmt: skip
+                return value._codes
+            value = value.dequantize()
+        value = value.float() if isinstance(value, Handle) else tensor(float(value))
+        scale, zero = self._scale, self._zero_point
+        if self._axis is None:
+            return quantize_per_tensor(value, scale, zero, self.dtype)._codes  # type: ignore[no-any-return]
+        assert isinstance(scale, Handle) and isinstance(zero, Handle)
+        whole = value.expand(self.shape)
+        return quantize_per_channel(whole, scale, zero, self._axis, self.dtype)._codes
 
     def __repr__(self) -> str:
         notes = [
@@ -278,14 +371,46 @@ class QuantizedTensor:
                 "the call doesn't take a quantized tensor: give it x.dequantize(), or x.int_repr()"
                 f"{at_user_line()}"
             )
-        if name in MOVES and self._axis is None:
-            return functools.partial(self._moved, name)
-        if name in _METHODS and self._axis is None:
-            return functools.partial(_by_name()[name], self)
-        raise AttributeError(
-            f"a quantized tensor has no {name!r}: compute it of x.dequantize(), or of x.int_repr()"
-            f"{at_user_line()}"
-        )
+        if name in _FACTS:
+            return getattr(self._codes, name)
+        known = _by_name().get(name)
+        if known is not None:
+            return functools.partial(known, self)
+        if callable(getattr(epoch.tensor_type, name, None)):
+            return functools.partial(_refuse, name)
+        raise AttributeError(f"a quantized tensor has no {name!r}{at_user_line()}")
+
+
+def _refuse(name: str, *args: Any, **options: Any) -> NoReturn:
+    raise NotImplementedError(
+        f"{name} has no form for quantized tensors: call it of x.dequantize(), or of x.int_repr()"
+        f"{at_user_line()}"
+    )
+
+
+_FACTS = frozenset(
+    "data_ptr is_complex is_contiguous is_cpu is_cuda is_floating_point is_inference is_meta "
+    "is_pinned is_shared itemsize nbytes nelement storage_offset untyped_storage".split()
+)
+"""What is asked of the integers."""
+
+_COMPARISONS = "eq ne lt le gt ge".split()
+_OPERATORS = "add sub mul truediv floordiv mod pow matmul and or xor".split()
+
+
+def _operator(name: str, wanted: str) -> Any:
+    def apply(self: QuantizedTensor, *others: Any) -> Any:
+        return getattr(self, wanted)(*others)
+
+    apply.__name__ = apply.__qualname__ = name
+    return apply
+
+
+for _name in _COMPARISONS:
+    setattr(QuantizedTensor, f"__{_name}__", _operator(f"__{_name}__", _name))
+for _name in _OPERATORS:
+    for _form in (f"__{_name}__", f"__r{_name}__"):
+        setattr(QuantizedTensor, _form, functools.partialmethod(_operator(_form, _name)))
 
 
 def packed(q: QuantizedTensor) -> Tensor:
@@ -315,18 +440,27 @@ def _by_name() -> dict[str, Any]:
     return module.BY_NAME  # type: ignore[no-any-return]
 
 
-_METHODS = frozenset("clamp mean relu relu_ sigmoid tanh".split())
-"""Methods that compute."""
 MOVES = frozenset(
-    "chunk contiguous expand flatten flip narrow permute repeat reshape select split squeeze t "
-    "transpose unbind unflatten unsqueeze view".split()
+    "as_strided chunk contiguous diagonal expand expand_as flatten flip index_select moveaxis "
+    "movedim narrow permute ravel repeat repeat_interleave reshape reshape_as rot90 select split "
+    "squeeze swapaxes swapdims t tensor_split tile transpose unbind unflatten unfold unsqueeze "
+    "view view_as".split()
 )
 """Methods that move elements: those of the integers."""
 
 
+def moving(name: str) -> Callable[..., Any]:
+    def call(input: QuantizedTensor, *args: Any, **options: Any) -> Any:
+        given = [a._codes if isinstance(a, QuantizedTensor) else a for a in args]
+        return input._moved(lambda t: getattr(t, name)(*given, **options))
+
+    return call
+
+
 def with_codes(q: QuantizedTensor, function: Any, *args: Any, **options: Any) -> QuantizedTensor:
     """A function that picks elements, such as a maximum, of the integers of a quantized tensor."""
-    picked = function(q._codes.to(dtypes.float32), *args, **options)
+    exact = dtypes.float32 if q.dtype.itemsize == 1 else dtypes.float64
+    picked = function(q._codes.to(exact), *args, **options)
     return q._with(picked.to(q.dtype.stored))
 
 
@@ -352,10 +486,10 @@ def _round(
 
 def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: QuantizedDType) -> Any:
     """`input` (float32) as round(x / scale) + zero_point, cut off at the ends of `dtype`. Of a list
-    of tensors, each with the scale and the zero point at its place in two tensors."""
+    of tensors, each with the scale and the zero point at its place in two tensors: a tuple."""
     if isinstance(input, (list, tuple)):
         each = zip(input, scale.tolist(), zero_point.tolist(), strict=True)
-        return [quantize_per_tensor(*one, dtype) for one in each]
+        return tuple(quantize_per_tensor(*one, dtype) for one in each)
     scale, zero_point = float(scale), int(zero_point)
     codes = _round("quantize_per_tensor", input, tensor(scale), tensor(zero_point), dtype)
     low, high = dtype.range
@@ -406,6 +540,41 @@ def require_channels(input: Tensor, scales: Tensor, axis: int) -> None:
         )
 
 
+def _empty_affine_quantized(
+    *size: Any,
+    dtype: QuantizedDType,
+    scale: float = 1.0,
+    zero_point: int = 0,
+    device: Any = None,
+    **options: Any,
+) -> QuantizedTensor:
+    """A quantized tensor with any integers."""
+    codes = empty(*size, dtype=dtype.stored, device=device)
+    return QuantizedTensor(codes, float(scale), int(zero_point), dtype)
+
+
+def _empty_per_channel_affine_quantized(
+    *size: Any,
+    scales: Tensor,
+    zero_points: Tensor,
+    axis: int,
+    dtype: QuantizedDType,
+    device: Any = None,
+    **options: Any,
+) -> QuantizedTensor:
+    """The same with a scale and a zero point for each place along `axis`."""
+    codes = empty(*size, dtype=dtype.stored, device=device)
+    require_channels(codes, scales, axis)
+    scale, zero = scales.to(dtypes.float64), zero_points.to(dtypes.int64)
+    return QuantizedTensor(codes, scale, zero, dtype, axis % codes.dim())
+
+
+def empty_quantized(size: Any, qtensor: QuantizedTensor, **options: Any) -> QuantizedTensor:
+    """A tensor with any integers, at the scale of `qtensor`."""
+    qtensor.q_scale()
+    return qtensor._with(empty(*size, dtype=qtensor.dtype.stored, device=qtensor.device))
+
+
 def affine_parameters(
     low: float, high: float, dtype: QuantizedDType, reduce_range: bool = False
 ) -> tuple[float, int]:
@@ -437,11 +606,14 @@ def quantize_per_tensor_dynamic(
 
 
 @public("dequantize")
-def dequantize(input: Tensor | QuantizedTensor) -> Tensor:
-    """The numbers of a quantized tensor: of a dense one its own, in float32."""
+def dequantize(input: Any) -> Tensor:
+    """The numbers of a quantized tensor: of a dense one its own, in float32. Of a list of tensors,
+    a tuple of theirs."""
+    if isinstance(input, (list, tuple)):
+        return tuple(map(dequantize, input))  # type: ignore[return-value]
     if isinstance(input, QuantizedTensor):
         return input.dequantize()
-    return input.to(dtypes.float32)
+    return input.to(dtypes.float32)  # type: ignore[no-any-return]
 
 
 def _of_quantized(name: str) -> Any:

@@ -128,8 +128,7 @@ def own_of_two(
 ) -> Any:
     """The function of torch.special that applies `op` to two tensors, or a tensor and a number.
     second: another name of the second."""
-    build = promoting_float(op)
-    build = build if halves else refusing_halves(name, build)
+    build = promoting_float(op if halves else refusing_halves(name, op))
     build = build if derivative else constant_in(build)
     builder(f"special_{name}", gradient=_gradient(name), floats=True)(build)
     return _named(of_two(name, build, recording.binary(build, name), second=second))

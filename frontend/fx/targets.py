@@ -73,4 +73,5 @@ def inner_functions() -> tuple[Callable[..., Any], ...]:
     """Functions of layers that aren't public: a concrete trace shows them whole."""
     rnn = importlib.import_module(f"{_PACKAGE}.nn.rnn")
     normalization = importlib.import_module(f"{_PACKAGE}.nn.functional.normalization")
-    return rnn.run_layer, rnn.run_cell, normalization.batch_norm_step
+    narrow = importlib.import_module(f"{_PACKAGE}.nn.functional.narrow")
+    return rnn.run_layer, rnn.run_cell, normalization.batch_norm_step, *narrow.LAYERS

@@ -90,9 +90,10 @@ class Tracer(TracerBase):
     # ---- what a subclass may change ----------------------------------------------------------
 
     def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
-        """Whether a module is one call: by default those of torch.nn, without Sequential."""
-        home = type(m).__module__
-        return home.startswith((f"{_OURS}.nn", "torch.nn")) and not isinstance(m, Sequential)
+        """Whether a module is one call: by default those of torch.nn and torch.ao.nn, without
+        Sequential."""
+        home = type(m).__module__.removeprefix(f"{_OURS}.").removeprefix("torch.")
+        return home.startswith(("nn.", "ao.nn.")) and not isinstance(m, Sequential)
 
     def path_of_module(self, mod: Module) -> str:
         """The name of a submodule of the root."""

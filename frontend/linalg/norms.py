@@ -147,9 +147,15 @@ def _check(x: Any, dtype: Any, name: str) -> DType | None:
             f"linalg.{name}: Expected a floating point or complex tensor as input. Got {x.dtype}"
             f"{at_user_line()}"
         )
-    if dtype is not None and not dtype.is_floating_point:
+    if dtype is not None and not dtype.is_differentiable:
         raise RuntimeError(
-            f"linalg.{name}: Expected dtype to be a floating point dtype, got {dtype}"
+            f"linalg.{name}: Expected dtype to be a floating point or complex dtype, got {dtype}"
+            f"{at_user_line()}"
+        )
+    if dtype is not None and dtype.is_complex is not x.dtype.is_complex:
+        kind = "complex" if x.dtype.is_complex else "real"
+        raise RuntimeError(
+            f"linalg.{name}: dtype should be {kind} for {kind} inputs, but got {dtype}"
             f"{at_user_line()}"
         )
     return dtype

@@ -17,28 +17,14 @@ from ..nn.functional import activation
 from ..recording import record
 from ..recording.builders import builder, name_of
 from ..recording.compounds import rule
-from .padding import padded
+from .padding import padded, unpadded
 from .tensors import Nested, nested
-
-
-@builder("nested_from_padded", gradient="NestedFromPaddedTensorBackward0")
-def _packed(x: Node, offsets: Node, numbers: Node, ragged: int) -> Node:
-    """The rows [..., total, ...] of a padded tensor."""
-    total = numbers.shape[0]
-    begins = ops.gather(ops.cast(offsets, dtypes.int64), numbers, 0)
-    within = ops.iota(total) - begins
-    order = (0, ragged, *(i for i in range(1, x.rank) if i != ragged))
-    rows = ops.gather(ops.permute(x, order), numbers, within, 0)
-    axis = ragged - 1
-    return ops.permute(rows, (*range(1, axis + 1), 0, *range(axis + 1, rows.rank)))
 
 
 def packed(x: Any, like: Nested, ragged: int | None = None) -> Nested:
     """The reverse of `padded`, for the sequences of `like`, which has no gaps."""
     at = like._ragged_idx if ragged is None else ragged
-    total = like._elements.shape[like._ragged_idx - 1]
-    rows = like._rows
-    return nested(record(_packed, x, rows.offsets, rows.numbers(total), at), rows, at)
+    return nested(unpadded(x, like, at), like._rows, at)
 
 
 # ---- reductions ---------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Nested tensors as padded dense ones."""
+"""Nested tensors as padded dense ones, and back."""
 
 from __future__ import annotations
 
@@ -58,3 +58,22 @@ def padded(t: Nested, padding: Any, size: int | None = None) -> Any:
         padding = bool(padding) if t.dtype is dtypes.bool_ else int(padding)
     axis = t._ragged_idx - 1
     return record(_padded, t._elements, rows.offsets, rows.lengths, axis, int(size), padding)
+
+
+@builder("nested_from_padded", gradient="NestedFromPaddedTensorBackward0")
+def _packed(x: Node, offsets: Node, numbers: Node, ragged: int) -> Node:
+    """The rows [..., total, ...] of a padded tensor."""
+    total = numbers.shape[0]
+    begins = ops.gather(ops.cast(offsets, dtypes.int64), numbers, 0)
+    within = ops.iota(total) - begins
+    order = (0, ragged, *(i for i in range(1, x.rank) if i != ragged))
+    rows = ops.gather(ops.permute(x, order), numbers, within, 0)
+    axis = ragged - 1
+    return ops.permute(rows, (*range(1, axis + 1), 0, *range(axis + 1, rows.rank)))
+
+
+def unpadded(x: Any, like: Nested, ragged: int) -> Any:
+    """The elements of a padded tensor for the sequences of `like`, which has no gaps. ragged: the
+    dimension in which they lie in `x`."""
+    rows, total = like._rows, like._elements.shape[like._ragged_idx - 1]
+    return record(_packed, x, rows.offsets, rows.numbers(total), ragged)

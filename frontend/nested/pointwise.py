@@ -18,12 +18,14 @@ from ..nn.functional.linear import _embedding, _linear
 from ..recording import Handle, record
 from ..recording.builders import name_of
 from ..recording.compounds import rule
+from .padding import unpadded
 from .tensors import Nested, is_nested
 
 _OPTIONED = (
     elementwise._add, elementwise._add_scaled, elementwise._sub, elementwise._sub_scaled,
     elementwise._div, elementwise._div_trunc, elementwise._number_by, elementwise._round,
-    elementwise._clamp_low, elementwise._clamp_high, elementwise._lerp, elementwise._addcmul,
+    elementwise._clamp_low, elementwise._clamp_high, elementwise._clamp_between,
+    elementwise._lerp, elementwise._addcmul,
     elementwise._addcdiv, elementwise._nan_to_num, elementwise._isclose, masks._where,
     masks.masked_filled,
 )  # fmt: skip
@@ -46,9 +48,13 @@ def aligned(t: Any, like: Nested) -> Any:
     if t.dim() < -ragged:
         return t
     if t.shape[ragged] != 1:
+        whole = t.dim() == like.dim() and t.shape[0] == like._rows.count
+        if whole and like._rows.lengths is None and t.shape[ragged] == like._rows.longest():
+            return unpadded(t, like, like._ragged_idx)
         raise RuntimeError(
             f"a dense operand of shape {list(t.shape)} doesn't broadcast with a nested tensor of "
-            f"shape {tuple(like.shape)}: its size in the ragged dimension must be 1{at_user_line()}"
+            f"shape {tuple(like.shape)}: its size in the ragged dimension must be 1, or that of "
+            f"the longest sequence in a padded operand{at_user_line()}"
         )
     if t.dim() < like.dim():
         return t

@@ -230,6 +230,11 @@ def _counts(t: Any) -> tuple[int, int, int]:
 _epoch, _count = -1, 0  # that of the latest call, and its number there
 
 
+def now() -> float:
+    """A number below those of all later calls."""
+    return _number()
+
+
 def _number() -> float:
     """The number of a call's epoch: between that of the last epoch and that of the present one,
     whose calls may read its results."""
@@ -424,14 +429,24 @@ def rebound(t: Any, made: Any) -> bool:
     return True
 
 
-def let_overwrite(t: Any, made: Any) -> None:
+def let_overwrite(t: Any, made: Any, since: float = math.inf) -> None:
     """Let `t` be overwritten with the result `made` of a call, which may itself have read it: its
-    derivative reads the old value."""
-    if made._history.__class__ is Taped:
-        call = made._history.call
+    derivative reads the old value. So do those of the calls from the number `since` on, of which it
+    was made."""
+    reached, seen = [made], set()
+    while reached:
+        history = reached.pop()._history
+        if history.__class__ is not Taped or id(history.call) in seen:
+            continue
+        call = history.call
+        seen.add(id(call))
         for i, each in enumerate(call.operands):
-            if call.counts[i] is not None and _state(each) is _state(t):
+            if call.counts[i] is None:
+                continue
+            if _state(each) is _state(t):
                 call.operands[i] = _copy(call, i)
+            elif each._history.__class__ is Taped and each._history.call.number >= since:
+                reached.append(each)
 
 
 def _state(t: Any) -> Any:

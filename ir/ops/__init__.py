@@ -33,6 +33,7 @@ from .activation import (
     softsign,
     tanhshrink,
     threshold,
+    within,
 )
 from .attention import (
     safe_softmax,

@@ -372,6 +372,25 @@ the slope is that of `x`, and at NaN it is zero."""
 at_most = _limit("at_most", operator.gt, operator.le)
 """at_most(x, high): as at_least, for the other end."""
 
+
+def _within_vjp(g: Node, out: Node, x: Node, low: Node, high: Node) -> tuple[Node, Node, Node]:
+    kept = (bitwise_and(x >= low, x <= high), bitwise_and(x < low, low < high))
+    above = bitwise_or(x > high, high < low)
+    nothing = zeros_like(g)
+    x_, low_, high_ = (where(each, g, nothing) for each in (*kept, above))
+    return x_, low_, high_
+
+
+within = composite(
+    "within",
+    lambda x, low, high: (broadcast(broadcast(x.shape, low.shape), high.shape), x.dtype),
+    lambda x, low, high: at_most(at_least(x, low), high),
+    vjp=_within_vjp,
+    cost=4,
+)
+"""within(x, low, high): at_most(at_least(x, low), high). Where bounds are equal, an element above
+them gives its gradient to `high`, and one below them to none, as in PyTorch."""
+
 hardsigmoid = composite(
     "hardsigmoid",
     like_first("hardsigmoid"),

@@ -315,7 +315,9 @@ def _along(number: Node, x: Node, axis: int | None) -> Node:
 
 def _fake_quantize(x: Node, step: Node, zero: Node, axis: int | None, low: int, high: int) -> Node:
     step, zero = _along(step, x, axis), _along(zero, x, axis)
-    codes = _clamped(_codes(as_dtype(x, float32), step, zero), low, high)
+    codes = _codes(as_dtype(x, float32), step, zero)
+    first = full_like(codes, low)
+    codes = minimum(where(le(first, codes), codes, first), full_like(codes, high))  # also for NaN
     return as_dtype((codes - zero) * step, x.dtype)
 
 
@@ -349,5 +351,8 @@ def quantize(
     step, zero = _along(step, x, axis), _along(zero, x, axis)
     codes = round(x * (full_like(step, 1) / step) + zero)
     if dtype is not int32:
+        if axis is None:  # NaN is the last integer, and with channels it is 0: so PyTorch has it
+            last = full_like(codes, high)
+            codes = where(le(codes, last), codes, last)
         return cast(_clamped(codes, low, high), dtype)
     return cast(_clamped(cast(codes, float64), low, high), dtype)  # float32 doesn't hold the ends

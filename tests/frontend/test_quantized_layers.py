@@ -6,6 +6,7 @@ import copy
 import importlib
 import io
 import pickle
+import warnings
 from typing import Any
 
 import numpy as np
@@ -224,6 +225,33 @@ def test_embeddings(torch: Any, draw: Any) -> None:
     assert str(table.weight().qscheme()) == "torch.per_channel_affine_float_qparams"
     for ours, theirs in ((table, "Embedding"), (bags, "EmbeddingBag")):
         assert repr(ours) == repr(getattr(part(torch, "quantized"), theirs)(5, 4))
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+@pytest.mark.parametrize("name", ["Embedding", "EmbeddingBag"])
+def test_state_dicts_of_embeddings_in_files(torch: Any, name: str) -> None:
+    """A file of either framework gives the other one its table."""
+    index, made = [[1, 2], [3, 9]], {}
+    for t in (torch, tw):
+        for seed in (0, 1):  # the second is another table, which reads the file
+            net = t.nn.Sequential(getattr(t.nn, name)(10, 8))
+            rows = np.random.default_rng(seed).standard_normal((10, 8)).astype(np.float32)
+            with t.no_grad():
+                net[0].weight.copy_(t.from_numpy(rows))
+            own = t.ao.quantization
+            config = {type(net[0]): own.float_qparams_weight_only_qconfig}
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                made[t, seed] = own.quantize_dynamic(net, config, dtype=t.quint8)
+    for writer, reader in ((tw, tw), (torch, tw), (tw, torch)):
+        file = io.BytesIO()
+        writer.save(made[writer, 0].state_dict(), file)
+        file.seek(0)
+        read = copy.deepcopy(made[reader, 1])
+        keys = str(read.load_state_dict(reader.load(file, weights_only=False)))
+        assert keys == "<All keys matched successfully>"
+        found, want = read(reader.tensor(index)), made[writer, 0](writer.tensor(index))
+        np.testing.assert_allclose(found.numpy(), want.numpy(), rtol=1e-6, atol=1e-6)
 
 
 def test_layers_that_are_fused(torch: Any) -> None:

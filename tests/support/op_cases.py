@@ -127,6 +127,12 @@ NORMALIZED = [
     act("glu", F("glu", 0), 0),
     case("at_least", ops.at_least, lambda t, x, b: t.clamp(x, b), real(2, 3), real(1, 3)),
     case("at_most", ops.at_most, lambda t, x, b: t.clamp(x, max=b), real(2, 3), np.array(0.3)),
+    case(
+        "within",
+        ops.within,
+        lambda t, x, b, c: t.clamp(x, b, c),
+        *(real(2, 3), np.array(-0.3), real(1, 3)),
+    ),
     case("prelu", ops.prelu, F("prelu"), real(2, 3), np.array(0.3)),
     case(
         "layer_norm",

@@ -75,7 +75,8 @@ class FakeQuantize(FakeQuantizeBase):
     def forward(self, X: Any) -> Any:
         if self.observer_enabled.item():
             self.activation_post_process(X.detach())
-            self.scale, self.zero_point = self._measured()
+            self.scale, zero = self._measured()
+            self.zero_point = zero.int() if zero.dtype is dtypes.int64 else zero
         if not self.fake_quant_enabled.item():
             return X
         limits = self.quant_min, self.quant_max

@@ -3,7 +3,7 @@ unless that is rounded, too."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
@@ -11,7 +11,7 @@ from tilewright.ir.location import at_user_line
 
 from ... import nn
 from ...functions.creation import ones, zeros
-from ...nn.functional.narrow import BLOCK
+from ...nn.functional.narrow import BLOCK, linear_by_rows, linear_int4, linear_int8
 from ...recording import record
 from .rounding import by_groups, by_rows
 
@@ -32,10 +32,6 @@ class _NarrowLinear(nn.Module):
     def _take_bias(self, layer: nn.Linear) -> None:
         self.bias = None if layer.bias is None else layer.bias.detach().clone()
         self.train(layer.training)
-
-    @property
-    def _rest(self) -> tuple[Any, ...]:
-        return () if self.bias is None else (self.bias,)
 
     def extra_repr(self) -> str:
         return (
@@ -67,14 +63,14 @@ class Int8Linear(_NarrowLinear):
         return self.weight.float() * self.scale.unsqueeze(1)
 
     def forward(self, input: Tensor) -> Tensor:
-        return record(ops.linear_int8, input, self.weight, self.scale, *self._rest)
+        return linear_int8(input, self.weight, self.scale, self.bias)
 
 
 class Int8DynamicLinear(Int8Linear):
     """The same, with each row of the input rounded to 8 bits: a product of integers."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return record(ops.linear_by_rows, input, self.weight, self.scale, *self._rest)
+        return linear_by_rows(input, self.weight, self.scale, self.bias)
 
 
 class Int4Linear(_NarrowLinear):
@@ -112,7 +108,7 @@ class Int4Linear(_NarrowLinear):
         return record(ops.dequantized_int4, self.weight, self.scale, self.offset)
 
     def forward(self, input: Tensor) -> Tensor:
-        return record(ops.linear_int4, input, self.weight, self.scale, self.offset, *self._rest)
+        return linear_int4(input, self.weight, self.scale, self.offset, self.bias)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, group_size={self.group_size}"

@@ -79,3 +79,39 @@ def _weight_int4pack_mm(
 
 
 _weight_int4pack_mm_for_cpu = _weight_int4pack_mm
+
+
+def linear_int8(input: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = None) -> Tensor:
+    """input[..., k] @ weight[n, k]^T + bias[n] for a weight of int8 with a scale for each row."""
+    return record(ops.linear_int8, input, weight, scale, *_given(bias))
+
+
+def linear_by_rows(
+    input: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = None
+) -> Tensor:
+    """The same, with each row of the input rounded to 8 bits: a product of integers."""
+    return record(ops.linear_by_rows, input, weight, scale, *_given(bias))
+
+
+def linear_int4(
+    input: Tensor, weight: Tensor, scale: Tensor, offset: Tensor, bias: Tensor | None = None
+) -> Tensor:
+    """The same for a weight of 4 bits in the layout of `ops.linear_int4`, with groups of places
+    that have a scale and an offset each."""
+    return record(ops.linear_int4, input, weight, scale, offset, *_given(bias))
+
+
+def linear_dynamic(
+    input: Tensor, weight: Tensor, scale: Tensor, sums: Tensor, bias: Tensor | None = None
+) -> Tensor:
+    """The same for int8, with the whole input rounded to 7 bits between its least and largest
+    number. sums: of the integers of each row of the weight."""
+    return record(ops.linear_dynamic, input, weight, scale, sums, *_given(bias))
+
+
+def _given(bias: Tensor | None) -> tuple[Tensor, ...]:
+    return () if bias is None else (bias,)
+
+
+LAYERS = linear_int8, linear_by_rows, linear_int4, linear_dynamic
+"""What layers with narrow weights compute, one call each."""

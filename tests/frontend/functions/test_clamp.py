@@ -57,3 +57,29 @@ def test_gradients_beside_nan(torch: Any, bounds: Any) -> None:
         grads = [each.grad.tolist() for each in (x, *limits) if isinstance(each, t.Tensor)]
         found.append(str((y.tolist(), grads)))
     assert found[0] == found[1]
+
+
+EDGES = list(itertools.product([-1.0, 0.0, 1.0, NAN, math.inf], repeat=3))
+LIMITS = {
+    "clamp": lambda t, x, low, high: x.clamp(low, high),
+    "in place": lambda t, x, low, high: x.clone().clamp_(low, high),
+    "of one row": lambda t, x, low, high: x.clamp(low, high[:1]),
+    "fmax": lambda t, x, low, high: t.fmax(x, low),
+    "fmin": lambda t, x, low, high: t.fmin(x, high),
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_which_of_equal_operands_takes_the_gradient(torch: Any, name: str) -> None:
+    """Bounds that are equal, crossed or NaN, and elements at them: first and second slopes."""
+    found = []
+    for t in (tw, torch):
+        xs = [t.tensor([row[i] for row in EDGES], requires_grad=True) for i in range(3)]
+        weight = t.arange(1.0, len(EDGES) + 1)
+        y = LIMITS[name](t, *xs)
+        options = {"allow_unused": True, "materialize_grads": True}
+        first = t.autograd.grad((y**3 * weight).sum(), xs, create_graph=True, **options)
+        plain = t.autograd.grad((LIMITS[name](t, *xs) * weight).sum(), xs, **options)
+        second = t.autograd.grad(sum((g * weight).sum() for g in first), xs, **options)
+        found.append([str(each.tolist()) for each in (y, *plain, *first, *second)])
+    assert found[0] == found[1]

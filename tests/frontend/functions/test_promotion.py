@@ -152,3 +152,39 @@ def test_products_without_sums_promote(torch: Any, equation: str) -> None:
             m.einsum("ij,jk->ik", a, b)
     assert made[0].tolist() == made[1].tolist()
     assert str(made[0].dtype) == str(made[1].dtype)
+
+
+MIXED = {
+    "addcmul": lambda m, x, y: m.addcmul(x, y, y),
+    "xlogy": lambda m, x, y: m.xlogy(x, y),
+    "ldexp": lambda m, x, y: m.ldexp(x, y),
+    "atan2": lambda m, x, y: m.atan2(x, y),
+    "zeta": lambda m, x, y: m.special.zeta(x, y),
+    "xlog1py": lambda m, x, y: m.special.xlog1py(x, y),
+    "legendre": lambda m, x, y: m.special.legendre_polynomial_p(x, y),
+    "norm": lambda m, x, y: m.linalg.vector_norm(x, dtype=y.dtype),
+    "matrix norm": lambda m, x, y: m.linalg.matrix_norm(x[None], dtype=y.dtype),
+}
+
+
+@pytest.mark.parametrize("call", MIXED)
+def test_results_of_two_dtypes(torch: Any, call: str) -> None:
+    """The result's dtype and values where PyTorch takes both dtypes, halves beside integers too."""
+    kinds = "bool int32 int64 float16 bfloat16 float32 float64 complex64 complex128".split()
+    for a, b in itertools.product(kinds, kinds):
+        found = []
+        for m in (torch, tw):
+            x, y = (m.tensor([1, 2, 3]).to(getattr(m, d)) for d in (a, b))
+            try:
+                made = MIXED[call](m, x, y)
+            except (RuntimeError, NotImplementedError):
+                if m is torch:
+                    break  # tilewright may take more
+                raise
+            wide = m.complex128 if made.dtype.is_complex else m.float64
+            found.append((name(made.dtype), made.to(wide).numpy()))
+        if found:
+            (theirs, want), (ours, got) = found
+            assert ours == theirs, (a, b)
+            close = {"float16": 2e-3, "bfloat16": 1e-2}.get(ours, 1e-5)
+            np.testing.assert_allclose(got, want, rtol=close, atol=close, err_msg=f"{a}, {b}")

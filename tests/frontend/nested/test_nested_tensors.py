@@ -107,6 +107,11 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "unbind": lambda m, x: list(x.unbind()),
     "select": lambda m, x: (x[1], x[1, 0], x[..., 1], x[..., 1:], x.select(2, 1)),
     "arithmetic": lambda m, x: (x + x, x + 1, 1 - x, 2 * x, x / 2, x**2, -x, x * m.arange(4)),
+    "padded operands": lambda m, x: (
+        x + x.to_padded_tensor(0.0).sin(),
+        x.to_padded_tensor(5.0).square() * x,
+        x.transpose(1, 2) - x.transpose(1, 2).to_padded_tensor(0.0).cos(),
+    ),
     "broadcasting": lambda m, x: (x + m.ones(1, 1, 2, 4), x * m.arange(3).reshape(3, 1, 1, 1)),
     "comparisons": lambda m, x: (x > 0, x == x, m.where(x > 0, x, 0.0), x.isnan()),
     "elementwise": lambda m, x: (x.sin(), x.abs(), m.sigmoid(x), x.clamp(-1, 1), x.exp()),

@@ -249,7 +249,30 @@ def keys_of_numpys_integers(m: Any) -> Any:
     return found, x
 
 
+def calls_of_several_calls(m: Any) -> Any:
+    """A call that overwrites what its own parts read."""
+    x = m.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=m.float64, requires_grad=True)
+    low = m.tensor([[0.0, 2.5], [1.0, 5.0]], dtype=m.float64, requires_grad=True)
+    found = []
+    for write in (
+        lambda t: t.renorm_(2, 0, 1.0),
+        lambda t: t.clamp_(low, low + 1),
+        lambda t: t[0].renorm_(2, 0, 1.0) if t.dim() > 2 else t.T.renorm_(2, 1, 2.0),
+    ):
+        for start in (lambda: x.clone(), lambda: x.sin(), lambda: m.stack([x, x * 2])[1]):
+            made = start()
+            write(made)
+            grads = m.autograd.grad((made * made).sum(), (x, low), allow_unused=True)
+            found.append([made, *[g for g in grads if g is not None]])
+    return rounded(found)
+
+
+def rounded(found: Any) -> Any:
+    return [rounded(f) if isinstance(f, list) else f.detach().round(decimals=9) for f in found]
+
+
 PROGRAMS = (
+    calls_of_several_calls,
     fill, fill_rows, views_see_it, numpy_sees_it, rows_of_tensors, dtypes, errors, gradients,
     keys_of_numpys_integers, joined, picked_by_positions, written_by_positions, parts_updated,
     picked_by_masks, gradients_through_masks, windows_that_wait,
@@ -268,6 +291,16 @@ def test_values(torch: Any, program: Any, at_once: bool) -> None:
     with calls_at_once(at_once):
         ours = plain(program(tw))
     assert ours == plain(program(torch))
+
+
+def test_a_value_that_was_saved_before_is_an_error(torch: Any) -> None:
+    with calls_at_once(True):
+        for m in (tw, torch):
+            kept = m.ones(2, 2, requires_grad=True).clone()
+            saved = kept.sin()
+            kept.renorm_(2, 0, 1.0)
+            with pytest.raises(RuntimeError, match="modified by an inplace"):
+                saved.sum().backward()
 
 
 def rounds(make: Any) -> int:

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ....functions.quantized import MOVES, QuantizedTensor, quantize_per_tensor
-from . import functional
+from ....functions.quantized import MOVES, QuantizedTensor, moving, quantize_per_tensor
+from . import functional, picking
 from .functional import of_numbers
 from .products import dense
 
@@ -64,6 +64,10 @@ def mean(input: QuantizedTensor, *args: Any, **options: Any) -> QuantizedTensor:
     return of_numbers(input, lambda x: x.mean(*args, **options))
 
 
+def std(input: QuantizedTensor, *args: Any, **options: Any) -> QuantizedTensor:
+    return of_numbers(input, lambda x: x.std(*args, **options))
+
+
 def clamp(input: QuantizedTensor, min: Any = None, max: Any = None) -> QuantizedTensor:
     return of_numbers(input, lambda x: x.clamp(min, max))
 
@@ -76,19 +80,14 @@ def dropout(
     return input
 
 
-def _moved(name: str) -> Callable[..., Any]:
-    def call(input: QuantizedTensor, *args: Any, **options: Any) -> Any:
-        return getattr(input, name)(*args, **options)
-
-    return call
-
-
 BY_NAME: dict[str, Callable[..., Any]] = {
     "relu": relu,
     "relu_": lambda input: relu(input, True),
     "relu6": _of_numbers("relu6"),
     "hardtanh": _of_numbers("hardtanh"),
     "leaky_relu": _of_numbers("leaky_relu"),
+    "threshold": _of_numbers("threshold"),
+    "gelu": _of_numbers("gelu"),
     "sigmoid": _at_scale("sigmoid", 256, 0),
     "tanh": _at_scale("tanh", 128, 128),
     "hardsigmoid": functional.hardsigmoid,
@@ -100,10 +99,14 @@ BY_NAME: dict[str, Callable[..., Any]] = {
     "adaptive_avg_pool3d": functional.adaptive_avg_pool3d,
     "interpolate": functional.interpolate,
     "mean": mean,
+    "std": std,
     "clamp": clamp,
     "cat": cat,
     "stack": stack,
+    "hstack": lambda tensors: cat(tensors, min(tensors[0].dim() - 1, 1)),
+    "vstack": lambda tensors: cat([t if t.dim() > 1 else t.unsqueeze(0) for t in tensors]),
     "dropout": dropout,
-    **{name: _moved(name) for name in MOVES},
+    **{name: moving(name) for name in MOVES},
+    **picking.BY_NAME,
 }
 """The functions and methods of torch that take quantized tensors, by name."""

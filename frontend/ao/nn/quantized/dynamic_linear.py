@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import dtype as dtypes
-from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 
 from .... import nn
-from ....functions.creation import ones, zeros, zeros_like
+from ....functions.creation import ones, zeros
 from ....functions.from_data import tensor
 from ....functions.quantized import (
     QuantizedDType,
@@ -21,8 +20,10 @@ from ....functions.quantized import (
     quint8,
 )
 from ....nn import functional as F
-from ....recording import Handle, record
+from ....nn.functional.narrow import linear_dynamic
+from ....recording import Handle
 from ...quantization.qconfig import default_dynamic_qconfig
+from . import layers
 from .layers import rounded
 
 if TYPE_CHECKING:
@@ -33,15 +34,19 @@ if TYPE_CHECKING:
 __all__ = ["Linear"]
 
 
-class Linear(nn.Module):
+class Linear(layers.Linear):
     """x[..., in_features] @ weight^T + bias, for a weight of int8 with one scale or with a scale
     for each output, or for one of float16.
 
     With int8 the input is rounded to 128 steps between its least and its largest element, and the
     product is one of integers. Buffers: `qweight`, `qscale` and `qzero` (the scale and the integer
     that stands for 0: numbers, or vectors of one for each row), `qsums` (of each row's integers)
-    and `qbias`.
+    and `qbias`. State dicts have the weight and the bias, as PyTorch's.
     """
+
+    _version = version = 4
+    qweight: Any
+    qbias: Tensor | None
 
     def __init__(
         self,
@@ -50,7 +55,7 @@ class Linear(nn.Module):
         bias_: bool = True,
         dtype: QuantizedDType | DType = qint8,
     ):
-        super().__init__()
+        nn.Module.__init__(self)
         if dtype is not qint8 and dtype is not dtypes.float16:
             raise RuntimeError(
                 "Unsupported dtype specified for dynamic quantized Linear: expected torch.qint8 "
@@ -59,14 +64,14 @@ class Linear(nn.Module):
         self.in_features, self.out_features, self.dtype = in_features, out_features, dtype
         shape = out_features, in_features
         self._around_0 = True
+        stored = dtypes.int8 if dtype is qint8 else dtypes.float16
+        held = {"qweight": zeros(shape, dtype=stored), "qbias": zeros(out_features)}
         if dtype is qint8:
-            self.register_buffer("qweight", zeros(shape, dtype=dtypes.int8))
-            self.register_buffer("qscale", ones(()))
-            self.register_buffer("qzero", zeros((), dtype=dtypes.int32))
-            self.register_buffer("qsums", zeros(out_features, dtype=dtypes.int32))
-        else:
-            self.register_buffer("qweight", zeros(shape, dtype=dtypes.float16))
-        self.register_buffer("qbias", zeros(out_features) if bias_ else None)
+            held["qscale"], held["qzero"] = ones(()), zeros((), dtype=dtypes.int32)
+            held["qsums"] = zeros(out_features, dtype=dtypes.int32)
+        for name, buffer in held.items():
+            none = name == "qbias" and not bias_
+            self.register_buffer(name, None if none else buffer, persistent=False)
 
     @classmethod
     def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Linear:
@@ -89,6 +94,7 @@ class Linear(nn.Module):
 
     def set_weight_bias(self, w: Tensor | QuantizedTensor, b: Tensor | None) -> None:
         """Take a quantized weight, or one of floats for a layer of float16, and a bias."""
+        w = w.to(self.qweight.device)
         if self.dtype is not qint8:
             held = w.dequantize() if isinstance(w, QuantizedTensor) else w.detach()
             self.qweight = held.half()
@@ -107,7 +113,7 @@ class Linear(nn.Module):
                 f"set_weight_bias: expected a weight of torch.qint8, got {w.dtype}: "
                 f"quantize_per_tensor and quantize_per_channel make them{at_user_line()}"
             )
-        self.qbias = None if b is None else b.detach().clone()
+        self.qbias = None if b is None else b.detach().clone().to(w.device)
 
     def weight(self) -> Any:
         """The rounded weight: a quantized tensor, or one of float16."""
@@ -123,22 +129,32 @@ class Linear(nn.Module):
         return self.qbias
 
     def forward(self, x: Tensor) -> Tensor:
-        bias = () if self.qbias is None else (self.qbias,)
         if self.dtype is not qint8:
             return F.linear(x, self.qweight.to(x.dtype), self.qbias)
         if self._around_0:
             scale = self.qscale.expand(self.out_features)
-            return record(ops.linear_dynamic, x, self.qweight, scale, self.qsums, *bias)
+            return linear_dynamic(x, self.qweight, scale, self.qsums, self.qbias)
         steps = quantize_per_tensor_dynamic(x.detach().float(), quint8, True).dequantize()
         return F.linear(steps, self.weight().dequantize(), self.qbias).to(x.dtype)
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        for name in ("qscale", "qzero"):  # a number or a vector, as the weight was rounded
-            found = state_dict.get(prefix + name)
-            if found is not None:
-                setattr(self, name, zeros_like(found))
-        super()._load_from_state_dict(state_dict, prefix, *rest)
-        self._around_0 = self.dtype is not qint8 or not self.qzero.any()
+    def _weight_bias(self) -> tuple[Any, Tensor | None]:
+        weight = self.weight()
+        return weight if self.dtype is qint8 else weight.float(), self.bias()
+
+    def _parts(self) -> dict[str, Any]:
+        return {
+            "_packed_params.dtype": self.dtype,
+            "_packed_params._packed_params": self._weight_bias(),
+        }
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Linear:
+        """Follow a model to a device. Its conversion to other floats changes no quantized layer."""
+        held = dict(self._buffers)
+        super()._apply(fn, recurse)
+        for name, buffer in held.items():
+            if buffer is not None and buffer.dtype is not self._buffers[name].dtype:
+                self._buffers[name] = buffer.to(self._buffers[name].device)
+        return self
 
     def _get_name(self) -> str:
         return "DynamicQuantizedLinear"

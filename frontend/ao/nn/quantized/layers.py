@@ -57,6 +57,9 @@ class Weighted(nn.Module):
     def bias(self) -> Tensor | None:
         return self._bias
 
+    def _weight_bias(self) -> tuple[Any, Tensor | None]:
+        return self._weight, self._bias
+
     def _apply_product(self, name: str, x: Any, channel: int, **options: Any) -> QuantizedTensor:
         require(self._get_name(), x, self._weight)
         of, terms = product_of(name, self._weight, **options)
@@ -147,10 +150,15 @@ class Linear(Weighted):
         super()._save_to_state_dict(destination, prefix, keep_vars)
         metadata = getattr(destination, "_metadata", None)
         if metadata is not None:  # PyTorch's layer has a module with the parts
-            metadata[prefix + "_packed_params"] = {"version": self._version}
+            metadata[prefix + "_packed_params"] = {"version": 3}
+
+    @property
+    def _packed_params(self) -> Any:
+        """PyTorch's layer has a module of its own for weight and bias. Here the layer has them."""
+        return self
 
     def _parts(self) -> dict[str, Any]:
-        packed = self._weight, self._bias
+        packed = self._weight_bias()
         return {"_packed_params.dtype": qint8, "_packed_params._packed_params": packed}
 
     def _of_parts(self, parts: dict[str, Any]) -> Any:
@@ -160,7 +168,7 @@ class Linear(Weighted):
     def _like(cls, layer: Any) -> Any:
         return cls(layer.in_features, layer.out_features, layer.bias is not None)
 
-    def forward(self, x: QuantizedTensor) -> QuantizedTensor:
+    def forward(self, x: Any) -> Any:
         return self._apply_product("linear", x, x.dim() - 1)
 
     def _get_name(self) -> str:

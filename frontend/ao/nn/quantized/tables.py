@@ -23,6 +23,15 @@ if TYPE_CHECKING:
     from ...._tensor import Tensor
 
 
+_DTYPE, _WEIGHT = "_packed_params.dtype", "_packed_params._packed_weight"
+"""The entries in state dicts, which are PyTorch's."""
+
+
+def _rows(weight: Any) -> tuple[Any, Any]:
+    """The scale and the number that stands for 0 of each row, in float32."""
+    return weight._scale.float(), weight._zero_point.float()
+
+
 class Embedding(nn.Module):
     """Rows of a weight [num_embeddings, embedding_dim] at indices, as floats.
 
@@ -63,7 +72,23 @@ class Embedding(nn.Module):
         return self._weight
 
     def forward(self, indices: Tensor) -> Tensor:
-        return F.embedding(indices, self._weight.dequantize())
+        weight: Any = self._weight  # only the rows that are named become floats
+        codes = F.embedding(indices, weight._codes).float()
+        scale, zero = (F.embedding(indices, each[:, None]) for each in _rows(weight))
+        return (codes - zero) * scale
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[prefix + _DTYPE] = self.dtype
+        destination[prefix + _WEIGHT] = self._weight
+        metadata = getattr(destination, "_metadata", None)
+        if metadata is not None:  # PyTorch's layer has a module with the parts
+            metadata[prefix + "_packed_params"] = {"version": 1}
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        self.dtype = state_dict.pop(prefix + _DTYPE)
+        self.set_weight(state_dict.pop(prefix + _WEIGHT))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     @classmethod
     def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
@@ -139,7 +164,7 @@ class EmbeddingBag(Embedding):
         weight: Any = self._weight
         if self.dtype is quint8:
             return weight.dequantize()  # type: ignore[no-any-return]
-        scale, zero = (each[:, None].float() for each in (weight._scale, weight._zero_point))
+        scale, zero = (each[:, None] for each in _rows(weight))
         offset = (-scale * zero).half().float()
         return weight._codes.float() * scale.half().float() + offset
 
