@@ -443,6 +443,12 @@ CONTRACTED = [
         *(real(2, 3, 4), real(2, 5, 4), real(2, 5, 2), real(3, 5)),
     ),
     case(
+        "attention capped",
+        lambda q, k, v: ops.scaled_dot_product_attention(q, k, v, scale=0.5, cap=0.75),
+        lambda t, q, k, v: t.softmax(t.tanh(q @ k.mT / 1.5) * 0.75, -1) @ v,
+        *(real(2, 3, 4), real(2, 5, 4), real(2, 5, 2)),
+    ),
+    case(
         "attention causal",
         lambda q, k, v: ops.scaled_dot_product_attention(q, k, v, causal=True),
         lambda t, *qkv: math_attention(t, *qkv, t.where(t.tensor(BELOW), 0.0, -INF)),

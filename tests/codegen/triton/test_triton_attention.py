@@ -40,6 +40,7 @@ by_name = {each.name: each for each in CASES}
     [
         pytest.param("tails", marks=pytest.mark.slow),
         *("causal, more keys", "causal, more queries", "odd", "causal and mask", "padding"),
+        *("capped", "capped, below 0", "capped, causal, mask", "capped, float mask"),
     ],
 )
 def test_in_many_programs_and_steps(torch: Any, name: str) -> None:
@@ -50,7 +51,9 @@ def test_in_many_programs_and_steps(torch: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(dt.float16, 3e-3), (dt.bfloat16, 2e-2)])
-@pytest.mark.parametrize("name", ["tails", "causal, more keys", "float mask", "one head of keys"])
+@pytest.mark.parametrize(
+    "name", ["tails", "causal, more keys", "float mask", "one head of keys", "capped and causal"]
+)
 def test_half_types(torch: Any, name: str, dtype: DType, tolerance: float) -> None:
     built = Built(by_name[name], dtype)
     found, program = compute(built.roots, built.values, INTERPRET, InterpretDevice())
@@ -132,6 +135,16 @@ def test_hopper(width: int, which: int) -> None:
 def test_dropout_spills_nothing(width: int, mask: bool, which: int) -> None:
     found = compile_offline(passes(width, False, mask=mask, dropout=0.1)[which], "sm_90")
     assert found.spills == 0 and "wgmma.mma_async" in found.asm["ptx"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("width", [64, 128, 256])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("which", range(3), ids=["forward", "queries", "keys"])
+def test_caps_spill_nothing(target: str, width: int, causal: bool, which: int) -> None:
+    found = compile_offline(passes(width, causal, cap=50.0)[which], target)
+    assert found.spills == 0 and found.shared <= CHIPS[target].shared_each
 
 
 @pytest.mark.slow
@@ -301,6 +314,14 @@ def test_a_factor_of_scores_takes_no_operation() -> None:
         text = emit(kernel, Schedule()).body
         assert re.search(r"s_\d = tl.dot\(.*\)\n", text) and "= tl.dot(" in text
         assert re.search(r"tl.exp2\(s_\d \* 0\.18\d* - ", text)
+
+
+def test_a_cap_of_scores_takes_no_operation() -> None:
+    """It is in the one that subtracts the row's shift; what it caps is scaled once."""
+    for kernel in passes(64, True, cap=50.0):
+        text = emit(kernel, Schedule()).body
+        assert re.search(r"s_\d = tl.dot\(.*\) \* 0\.0025\n", text)
+        assert re.search(r"tl.exp2\(s_\d \* 72\.13\d* - |tl.exp2\(tanh_?\d* \* 72\.13\d* - ", text)
 
 
 def test_what_is_summed_fades_by_the_difference_of_maxima() -> None:

@@ -28,13 +28,19 @@ def mods(lib: Any) -> dict[str, Mod]:
         "hidden": lambda s, b, h, i, j: lib.where(i + 2 >= j, s - 0.1 * i, -float("inf")),
         "chosen": lambda s, b, h, i, j: lib.where(document[i] == document[j], s + 1, s - 1),
         "soft cap": lambda s, b, h, i, j: lib.tanh(s / 2) * 2,
+        "capped, hidden": lambda s, b, h, i, j: lib.where(
+            i + 2 >= j, 3 * lib.tanh(0.5 * s) - 0.1 * j, -float("inf")
+        ),
+        "capped too late": lambda s, b, h, i, j: 2 * lib.tanh(s + 0.1 * j),
+        "capped, and not": lambda s, b, h, i, j: 2 * lib.tanh(s) + s,
+        "capped twice": lambda s, b, h, i, j: 2 * lib.tanh(s) + lib.tanh(s / 3),
         "squared": lambda s, b, h, i, j: s * s,
         "negated": lambda s, b, h, i, j: 1 - s,
         "by head": lambda s, b, h, i, j: s * slopes[h],
     }
 
 
-ONE_KERNEL = ("slopes", "relative", "scaled", "hidden", "chosen")
+ONE_KERNEL = ("slopes", "relative", "scaled", "hidden", "chosen", "soft cap", "capped, hidden")
 MASKS: dict[str, Mod | None] = {
     "all": None,
     "window": lambda b, h, i, j: (i - j < 5) & (j - i < 9),
