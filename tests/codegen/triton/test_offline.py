@@ -45,7 +45,7 @@ def compiled(name: str, target: str) -> Compiled:
     def compiles(asked: dict[Any, Schedule]) -> dict[Any, Usage]:
         made.update({s: compile_offline(kernel, target, s) for s in asked.values()})
         used = {k: made[s] for k, s in asked.items()}
-        return {k: Usage(c.registers, c.shared, c.spills) for k, c in used.items()}
+        return {k: c.usage for k, c in used.items()}
 
     taken = settled({kernel: default_schedule(kernel, machine)}, machine, compiles)
     return made[taken[kernel]]

@@ -16,7 +16,7 @@ from launching import assert_close, compute, tiled
 from tilewright.codegen.chip import CHIPS
 from tilewright.codegen.kernel.attention import roles
 from tilewright.codegen.program import Program
-from tilewright.codegen.schedule import Schedule, Usage, occupancy
+from tilewright.codegen.schedule import Schedule, Usage, occupancy, settled
 from tilewright.codegen.schedule.choices import space
 from tilewright.codegen.target import INTERPRET, gpu
 from tilewright.codegen.triton import emit
@@ -167,7 +167,7 @@ def test_no_more_is_held_than_tiles() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", CHIPS)
-@pytest.mark.parametrize("width", [32, 64, 128])
+@pytest.mark.parametrize("width", [32, 64, 128, 256])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("which", range(3), ids=["forward", "queries", "keys"])
 def test_every_target(target: str, width: int, causal: bool, which: int) -> None:
@@ -175,8 +175,24 @@ def test_every_target(target: str, width: int, causal: bool, which: int) -> None
     chip = CHIPS[target]
     text = found.asm.get("ptx", "") + found.asm.get("amdgcn", "")
     assert found.spills == 0
-    assert found.shared <= chip.shared_each
+    assert found.shared <= chip.shared_each and found.columns <= chip.columns
     assert chip.product in text
+
+
+def test_sums_beyond_the_memory_of_tensor_cores() -> None:
+    """Of too large tiles the compiler makes an empty kernel: half as many rows are taken then."""
+    kernel, machine = passes(256, False)[2], gpu("sm_100")
+    large = Schedule(block_m=128, block_n=16, num_warps=8, num_stages=2)
+    made: list[Compiled] = []
+
+    def compiled(asked: dict[Any, Schedule]) -> dict[Any, Usage]:
+        made.append(compile_offline(kernel, machine.name, asked[kernel]))
+        return {kernel: made[-1].usage}
+
+    assert settled({kernel: large}, machine, compiled) == {kernel: replace(large, block_m=64)}
+    empty, whole = made
+    assert empty.columns > machine.chip.columns >= whole.columns
+    assert "st.global" not in empty.asm["ptx"] and "st.global" in whole.asm["ptx"]
 
 
 @pytest.mark.slow
