@@ -17,7 +17,7 @@ from .binary import bitwise_and, eq
 from .composite import as_dtype, composite, like_first, require_float, widen
 from .contraction import matmul, product
 from .generate import constant, iota
-from .movement import reshape, sum_to, transpose
+from .movement import expand, reshape, sum_to, transpose
 from .random import keep_scale
 from .reduce import max, sum
 from .ternary import where
@@ -217,16 +217,24 @@ def _attention(*args: Any) -> Node:
 
 
 def _attention_vjp(g: Node, out: Node, *args: Any) -> Any:
+    return _cotangents(ATTENTION_GRADS, sum(widen(g) * widen(out), (out.rank - 1,)), g, *args)
+
+
+def _total_vjp(g: Node, out: Node, *args: Any) -> Any:
+    # A score's share of its row's logsumexp is its weight p. Without a cotangent of attention's
+    # result that of a score, p * (product - delta), is p * g for delta = -g.
+    a = attention_args(*args)
+    nothing = expand(constant(0, a.q.dtype), Size((*a.batch, a.q.shape[-2], a.v.shape[-1])))
+    return _cotangents(ATTENTION_GRADS[:2], -g, nothing, *args)
+
+
+def _cotangents(grads: Sequence[Op], delta: Node, g: Node, *args: Any) -> Any:
+    """Those of the first operands, from g and what its rows subtract from its products with v."""
     a = attention_args(*args)
     if a.mask is not None and a.mask.requires_grad:
         return NotImplemented  # the mask's gradient is as large as the scores: nothing is saved
-    rows = (
-        attention_logsumexp(*args),
-        sum(widen(g) * widen(out), (out.rank - 1,)),
-        g,
-    )
+    rows = attention_logsumexp(*args), delta, g
     nodes, attrs = args[: -len(_PARAMS)], args[-len(_PARAMS) :]
-    grads = (attention_query_grad, attention_key_grad, attention_value_grad)
     parts = [
         sum_to(grad(*nodes, *rows, *attrs), x.shape) if x.requires_grad else None
         for grad, x in zip(grads, (a.q, a.k, a.v))
@@ -294,8 +302,8 @@ def _total(*args: Any) -> Node:
     return top + log(sum(exp(scores - where(empty, zeros_like(top), top)), axes))
 
 
-attention_total = _record("attention_total", _logsumexp_infer, _total)
-"""attention_logsumexp that is -inf where a query sees nothing. It has no gradient."""
+attention_total = _record("attention_total", _logsumexp_infer, _total, vjp=_total_vjp)
+"""attention_logsumexp that is -inf where a query sees nothing."""
 
 
 def _gradient(name: str, which: str, decompose: Callable[[AttentionArgs], Node]) -> Op:

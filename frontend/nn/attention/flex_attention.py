@@ -26,7 +26,7 @@ from tilewright.ir.ops.attention import attention_attrs, attention_total
 from tilewright.runtime import debug
 
 from ...functions import from_data, ranges
-from ...recording import is_grad_enabled, record
+from ...recording import record
 from ...recording.builders import builder
 from ..functional.attention import repeated_heads
 from .affine import affine
@@ -434,10 +434,7 @@ def flex_attention(
     want_lse = return_lse or (return_aux is not None and return_aux.lse)
     known = affine(score_mod, places, sizes, query.device)
     slope, cap, bias = known or (None, 0.0, None)
-    inputs = [query, key, value] if bias is None else [query, key, value, bias]
-    tracked = is_grad_enabled() and any(x.requires_grad for x in inputs)
-    largest = return_aux is not None and return_aux.max_scores
-    if slope is not None and not largest and not (want_lse and tracked):
+    if slope is not None and not (return_aux is not None and return_aux.max_scores):
         factor = float(scale) * slope
         out, *lse = record(_attend, query, key, value, bias, seen, factor, cap, want_lse)
         if return_aux is not None:

@@ -102,6 +102,59 @@ def test_values_and_gradients(torch: Any, mod: str | None, mask: str) -> None:
         np.testing.assert_allclose(ours.detach().numpy(), other, rtol=2e-5, atol=2e-5)
 
 
+def shown_lse(lib: Any, mod: str | None, mask: str, dtype: Any, attend: Any) -> list[Any]:
+    """The gradients of a sum of results and of logsumexps, with other weights for each."""
+    q, k, v, g = (lib.tensor(x, dtype=dtype) for x in drawn())
+    for x in (q, k, v):
+        x.requires_grad_()
+    y, lse = attend(lib, q, k, v, None if mod is None else mods(lib)[mod], MASKS[mask])
+    blind = lse.detach() == -float("inf")
+    ((y * g).sum() + (lse.masked_fill(blind, 0.0) * g[..., 1]).sum()).backward()
+    return [x.grad.numpy() for x in (q, k, v)]
+
+
+def by_definition(lib: Any, q: Any, k: Any, v: Any, mod: Mod | None, mask: Mod | None) -> Any:
+    places = [
+        lib.arange(n).view([-1 if i == a else 1 for i in range(4)])
+        for a, n in enumerate((2, 2, L, S))
+    ]
+    scores = q @ k.mT / 8**0.5
+    scores = scores if mod is None else mod(scores, *places)
+    seen = scores > -float("inf")
+    seen = seen if mask is None else seen & mask(*places)
+    blind = ~seen.any(-1, keepdim=True)
+    scores = scores.masked_fill(~seen, -1e30).masked_fill(blind, 0.0)
+    y = scores.softmax(-1).masked_fill(blind, 0.0) @ v
+    return y, scores.logsumexp(-1).masked_fill(blind[..., 0], -float("inf"))
+
+
+def flexible(lib: Any, q: Any, k: Any, v: Any, mod: Mod | None, mask: Mod | None) -> Any:
+    block = None if mask is None else flex.create_block_mask(mask, None, 2, L, S, q.device)
+    return flex.flex_attention(q, k, v, mod, block, return_lse=True)
+
+
+@pytest.mark.parametrize(
+    ("mod", "mask"),
+    [(None, "all"), ("slopes", "window"), ("soft cap", "all"), (None, "blind rows")],
+)
+def test_gradients_of_logsumexps(torch: Any, mod: str | None, mask: str) -> None:
+    wanted = shown_lse(torch, mod, mask, torch.float64, by_definition)
+    found = shown_lse(tw, mod, mask, tw.float32, flexible)
+    for ours, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(ours, other, rtol=2e-5, atol=2e-5)
+
+
+def test_gradients_of_logsumexps_hold_no_scores() -> None:
+    def call() -> Any:
+        q, k, v = (tw.ones(1, 2, n, 8, requires_grad=True) for n in (L, S, S))
+        y, lse = flex.flex_attention(q, k, v, return_lse=True)
+        (y.sum() + lse.sum()).backward()
+        return q.grad
+
+    text = str(tw.explain(call))
+    assert '"tw.attention_query_grad"' in text and '"tw.matmul"' not in text
+
+
 @pytest.mark.parametrize("name", mods(tw))
 def test_scores_are_in_memory_only_where_they_must(name: str) -> None:
     def call() -> Any:
