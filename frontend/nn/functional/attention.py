@@ -44,10 +44,10 @@ def _attend(
 ) -> Node:
     if grouped:
         k, v = (repeated_heads(n, q.shape[-3]) for n in (k, v))
-    drawn = {"dropout": dropout, "seed": seed, "offset": offset}
     return ops.scaled_dot_product_attention(
-        q, k, v, mask, causal=causal, scale=scale, cap=cap, **drawn
-    )
+        q, k, v, mask,
+        causal=causal, scale=scale, cap=cap, dropout=dropout, seed=seed, offset=offset,
+    )  # fmt: skip
 
 
 def repeated_heads(x: Node, heads: int) -> Node:
