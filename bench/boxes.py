@@ -24,7 +24,7 @@ import timing
 
 from tilewright.codegen.kernel import Kernel
 from tilewright.codegen.program import compile_graph
-from tilewright.codegen.schedule import Schedule, Usage, default_schedule, predict
+from tilewright.codegen.schedule import Schedule, default_schedule, predict
 from tilewright.codegen.target import Target, gpu
 from tilewright.ir import dtype as dt
 from tilewright.ir import ops
@@ -64,7 +64,7 @@ def step(binary: bytes) -> int | None:
 
 def figures(kernel: Kernel, schedule: Schedule, target: Target) -> dict[str, Any]:
     made = compile_offline(kernel, target.name, schedule)
-    usage = Usage(made.registers, made.shared, made.spills, made.num_warps)
+    usage = made.usage
     return {
         "tile": [schedule.block_m, schedule.block_n, schedule.block_k],
         "box": list(schedule.box),

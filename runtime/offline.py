@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.codegen.kernel import Bundle, Kernel
-from tilewright.codegen.schedule import Schedule, default_schedule
+from tilewright.codegen.schedule import Schedule, Usage, default_schedule
 from tilewright.codegen.target import gpu
 from tilewright.codegen.triton import Emitted, emit
 
@@ -70,6 +70,8 @@ class Compiled:
     shared: bytes of shared memory of a program. num_warps: warps of a program, including any that
         the compiler added.
     scratch: bytes of device memory that each program needs for itself.
+    columns: of the memory of tensor cores that a program takes. With more than there are, Triton
+        makes an empty kernel.
     maps: layouts of the matrices passed as descriptors; none where the hardware doesn't copy by
         them.
     entry: the kernel's name in the binary where it isn't `name`: a user's kernel may have a `repr`.
@@ -86,6 +88,11 @@ class Compiled:
     scratch: int
     maps: tuple[TensorMap, ...] = ()
     entry: str = ""
+    columns: int = 0
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(self.registers, self.shared, self.spills, self.num_warps, self.columns)
 
 
 def request(emitted: Emitted, target: str) -> Request:
@@ -150,6 +157,7 @@ def compile_request(asked: Request) -> Compiled:
         scratch=getattr(compiled.metadata, "global_scratch_size", 0),
         maps=tuple(map(_tensor_map, getattr(compiled.metadata, "tensordesc_meta", None) or ())),
         entry="" if compiled.metadata.name == asked.name else compiled.metadata.name,
+        columns=getattr(compiled.metadata, "tmem_size", None) or 0,
     )
 
 

@@ -17,7 +17,7 @@ from .index import Axis, Index
 
 @dataclass(frozen=True)
 class Span:
-    """value: `products` where first <= along < stop, -inf elsewhere. `along` is the axis of queries
+    """value: `capped` where first <= along < stop, -inf elsewhere. `along` is the axis of queries
     or of keys; first and stop vary with the other one."""
 
     value: Apply
@@ -31,8 +31,9 @@ class Roles:
     """The role of each value and axis of an attention kernel.
 
     batch: the parallel axes except that of the queries. query, key, inner, outer: i, j, e and c.
-    products: dot(q, k); scores: these masked; weights: exp(scores - rows), if they are used.
-    causal: the value that is `products` where j <= i and -inf elsewhere, if there is one.
+    products: dot(q, k); capped: what masks hide, products or what a cap makes of them; scores:
+        these masked; weights: exp(scores - rows), if they are used.
+    causal: the value that is `capped` where j <= i and -inf elsewhere, if there is one.
     span: the range of queries or keys outside of which scores are -inf, if there is one.
     total: the logsumexp of the scores, in a forward kernel; back: dot(g, v), in a gradient.
     stores: each store, with the contraction over queries or keys that it stores, if there is one.
@@ -44,6 +45,7 @@ class Roles:
     inner: Axis
     outer: Axis
     products: Dot
+    capped: Value
     scores: Value
     weights: Apply | None
     causal: Apply | None
@@ -111,12 +113,13 @@ def roles(kernel: Kernel) -> Roles | None:
         if len(made_of) > 1 or (not made_of and total is None):
             return None
         stores.append((store, made_of[0] if made_of else None))
-    causal = next((v for v in kernel.values if _is_causal(v, products, query, key)), None)
-    spans = (_span(v, products, axis) for v in kernel.values for axis in (query, key))
+    capped = next((v for v in kernel.values if _caps(v, products)), products)
+    causal = next((v for v in kernel.values if _is_causal(v, capped, query, key)), None)
+    spans = (_span(v, capped, axis) for v in kernel.values for axis in (query, key))
     span = next(filter(None, spans), None)
     return Roles(
         kernel.parallel[: len(axes) - 4], query, key, inner, outer,
-        products, scores, weights, causal, span, total, back, tuple(stores),
+        products, capped, scores, weights, causal, span, total, back, tuple(stores),
     )  # fmt: skip
 
 
@@ -173,22 +176,29 @@ def _is_rows(value: Value, total: Reduce) -> bool:
     return _is(test, ops.eq) and test.args[0] is total and _is_constant(test.args[1], -math.inf)
 
 
-def _hides(value: Value, products: Dot) -> TypeGuard[Apply]:
-    """Whether this is `products` or -inf."""
-    if not _is(value, ops.where) or value.args[1] is not products:
+def _caps(value: Value, products: Dot) -> bool:
+    """Whether this is c * tanh(products)."""
+    if not _is(value, ops.mul) or not isinstance(value.args[1], Constant):
+        return False
+    return _is(value.args[0], ops.tanh) and value.args[0].args[0] is products
+
+
+def _hides(value: Value, capped: Value) -> TypeGuard[Apply]:
+    """Whether this is `capped` or -inf."""
+    if not _is(value, ops.where) or value.args[1] is not capped:
         return False
     return _is_constant(value.args[2], -math.inf)
 
 
-def _is_causal(value: Value, products: Dot, query: Axis, key: Axis) -> TypeGuard[Apply]:
-    if not _hides(value, products):
+def _is_causal(value: Value, capped: Value, query: Axis, key: Axis) -> TypeGuard[Apply]:
+    if not _hides(value, capped):
         return False
     test = value.args[0]
     return _is(test, ops.ge) and [_place(a) for a in test.args] == [ix.of(query), ix.of(key)]
 
 
-def _span(value: Value, products: Dot, along: Axis) -> Span | None:
-    if not _hides(value, products) or not _is(value.args[0], ops.bitwise_and):
+def _span(value: Value, capped: Value, along: Axis) -> Span | None:
+    if not _hides(value, capped) or not _is(value.args[0], ops.bitwise_and):
         return None
     tests = {test.op: test.args for test in value.args[0].args if isinstance(test, Apply)}
     if tests.keys() != {ops.ge, ops.lt}:

@@ -17,6 +17,7 @@ from tilewright.ir.ops.attention import (
     AttentionArgs,
     attention,
     attention_args,
+    attention_attrs,
     attention_logsumexp,
     attention_total,
     attention_wide,
@@ -96,7 +97,7 @@ def _parts(a: AttentionArgs, first: int, stop: int, size: int) -> tuple[Node, No
     if a.mask is not None:
         one = a.mask.rank == 0 or a.mask.shape[-1] == 1
         operands.append(ops.unsqueeze(whole(a.mask), 0) if one else cut(a.mask, rank - 1))
-    attrs = (a.scale, False, 0.0, a.mask is not None, False)
+    attrs = attention_attrs(a.scale, cap=a.cap, has_mask=a.mask is not None)
     return attention_total(*operands, *attrs), attention_wide(*operands, *attrs)
 
 

@@ -59,7 +59,11 @@ def _before(body: Body, value: Value) -> Iterator[Value]:
 
 
 def _arms(body: Body, value: Value) -> Arms | None:
-    return body.arms.get(id(value)) if body.nested < NESTED else None
+    """The arms of a choice that are branches here. One that is known already takes no branch."""
+    arms = body.arms.get(id(value)) if body.nested < NESTED else None
+    if arms is None or any(id(v) in body.folded for v in value.operands()[1:]):
+        return None
+    return arms
 
 
 def known(body: Body, value: Value, mask: Mask | None) -> Ref | None:

@@ -1,7 +1,8 @@
 """Attention: one kernel of contractions around a softmax, which an emitter computes by tiles.
 
 Over parallel axes b (batch and heads) and i (queries), and reduction axes j (keys), e and c (the
-elements of a query and of a value), with s = masked dot_e(q[b, i, e], k[b, j, e]), it is
+elements of a query and of a value), with x = dot_e(q[b, i, e], k[b, j, e]) and s = masked x, or
+masked c * tanh(x) where c caps scores, it is
 
     z = reduce logsumexp_j s;  p = exp(s - z)
     store out[b, i, c] = dot_j(p, v[b, j, c]);  store rows[b, i] = z
@@ -11,6 +12,8 @@ and its gradient, with i among the reduction axes and the rows' z and delta = su
     p = exp(s - z[b, i]);  d = p * (dot_c(g[b, i, c], v[b, j, c]) - delta[b, i])
     store dq[b, i, e] = dot_j(d, k);  store dk[b, j, e] = dot_i(d, q)
     store dv[b, j, c] = dot_i(p, g)
+
+where a cap makes d (1 - tanh(x)^2) times as large.
 
 All between memory and contractions is an ordinary expression: the way operands are read, masks, the
 effect of dropout on p, the places of results. `roles` (kernel/attention.py) tells an emitter the
@@ -37,6 +40,7 @@ from tilewright.ir.ops.attention import (
     attention_total,
     attention_value_grad,
     attention_wide,
+    cap_slope,
     kept_scale,
     masked_scores,
 )
@@ -107,8 +111,10 @@ class _Template:
         self.i, self.j, self.e, self.c = domain.axes[rank:]
         self.lowering = Lowering(domain, source, rounds)
         self.wide = accumulator(a.q.dtype)
-        self.scale = self.lowering.constant(a.scale, self.wide)
-        self.q = self.apply(ops.mul, self.at(a.q, self.i, self.e), self.scale)
+        self.scale, factor = (self.lowering.constant(x, self.wide) for x in (a.scale, a.factor))
+        q = self.at(a.q, self.i, self.e)
+        self.q = self.apply(ops.mul, q, factor)
+        self.scaled_q = self.apply(ops.mul, q, self.scale) if a.cap else self.q
         self.k = self.at(a.k, self.j, self.e)
         self.v = self.at(a.v, self.j, self.c)
         self.scores = self._scores(node.loc, by_key)
@@ -135,11 +141,14 @@ class _Template:
             with grad_mode(False):
                 products = product(a.q, transpose(a.k))
                 scores, kept = masked_scores(a, products, by_key), kept_scale(a, self.wide)
+                slope = cap_slope(a, products)
         finally:
             set_location(before)
         # Their products are this kernel's own; all else around them is lowered as usual.
         self.lowering.memo[products, place] = self.dot(self.q, self.k, self.e)
-        self.kept = None if kept is None else self.lowering.value(kept, place)
+        self.kept, self.slope = (
+            None if x is None else self.lowering.value(x, place) for x in (kept, slope)
+        )
         return self.lowering.value(scores, place)
 
     def dropped(self, x: Value) -> Value:
@@ -170,7 +179,8 @@ class _Template:
     def scores_grad(self) -> Value:
         back = self.dropped(self.dot(self.g, self.v, self.c))
         delta = self.at(self.args.rows[1], self.i, None)
-        return self.apply(ops.mul, self.weights, self.apply(ops.sub, back, delta))
+        found = self.apply(ops.mul, self.weights, self.apply(ops.sub, back, delta))
+        return found if self.slope is None else self.apply(ops.mul, found, self.slope)
 
     def store(self, anchor: Node, buffer: Buffer) -> Store:
         base = _base(anchor)
@@ -193,7 +203,7 @@ _RESULTS: dict[Op, Callable[[_Template], tuple[Value, Axis, Axis | None]]] = {
         t.i,
         t.e,
     ),
-    attention_key_grad: lambda t: (t.dot(t.scores_grad, t.q, t.i), t.j, t.e),
+    attention_key_grad: lambda t: (t.dot(t.scores_grad, t.scaled_q, t.i), t.j, t.e),
     attention_value_grad: lambda t: (t.dot(t.dropped(t.weights), t.g, t.i), t.j, t.c),
 }
 

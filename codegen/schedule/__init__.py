@@ -14,7 +14,7 @@ from .dots import ALIKE, dot_schedule
 from .lighter import lighter, roomier
 from .roofline import Prediction, Usage, Work, occupancy, predict, work
 from .rows import merge_schedule, pointwise_schedule, rows_schedule, update_schedule
-from .schedule import Schedule, head_block, points, power_of_two
+from .schedule import DOT_MIN, Schedule, head_block, points, power_of_two
 from .turned import sides
 
 
@@ -105,7 +105,8 @@ def settled(
 
     first: the schedules to begin with. compiled: compiles kernels by schedules and returns the
     usage of those that have a form on the target. shared: the most bytes of shared memory of a
-    program, by default the chip's. RuntimeError if a kernel needs more even with one stage.
+    program, by default the chip's. RuntimeError if a kernel needs more even with one stage, or if
+    tensor cores have no memory for the sums of its least tiles.
     """
     defaults, out = Defaults(target), dict[Any, Schedule]()
     todo = dict(first)
@@ -115,6 +116,8 @@ def settled(
             schedule = todo[kernel]
             if usage.shared > (shared or target.chip.shared_each):
                 left[kernel] = _smaller(kernel, schedule)
+            elif usage.columns > target.chip.columns:
+                left[kernel] = _narrower(kernel, schedule)
             elif (better := defaults.after(kernel, schedule, usage)) != schedule:
                 left[kernel] = better
             else:
@@ -131,6 +134,16 @@ def _smaller(kernel: Kernel | Bundle, schedule: Schedule) -> Schedule:
             f"stage: {schedule} has too large tiles"
         )
     return replace(schedule, num_stages=schedule.num_stages - 1)
+
+
+def _narrower(kernel: Kernel | Bundle, schedule: Schedule) -> Schedule:
+    """The next schedule for a kernel whose sums don't fit the memory of tensor cores: with half as
+    many."""
+    is_chained = isinstance(kernel, Kernel) and kernel.is_chained
+    side = "block_m" if is_chained or schedule.block_m > schedule.block_n else "block_n"
+    if getattr(schedule, side) <= DOT_MIN:
+        raise RuntimeError(f"kernel {kernel.name} has no tiles whose sums fit tensor cores")
+    return replace(schedule, **{side: getattr(schedule, side) // 2})
 
 
 __all__ = [

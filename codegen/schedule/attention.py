@@ -39,7 +39,7 @@ _HALF: dict[str, tuple[tuple[int, Passes], ...]] = {
     "sm_100": (
         (64, ((128, 64, 8, 3), (128, 64, 8, 3), (128, 64, 8, 2))),
         (128, ((128, 64, 8, 3), (128, 64, 8, 3), (128, 32, 8, 2))),
-        (256, ((128, 64, 8, 2), (128, 32, 8, 2), (128, 16, 8, 2))),
+        (256, ((128, 64, 8, 2), (128, 32, 8, 2), (64, 32, 8, 2))),
     ),
     "gfx942": (
         (64, ((128, 64, 4, 1), (128, 32, 4, 1), (64, 32, 4, 1))),
@@ -57,14 +57,14 @@ _FULL: tuple[tuple[int, Passes], ...] = (
 _DRAWING: dict[tuple[str, int], Passes] = {
     ("sm_90", 256): ((128, 64, 8, 2), (64, 16, 8, 3), (64, 16, 8, 2)),
 }
-_CAUSAL: dict[tuple[str, int], Passes] = {
+_CHANGED: dict[tuple[str, int], Passes] = {
     ("sm_90", 256): ((128, 64, 8, 2), (128, 32, 8, 3), (64, 16, 8, 3)),
 }
 _SPANS: dict[tuple[str, int], Passes] = {
     ("sm_90", 128): ((128, 64, 8, 3), (128, 64, 8, 3), (128, 64, 8, 3)),
 }
 """Half types, by chip and width. A head of this width leaves too few registers for larger scores
-beside the words of random numbers, beside a mask, or beside a range of keys for each query."""
+beside the words of random numbers, a causal mask or a cap, or a range of keys for each query."""
 
 
 def attention_schedule(kernel: Kernel, target: Target) -> Schedule:
@@ -137,6 +137,6 @@ def _crowded(kernel: Kernel, parts: Roles) -> dict[tuple[str, int], Passes]:
     """The tiles of what takes registers beside the scores."""
     if kernel.draws:
         return _DRAWING
-    if parts.causal is not None:
-        return _CAUSAL
+    if parts.causal is not None or parts.capped is not parts.products:
+        return _CHANGED
     return _SPANS if parts.span is not None else {}

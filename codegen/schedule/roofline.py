@@ -45,12 +45,14 @@ class Usage:
     """The resources of one program: registers of a thread, bytes of shared memory.
 
     warps: with those that the compiler added; 0 if their number isn't known.
+    columns: of the memory of tensor cores (`Chip.columns`).
     """
 
     registers: int
     shared: int
     spills: int = 0
     warps: int = 0
+    columns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,8 @@ def occupancy(chip: Chip, warps: int, usage: Usage) -> int:
     limits = [chip.warps // warps, chip.programs, held // 4 * 4 // warps]
     if usage.shared:
         limits.append(chip.shared // (usage.shared + chip.shared_own))
+    if usage.columns:
+        limits.append(chip.columns // usage.columns)
     fits = usage.shared <= chip.shared_each and usage.registers <= chip.registers_each
     return min(limits) if fits else 0
 

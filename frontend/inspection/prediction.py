@@ -56,7 +56,7 @@ def _compiled(
     distinct = {repr(r): r for r in requests}
     found = dict(zip(distinct, offline.compile_many(list(distinct.values()))))
     compiled = [found[repr(r)] for r in requests]
-    return [Usage(c.registers, c.shared, c.spills, c.num_warps) for c in compiled]
+    return [c.usage for c in compiled]
 
 
 def _line(name: str, predicted: Prediction) -> str:

@@ -17,11 +17,11 @@ from .binary import bitwise_and, eq
 from .composite import as_dtype, composite, like_first, require_float, widen
 from .contraction import matmul, product
 from .generate import constant, iota
-from .movement import reshape, sum_to, transpose
+from .movement import expand, reshape, sum_to, transpose
 from .random import keep_scale
 from .reduce import max, sum
 from .ternary import where
-from .unary import exp, full_like, log, zeros_like
+from .unary import exp, full_like, log, tanh, zeros_like
 
 
 def _safe_softmax(x: Node, axis: int) -> Node:
@@ -51,13 +51,14 @@ safe_softmax = composite(
 
 # Every record here has the operands (q, k, v, mask?, four spans?, seed?, offset?); its attrs tell
 # which are there. A gradient has three more: the rows' logsumexp, their sum of g * out, and g.
-_PARAMS = ("scale", "causal", "dropout", "has_mask", "has_spans")
+_PARAMS = ("scale", "cap", "causal", "dropout", "has_mask", "has_spans")
 
 
 @dataclass(frozen=True)
 class AttentionArgs:
     """The operands and attrs of a record of attention, by name.
 
+    cap: the bound c of scores that pass through c * tanh(score / c) before masks; 0 for none.
     spans: (first[L], stop[L], first[S], stop[S]) or (): query i sees keys first[i] <= j < stop[i].
         The second pair says the same by key: queries first[j] <= i < stop[j] see key j.
     rows: (logsumexp[..., L, 1], sum of g * out[..., L, 1], g[..., L, Ev]) of a gradient, else ().
@@ -71,8 +72,14 @@ class AttentionArgs:
     draw: tuple[Node, ...]
     rows: tuple[Node, ...]
     scale: float
+    cap: float
     causal: bool
     dropout: float
+
+    @property
+    def factor(self) -> float:
+        """What products of queries and keys are scaled by, before they are capped."""
+        return self.scale / self.cap if self.cap else self.scale
 
     @property
     def batch(self) -> Size:
@@ -85,12 +92,25 @@ class AttentionArgs:
 
 def attention_args(*args: Any) -> AttentionArgs:
     """The operands and attrs of a record, by name."""
-    q, k, v, *nodes, scale, causal, dropout, has_mask, has_spans = args
+    q, k, v, *nodes, scale, cap, causal, dropout, has_mask, has_spans = args
     rest = iter(nodes)
     mask = next(rest) if has_mask else None
     spans = tuple(islice(rest, 4 if has_spans else 0))
     draw = tuple(islice(rest, 2 if dropout else 0))
-    return AttentionArgs(q, k, v, mask, spans, draw, tuple(rest), scale, causal, dropout)
+    return AttentionArgs(q, k, v, mask, spans, draw, tuple(rest), scale, cap, causal, dropout)
+
+
+def attention_attrs(
+    scale: float,
+    *,
+    cap: float = 0.0,
+    causal: bool = False,
+    dropout: float = 0.0,
+    has_mask: bool = False,
+    has_spans: bool = False,
+) -> tuple[float, float, bool, float, bool, bool]:
+    """The attrs of a record, in their order."""
+    return float(scale), float(cap), bool(causal), float(dropout), has_mask, has_spans
 
 
 def _attention_infer(*args: Any) -> Aval:
@@ -127,12 +147,25 @@ def _attention_infer(*args: Any) -> Aval:
     return Size((*a.batch, q.shape[-2], v.shape[-1])), q.dtype
 
 
+def capped_scores(a: AttentionArgs, products: Node) -> Node:
+    """The scores from products of queries and keys times `a.factor`, before masks."""
+    return tanh(products) * a.cap if a.cap else products
+
+
+def cap_slope(a: AttentionArgs, products: Node) -> Node | None:
+    """How much a capped score grows with the one that is not; None where nothing is capped."""
+    if not a.cap:
+        return None
+    share = tanh(products)
+    return constant(1, products.dtype) - share * share
+
+
 def masked_scores(a: AttentionArgs, products: Node, by_key: bool = False) -> Node:
-    """The scores from the scaled products of queries and keys: -inf where nothing is seen.
+    """The scores from products of queries and keys times `a.factor`: -inf where nothing is seen.
 
     by_key: whether to use the spans of keys instead of those of queries.
     """
-    scores, mask = products, a.mask
+    scores, mask = capped_scores(a, products), a.mask
     nothing = constant(-math.inf, scores.dtype)
     queries, keys = a.scores_shape[-2:]
     row = reshape(iota(queries), (queries, 1))
@@ -164,9 +197,13 @@ def _dropped(a: AttentionArgs, x: Node) -> Node:
     return x if kept is None else x * kept
 
 
-def _scores(a: AttentionArgs) -> Node:
+def _products(a: AttentionArgs) -> Node:
     # The scale applies to products in float32: a float16 might not hold them.
-    return masked_scores(a, product(a.q, transpose(a.k)) * a.scale)
+    return product(a.q, transpose(a.k)) * a.factor
+
+
+def _scores(a: AttentionArgs) -> Node:
+    return masked_scores(a, _products(a))
 
 
 def _weights(a: AttentionArgs) -> Node:
@@ -180,16 +217,24 @@ def _attention(*args: Any) -> Node:
 
 
 def _attention_vjp(g: Node, out: Node, *args: Any) -> Any:
+    return _cotangents(ATTENTION_GRADS, sum(widen(g) * widen(out), (out.rank - 1,)), g, *args)
+
+
+def _total_vjp(g: Node, out: Node, *args: Any) -> Any:
+    # A score's share of its row's logsumexp is its weight p. Without a cotangent of attention's
+    # result that of a score, p * (product - delta), is p * g for delta = -g.
+    a = attention_args(*args)
+    nothing = expand(constant(0, a.q.dtype), Size((*a.batch, a.q.shape[-2], a.v.shape[-1])))
+    return _cotangents(ATTENTION_GRADS[:2], -g, nothing, *args)
+
+
+def _cotangents(grads: Sequence[Op], delta: Node, g: Node, *args: Any) -> Any:
+    """Those of the first operands, from g and what its rows subtract from its products with v."""
     a = attention_args(*args)
     if a.mask is not None and a.mask.requires_grad:
         return NotImplemented  # the mask's gradient is as large as the scores: nothing is saved
-    rows = (
-        attention_logsumexp(*args),
-        sum(widen(g) * widen(out), (out.rank - 1,)),
-        g,
-    )
+    rows = attention_logsumexp(*args), delta, g
     nodes, attrs = args[: -len(_PARAMS)], args[-len(_PARAMS) :]
-    grads = (attention_query_grad, attention_key_grad, attention_value_grad)
     parts = [
         sum_to(grad(*nodes, *rows, *attrs), x.shape) if x.requires_grad else None
         for grad, x in zip(grads, (a.q, a.k, a.v))
@@ -257,8 +302,8 @@ def _total(*args: Any) -> Node:
     return top + log(sum(exp(scores - where(empty, zeros_like(top), top)), axes))
 
 
-attention_total = _record("attention_total", _logsumexp_infer, _total)
-"""attention_logsumexp that is -inf where a query sees nothing. It has no gradient."""
+attention_total = _record("attention_total", _logsumexp_infer, _total, vjp=_total_vjp)
+"""attention_logsumexp that is -inf where a query sees nothing."""
 
 
 def _gradient(name: str, which: str, decompose: Callable[[AttentionArgs], Node]) -> Op:
@@ -278,7 +323,8 @@ def _scores_grad(a: AttentionArgs) -> Node:
     forward pass, so both share these nodes; a template gets them from the rows' logsumexp."""
     _, delta, g = a.rows
     back = _dropped(a, product(g, transpose(a.v)))
-    return as_dtype(_weights(a) * (back - delta), a.q.dtype)
+    found, slope = _weights(a) * (back - delta), cap_slope(a, _products(a))
+    return as_dtype(found if slope is None else found * slope, a.q.dtype)
 
 
 attention_query_grad = _gradient(
@@ -307,6 +353,7 @@ def scaled_dot_product_attention(
     *,
     causal: bool = False,
     scale: float | None = None,
+    cap: float = 0.0,
     dropout: float = 0.0,
     seed: Node | None = None,
     offset: Node | None = None,
@@ -317,7 +364,8 @@ def scaled_dot_product_attention(
 
     A bool mask tells what may be seen, a float mask is added. `causal` lets query i see keys 0 … i,
     `spans` a range of keys (see AttentionArgs); a template walks along that range only. A query
-    that sees nothing gets zeros. `scale` is 1 / sqrt(E) by default. `dropout` zeroes a share of the
+    that sees nothing gets zeros. `scale` is 1 / sqrt(E) by default. With a `cap` c, scores are
+    c * tanh(scale q k^T / c) before masks. `dropout` zeroes a share of the
     weights, drawn by `seed` and `offset`. The softmax of half types is taken in float32.
 
     The gradient computes the weights again from each row's logsumexp, the only trace of the scores
@@ -331,5 +379,6 @@ def scaled_dot_product_attention(
     if dropout:
         assert seed is not None and offset is not None, "dropout is drawn by a seed and an offset"
         extra += [seed, offset]
-    attrs = (float(scale), bool(causal), float(dropout), mask is not None, bool(spans))
+    kinds = {"has_mask": mask is not None, "has_spans": bool(spans)}
+    attrs = attention_attrs(scale, cap=cap, causal=causal, dropout=dropout, **kinds)
     return attention(q, k, v, *extra, *attrs)

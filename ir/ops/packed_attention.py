@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..dtype import int64
 from ..node import Node
-from .attention import attention, attention_logsumexp
+from .attention import attention, attention_attrs, attention_logsumexp
 from .binary import bitwise_and, maximum, minimum
 from .gather import gather
 from .generate import constant, iota
@@ -81,7 +81,7 @@ def packed_attention(
     q, k, v = (permute(x, (1, 0, 2)) for x in (q, _repeated(k, q), _repeated(v, q)))
     first, stop = spans(queries, keys, before, after)
     args = (q, k, v, first, stop, *spans(keys, queries, after, before))
-    attrs = (scale, False, 0.0, False, True)
+    attrs = attention_attrs(scale, has_spans=True)
     total = reshape(attention_logsumexp(*args, *attrs), q.shape[:2])
     total = where(first < stop, total, constant(-math.inf, total.dtype))
     return permute(attention(*args, *attrs), (1, 0, 2)), total

@@ -416,7 +416,7 @@ class _Scores:
     """What gives the weights of the attrs that are common."""
 
     def __init__(self, node: Node):
-        self.scale, self.causal, _, self.has_mask, _ = node.attrs
+        self.scale, _, self.causal, _, self.has_mask, _ = node.attrs
         self.np_dtype = node.dtype.np
         self.size = node.operands[0].shape[-2], node.operands[1].shape[-2]
         self.exp, self.log = _exp(node.dtype), _log(node.dtype)
@@ -467,8 +467,9 @@ class _Scores:
 
 
 def _has_weights(node: Node) -> bool:
-    _, _, dropout, _, has_spans = node.attrs
-    return not dropout and not has_spans and 0 not in (o.shape[-2] for o in node.operands[:2])
+    _, cap, _, dropout, _, has_spans = node.attrs
+    has_keys = 0 not in (o.shape[-2] for o in node.operands[:2])
+    return has_keys and not (cap or dropout or has_spans)
 
 
 def _weights(node: Node) -> Stage | None:

@@ -37,10 +37,11 @@ class Image:
     entry: str = ""
     registers: int = 0
     spills: int = 0
+    columns: int = 0
 
     @property
     def usage(self) -> Usage:
-        return Usage(self.registers, self.shared, self.spills, self.num_warps)
+        return Usage(self.registers, self.shared, self.spills, self.num_warps, self.columns)
 
     @staticmethod
     def of(compiled: offline.Compiled) -> Image:

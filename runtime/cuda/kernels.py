@@ -122,7 +122,13 @@ def _stored(key: str) -> Image | None:
     try:
         numbers = json.loads(about)
         image = Image.read(binary, numbers)
-        counts = (image.shared, image.num_warps, image.scratch, numbers["spills"])
+        counts = (
+            image.shared,
+            image.num_warps,
+            image.scratch,
+            numbers["spills"],
+            numbers["columns"],
+        )
         if not all(type(n) is int and n >= 0 for n in counts) or type(image.entry) is not str:
             raise ValueError("an image of another form")
     except (LookupError, TypeError, ValueError):

@@ -26,7 +26,7 @@ from tilewright.codegen.triton import emit
 from .. import debug, files, offline
 from .image import ASSEMBLER, Image, assembler_for, key_of, suited
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def compiled_ranks(
         if compiled is None:
             found[schedule] = float("inf"), None
             continue
-        usage = Usage(compiled.registers, compiled.shared, compiled.spills, compiled.num_warps)
+        usage = compiled.usage
         found[schedule] = predict(kernel, schedule, engine.target, usage).seconds, usage
     return dict(sorted(found.items(), key=lambda each: each[1][0]))
 

@@ -47,6 +47,12 @@ def test_occupancy(warps: int, registers: int, shared: int, resident: int) -> No
     assert occupancy(SM_90, warps, Usage(registers, shared)) == resident
 
 
+@pytest.mark.parametrize(("columns", "resident"), [(0, 4), (128, 4), (256, 2), (512, 1), (576, 0)])
+def test_occupancy_of_memory_for_sums(columns: int, resident: int) -> None:
+    usage = Usage(64, 16 << 10, columns=columns)
+    assert occupancy(gpu("sm_100").chip, 8, usage) == resident
+
+
 def test_work_of_each_form() -> None:
     product = work(tk.matmul(256, 512, 1024, dt.bfloat16))
     assert product.flops == 2 * 256 * 512 * 1024

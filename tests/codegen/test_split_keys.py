@@ -16,7 +16,7 @@ from tilewright.ir import dtype as dt
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType
 from tilewright.ir.node import Node
-from tilewright.ir.ops.attention import attention_total, attention_wide
+from tilewright.ir.ops.attention import attention_attrs, attention_total, attention_wide
 from tilewright.ir.passes.autodiff import pullback
 from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.ir.shape import Size
@@ -118,7 +118,7 @@ def test_parts_without_a_template_are_the_same() -> None:
     values: dict[Node, Any] = {}
     q, k, v = (leaf(i, rng.standard_normal((2, 5, 4)), dt.float64, values) for i in range(3))
     mask = leaf(3, np.arange(10).reshape(2, 5, 1) % 5 > 0, dt.bool_, values)
-    args = (q, k, v, mask, 0.5, False, 0.0, True, False)
+    args = (q, k, v, mask, *attention_attrs(0.5, has_mask=True))
     found = interpret(
         [attention_wide(*args), attention_total(*args)], values, CUDA, InterpretDevice()
     )

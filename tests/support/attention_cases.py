@@ -35,6 +35,7 @@ class Case:
     mask: tuple[int, ...] | None = None
     boolean: bool = True
     scale: float | None = None
+    cap: float = 0.0
     dropout: float = 0.0
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -69,6 +70,11 @@ CASES = [
     case("causal, more keys", (2,), (70, 150, 16, 16), causal=True),
     case("causal, more queries", (2,), (150, 70, 16, 16), causal=True),
     case("causal, one key block", (1,), (5, 7, 3, 2), causal=True),
+    case("capped", (2, 2), (70, 140, 16, 16), cap=0.7),
+    case("capped, below 0", (2,), (20, 40, 8, 8), scale=-0.7, cap=2.0),
+    case("capped and causal", (2,), (150, 140, 16, 16), causal=True, cap=0.7),
+    case("capped, causal, mask", (2,), (70, 70, 8, 8), causal=True, mask=(1, 70), cap=1.5),
+    case("capped, float mask", (2,), (70, 140, 8, 8), mask=(70, 140), boolean=False, cap=1.5),
     case("bool mask", (2, 2), (70, 140, 16, 16), mask=(70, 140)),
     case("float mask", (2, 2), (70, 140, 16, 16), mask=(2, 1, 70, 140), boolean=False),
     case("padding", (3, 2), (20, 50, 8, 8), mask=(3, 1, 1, 50)),
@@ -98,7 +104,13 @@ class Built:
                 draw[name] = ops.scalar(i, dt.int64)
                 self.values[draw[name]] = 1234 + i
         self.y = ops.scaled_dot_product_attention(
-            *inputs[:3], mask, causal=each.causal, scale=each.scale, dropout=each.dropout, **draw
+            *inputs[:3],
+            mask,
+            causal=each.causal,
+            scale=each.scale,
+            cap=each.cap,
+            dropout=each.dropout,
+            **draw,
         )
         found = pullback({self.y: self.leaves["g"]}, inputs, create_graph=True)
         self.gradients = [found[x] for x in inputs]
@@ -122,6 +134,8 @@ def expected(torch: Any, each: Case, keep: Any = 1.0, bias_grad: bool = False) -
     q, k, v, *_ = (x.requires_grad_() for x in wanted)
     scale = 1 / math.sqrt(q.shape[-1]) if each.scale is None else each.scale
     scores = q @ k.mT * scale
+    if each.cap:
+        scores = each.cap * torch.tanh(scores / each.cap)
     if each.causal:
         seen = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
         scores = scores.masked_fill(~seen, -math.inf)
@@ -141,6 +155,7 @@ def passes(
     dtype: DType = dt.bfloat16,
     length: int = 1024,
     mask: bool = False,
+    cap: float = 0.0,
     dropout: float = 0.0,
 ) -> tuple[Kernel, ...]:
     """The kernels forward, of the queries' gradient, and of the keys' and values'."""
@@ -149,7 +164,9 @@ def passes(
     inputs = [ops.variable(x, i) for i, x in enumerate((q, k, v))]
     seen = ops.leaf(4, Size((2, 1, 1, length)), dt.bool_) if mask else None
     draw = {n: ops.scalar(i, dt.int64) for i, n in enumerate(("seed", "offset"))} if dropout else {}
-    y = ops.scaled_dot_product_attention(*inputs, seen, causal=causal, dropout=dropout, **draw)
+    y = ops.scaled_dot_product_attention(
+        *inputs, seen, causal=causal, cap=cap, dropout=dropout, **draw
+    )
     found = pullback({y: g}, inputs, create_graph=True)
     roots = [y, *(found[x] for x in inputs)]
     return tuple(tiled(compile_graph(lower_graph(roots), CUDA)))

@@ -15,6 +15,7 @@ from tilewright.ir import ctc, ops
 from tilewright.ir import dtype as dtypes
 from tilewright.ir.node import Node
 from tilewright.ir.op import REGISTRY, Kind
+from tilewright.ir.ops.attention import attention_attrs, attention_total
 from tilewright.ir.ops.normalization import layer_norm_weight_grad
 from tilewright.ir.recurrence import cell_state, recurrence, recurrence_grad
 from tilewright.ir.shape import Size
@@ -447,6 +448,20 @@ CONTRACTED = [
         ops.scaled_dot_product_attention,
         math_attention,
         *(real(2, 3, 4), real(2, 5, 4), real(2, 5, 2), real(3, 5)),
+    ),
+    case(
+        "attention capped",
+        lambda q, k, v: ops.scaled_dot_product_attention(q, k, v, scale=0.5, cap=0.75),
+        lambda t, q, k, v: t.softmax(t.tanh(q @ k.mT / 1.5) * 0.75, -1) @ v,
+        *(real(2, 3, 4), real(2, 5, 4), real(2, 5, 2)),
+    ),
+    case(
+        "attention total",
+        lambda q, k, v: attention_total(q, k, v, *attention_attrs(0.5, cap=0.75)),
+        lambda t, q, k, v: (
+            t.logsumexp(t.tanh(q @ k.mT / 1.5) * 0.75, -1, keepdim=True) + 0 * v.sum()
+        ),
+        *(real(2, 3, 4), real(2, 5, 4), real(2, 5, 2)),
     ),
     case(
         "attention causal",

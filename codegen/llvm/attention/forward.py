@@ -101,8 +101,8 @@ class Forward(Writer):
 
         def mask(row: Ref, held: list[Ref]) -> list[Ref]:
             given = tile.load(code, self.scores, row, column)
-            with self.known((parts.products, given), (parts.causal, self.seen(given, hides))):
-                score = self.here(parts.scores)
+            with self.known((parts.products, given)):
+                score = self.score(hides)
             if score is not given:
                 tile.store(code, self.scores, row, column, score)
             return [code.select(code.compare("fcmp ogt", score, held[0]), score, held[0])]

@@ -246,11 +246,9 @@ class Gradient(Writer):
         queries."""
         code, parts = self.code, self.parts
         given = [tile.load(code, plane, row, column) for _, plane in zip(self.firsts, self.planes)]
-        known: list[tuple[Value | None, Ref]] = [*zip(self.firsts, given)]
-        known.append((parts.causal, self.seen(given[0], hides)))
         assert parts.weights is not None
-        with self.known(*known):
-            score, shift = (self.here(v) for v in parts.weights.args[0].operands())
+        with self.known(*zip(self.firsts, given)):
+            score, shift = self.score(hides), self.here(parts.weights.args[0].operands()[1])
             with self.known((parts.weights, self.weight(score, shift))):
                 found = [
                     (plane, self.here(factor))

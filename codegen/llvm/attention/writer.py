@@ -100,28 +100,33 @@ class Writer:
     @contextmanager
     def known(self, *pairs: tuple[Value | None, Ref]) -> Iterator[None]:
         """Makes values known to the expressions that contain them."""
-        folded = self.body.folded
-        added = {id(value): ref for value, ref in pairs if value is not None}
-        folded |= added
+        before = self.body.folded
+        self.body.folded = before | {id(value): ref for value, ref in pairs if value is not None}
         yield
-        for key in added:
-            del folded[key]
+        self.body.folded = before
 
     def here(self, value: Value) -> Ref:
         """A value in lanes."""
         return self.code.spread(evaluate(self.body, value), self.lanes)
 
-    def seen(self, products: Ref, hides: bool) -> Ref:
-        """Products under the causal mask, if there is one: -inf where the query of a lane comes
-        before the key. hides: whether the mask applies here."""
+    def score(self, hides: bool) -> Ref:
+        """The masked scores in lanes, where products are known. hides: whether the causal mask, if
+        there is one, applies here."""
+        parts = self.parts
+        capped = self.here(parts.capped)
+        with self.known((parts.capped, capped), (parts.causal, self._seen(capped, hides))):
+            return self.here(parts.scores)
+
+    def _seen(self, capped: Ref, hides: bool) -> Ref:
+        """What a causal mask shows: -inf where the query of a lane comes before the key."""
         if not hides:
-            return products
+            return capped
         code, vector = self.code, self.body.vector
         assert vector is not None
         _, key = self.body.axes[self.parts.key]
         ahead = code.convert("trunc", code.binary("sub", key, vector.variable), "i32")
         later = code.compare("icmp sge", code.lanes_of(self.lanes, "i32"), ahead)
-        return code.select(later, products, constant(-math.inf, self.kind))
+        return code.select(later, capped, constant(-math.inf, self.kind))
 
     def met(self, span: Span, row: Axis, first: Ref, count: Ref) -> tuple[Ref, Ref]:
         """The least range that contains the spans of `count` rows from `first` on."""

@@ -79,13 +79,16 @@ class Writer:
         self._operands: dict[tuple[int, Axis], str] = {}
         self._matrices: dict[tuple[int, Axis], str] = {}
         self.dtype = parts.products.input_dtype
-        # One fused operation scales a score and subtracts the row's shift. The largest score stays
-        # the largest, as the unit is positive.
-        _, factor = factored(parts.products.a)
-        if _selects(parts.scores, parts.products) and factor > 0:
-            self.factor, self.unit = 1.0, factor * LOG2E
-        else:
-            self.factor, self.unit = factor, LOG2E
+        # One fused operation scales a score, by the last factor before masks, and subtracts the
+        # row's shift. The largest score stays the largest, as the unit is positive.
+        _, self.factor = factored(parts.products.a)
+        self.hidden, self.unit = parts.capped, LOG2E
+        if _selects(parts.scores, parts.capped):
+            uncapped, cap = factored(parts.capped)
+            if parts.capped is not parts.products and cap > 0:
+                self.hidden, self.unit = uncapped, cap * LOG2E
+            elif parts.capped is parts.products and self.factor > 0:
+                self.factor, self.unit = 1.0, self.factor * LOG2E
 
     def _place(self) -> list[Tile]:
         """The tiles of the program's batch and block of rows."""
@@ -255,13 +258,14 @@ class Writer:
     def scores(self, walk: Walk) -> Ref:
         """The masked scores, of which `unit` is log(2), for which the hardware has an exponential.
 
-        A mask hides what is not scaled yet, so that a factor takes no instruction of its own. A
-        gradient's causal mask hides no scores but `weights`.
+        A mask hides what is not scaled yet (`hidden`), so that a factor takes no instruction of its
+        own. A gradient's causal mask hides no scores but `weights`.
         """
         parts, scope = self.parts, walk.scores
         tiles = scope.tile_names([self.own, self.walked])
         text = f"{self.products(walk, parts.products, parts.inner)}{times(self.factor)}"
-        scores = scope.cache[id(parts.products), ()] = scope.assign("s", text, tiles)
+        scope.cache[id(parts.products), ()] = scope.assign("s", text, tiles)
+        scores = scope.cache[id(parts.capped), ()] = evaluate(scope, self.hidden)
         if parts.causal is not None:
             if walk.hides and parts.total is not None:
                 text = f'tl.where(m >= n, {scores.text}, -float("inf"))'
@@ -339,11 +343,11 @@ def factored(value: Value) -> tuple[Value, float]:
     return value, 1.0
 
 
-def _selects(scores: Value, products: Dot) -> bool:
-    """Whether the scores are the products or -inf."""
+def _selects(scores: Value, capped: Value) -> bool:
+    """Whether the scores are what masks hide or -inf."""
     while isinstance(scores, Apply) and scores.op is ops.where:
         other = scores.args[2]
         if not (isinstance(other, Constant) and other.value == -math.inf):
             return False
         scores = scores.args[1]
-    return scores is products
+    return scores is capped

@@ -1,4 +1,5 @@
-"""Functions of a score that attention's kernel takes as they are: c * score + bias, or -inf."""
+"""Functions of a score that attention's kernel takes as they are: c * score + bias, or -inf; with a
+soft cap a * tanh(c * score) + bias."""
 
 from __future__ import annotations
 
@@ -21,25 +22,42 @@ _SCORE = 7.158278e-31
 
 def affine(
     mod: Callable[..., Any] | None, places: Sequence[Any], sizes: tuple[int, ...], device: Any
-) -> tuple[float | None, Tensor | None]:
-    """(c, bias) if mod(score) is c * score + bias for a positive number c, where bias may be -inf;
-    (None, None) if it isn't, or nobody can tell. A bias of None is 0."""
+) -> tuple[float, float, Tensor | None] | None:
+    """(c, 0, bias) if mod(score) is c * score + bias for a positive number c, where bias may be
+    -inf; (c, a, bias) if it is a * tanh(c * score / a) + bias; None if it is neither, or nobody can
+    tell. A bias of None is 0."""
     if mod is None:
-        return 1.0, None
+        return 1.0, 0.0, None
 
     def score(value: float) -> Any:
         return creation.full((), value, device=device).expand(*sizes)
 
     probe, changed = resolve(score(_SCORE)), resolve(mod(score(_SCORE), *places))
-    slopes: dict[Node, float | None] = {probe: 1.0}
-    for node in reachable([changed]):  # operands first
-        if node is not probe:
+    nodes = reachable([changed])  # operands first
+    of_score = _multiples(nodes, probe)
+    capped = (n for n in nodes if n.op is ops.tanh and of_score.get(n.operands[0], 0) > 0)
+    base = next(capped, probe)
+    slopes: dict[Node, float | None] = {probe: None, base: 1.0}
+    for node in nodes:
+        if node not in slopes:
             slopes[node] = _slope(node, [slopes[o] for o in node.operands])
     slope = slopes.get(changed)
     if slope is None or not 0 < slope < math.inf:
-        return None, None
-    bias: Tensor = mod(score(0.0), *places)
-    return slope, bias
+        return None
+    bias = None if changed in _multiples(nodes, base) else mod(score(0.0), *places)
+    if base is probe:
+        return slope, 0.0, bias
+    return slope * of_score[base.operands[0]], slope, bias
+
+
+def _multiples(nodes: Sequence[Node], base: Node) -> dict[Node, float]:
+    """The nodes that are `base` times a number, with these numbers."""
+    found = {base: 1.0}
+    for node in nodes:
+        if node.op in (ops.mul, ops.div, ops.expand_op, ops.reshape_op):
+            factor = _slope(node, [found.get(o, 0.0) for o in node.operands])
+            found |= {node: factor} if factor else {}
+    return found
 
 
 def _slope(node: Node, slopes: Sequence[float | None]) -> float | None:

@@ -4,10 +4,10 @@ A score_mod(score, batch, head, query, key) and a mask_mod(batch, head, query, k
 with tensors of positions that broadcast to all scores; PyTorch calls them for each score. What they
 record fuses with the rest. So they may index tensors, and may not branch on values.
 
-A score_mod that adds something to the score, scales it by a number or hides it (`affine.py`) leaves
-attention a single kernel that never holds all scores; so does every mask. From a mask follows which
-keys a query may see at most, and blocks outside are skipped. Other functions of the score, such as
-a soft cap, are computed on all scores in memory, as `TW_DEBUG=1` says.
+A score_mod that adds something to the score, scales it by a number, caps it by a tanh or hides it
+(`affine.py`) leaves attention a single kernel that never holds all scores; so does every mask. From
+a mask follows which keys a query may see at most, and blocks outside are skipped. Other functions
+of the score are computed on all scores in memory, as `TW_DEBUG=1` says.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
-from tilewright.ir.ops.attention import attention_total
+from tilewright.ir.ops.attention import attention_attrs, attention_total
 from tilewright.runtime import debug
 
 from ...functions import from_data, ranges
-from ...recording import is_grad_enabled, record
+from ...recording import record
 from ...recording.builders import builder
 from ..functional.attention import repeated_heads
 from .affine import affine
@@ -337,7 +337,14 @@ def create_block_mask(
 
 @builder("flex_attention")
 def _attend(
-    q: Node, k: Node, v: Node, bias: Node | None, seen: Node | None, scale: float, want_lse: bool
+    q: Node,
+    k: Node,
+    v: Node,
+    bias: Node | None,
+    seen: Node | None,
+    scale: float,
+    cap: float,
+    want_lse: bool,
 ) -> tuple[Node, ...]:
     k, v = (repeated_heads(x, q.shape[-3]) for x in (k, v))
     spans: tuple[Node, ...] = ()
@@ -347,11 +354,12 @@ def _attend(
         mask = seen
         if bias is not None:
             mask = ops.where(seen, bias, ops.constant(-math.inf, bias.dtype))
-    y = ops.scaled_dot_product_attention(q, k, v, mask, scale=scale, spans=spans)
+    y = ops.scaled_dot_product_attention(q, k, v, mask, scale=scale, cap=cap, spans=spans)
     if not want_lse:
         return (y,)
     extra = () if mask is None else (mask,)
-    attrs = (scale, False, 0.0, mask is not None, bool(spans))
+    kinds = {"has_mask": mask is not None, "has_spans": bool(spans)}
+    attrs = attention_attrs(scale, cap=cap, **kinds)
     total = attention_total(q, k, v, *extra, *spans, *attrs)
     return y, ops.reshape(total, total.shape[:-1])
 
@@ -424,12 +432,11 @@ def flex_attention(
         seen = seen.view((1,) * (4 - seen.dim()) + tuple(seen.shape))
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     want_lse = return_lse or (return_aux is not None and return_aux.lse)
-    slope, bias = affine(score_mod, places, sizes, query.device)
-    inputs = [query, key, value] if bias is None else [query, key, value, bias]
-    tracked = is_grad_enabled() and any(x.requires_grad for x in inputs)
-    largest = return_aux is not None and return_aux.max_scores
-    if slope is not None and not largest and not (want_lse and tracked):
-        out, *lse = record(_attend, query, key, value, bias, seen, float(scale) * slope, want_lse)
+    known = affine(score_mod, places, sizes, query.device)
+    slope, cap, bias = known or (None, 0.0, None)
+    if slope is not None and not (return_aux is not None and return_aux.max_scores):
+        factor = float(scale) * slope
+        out, *lse = record(_attend, query, key, value, bias, seen, factor, cap, want_lse)
         if return_aux is not None:
             return out, AuxOutput(*lse)
         return (out, *lse) if return_lse else out

@@ -40,12 +40,14 @@ def _attend(
     causal: bool,
     scale: float | None,
     grouped: bool,
+    cap: float,
 ) -> Node:
     if grouped:
         k, v = (repeated_heads(n, q.shape[-3]) for n in (k, v))
     return ops.scaled_dot_product_attention(
-        q, k, v, mask, causal=causal, scale=scale, dropout=dropout, seed=seed, offset=offset
-    )
+        q, k, v, mask,
+        causal=causal, scale=scale, cap=cap, dropout=dropout, seed=seed, offset=offset,
+    )  # fmt: skip
 
 
 def repeated_heads(x: Node, heads: int) -> Node:
@@ -79,8 +81,18 @@ def scaled_dot_product_attention(
     return record(
         _attend, query, key, value, attn_mask, seed, offset,
         float(dropout_p), bool(is_causal), None if scale is None else float(scale),
-        bool(enable_gqa),
+        bool(enable_gqa), 0.0,
     )  # fmt: skip
+
+
+def capped_attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, scale: float, cap: float
+) -> Tensor:
+    """scaled_dot_product_attention whose scores pass through cap * tanh(score / cap) before the
+    mask. A cap of 0 is none."""
+    return record(
+        _attend, query, key, value, attn_mask, None, None, 0.0, False, scale, False, float(cap)
+    )
 
 
 # Multi-head attention.

@@ -8,6 +8,7 @@ from typing import Any
 from tilewright.ir import dtype as dtypes
 
 from ...functions import creation, ranges
+from ...nn.functional.attention import capped_attention
 from .api import F, f
 from .table import operator
 from .values import dtype_of
@@ -45,8 +46,8 @@ def attention(
 ) -> Any:
     """Attention with a cache, groups of heads, windows and a cap of the scores.
 
-    The scores themselves are computed only if something asks for them; else the fused kernel of
-    scaled_dot_product_attention takes everything.
+    The scores themselves are computed only if something asks for them; else a fused kernel takes
+    everything.
     """
     packed = query.dim() == 3
     q = heads_apart(query, q_num_heads)
@@ -64,9 +65,9 @@ def attention(
             bias = mask
         else:
             allowed = mask if allowed is None else allowed & mask
-    plain = outputs < 4 and not softcap and softmax_precision in (None, 1)
+    plain = outputs < 4 and softmax_precision in (None, 1)
     if plain and (allowed is None or bias is None):
-        out = _fused(q, k, v, allowed, bias, scale)
+        out = _fused(q, k, v, allowed, bias, scale, softcap)
         scores = None
     else:
         out, scores = _open(
@@ -119,11 +120,9 @@ def _shared(x: Any, heads: int) -> Any:
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
 
 
-def _fused(q: Any, k: Any, v: Any, allowed: Any, bias: Any, scale: float) -> Any:
+def _fused(q: Any, k: Any, v: Any, allowed: Any, bias: Any, scale: float, cap: float) -> Any:
     k, v = _shared(k, q.shape[1]), _shared(v, q.shape[1])
-    out = F.scaled_dot_product_attention(
-        q, k, v, attn_mask=bias if allowed is None else allowed, scale=scale
-    )
+    out = capped_attention(q, k, v, bias if allowed is None else allowed, scale, cap)
     if allowed is not None:  # a query that sees nothing gets zeros
         out = f.where(allowed.any(-1, keepdim=True), out, 0.0)
     elif bias is not None:

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 import triton_kernels as tk
+from compiling import taken
 
 from tilewright.codegen.chip import CHIPS
 from tilewright.codegen.instructions import INSTRUCTIONS
 from tilewright.codegen.kernel import Apply, Constant, Dot, Kernel, Store
 from tilewright.codegen.kernel.index import Axis
 from tilewright.codegen.program import compile_graph
-from tilewright.codegen.schedule import Schedule, Usage, default_schedule, settled
+from tilewright.codegen.schedule import Schedule, Usage, default_schedule
 from tilewright.codegen.schedule.choices import space
 from tilewright.codegen.target import gpu
 from tilewright.codegen.triton import emit
@@ -39,16 +40,7 @@ pytestmark = pytest.mark.triton
 @functools.cache
 def compiled(name: str, target: str) -> Compiled:
     """A representative kernel by the schedule that the target takes it with."""
-    kernel, machine = tk.REPRESENTATIVE[name](), gpu(target)
-    made: dict[Schedule, Compiled] = {}
-
-    def compiles(asked: dict[Any, Schedule]) -> dict[Any, Usage]:
-        made.update({s: compile_offline(kernel, target, s) for s in asked.values()})
-        used = {k: made[s] for k, s in asked.items()}
-        return {k: Usage(c.registers, c.shared, c.spills) for k, c in used.items()}
-
-    taken = settled({kernel: default_schedule(kernel, machine)}, machine, compiles)
-    return made[taken[kernel]]
+    return taken(tk.REPRESENTATIVE[name](), target)
 
 
 # The slow tests compile for the others; `test_tensor_cores` compiles one kernel for each.

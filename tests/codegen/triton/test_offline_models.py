@@ -102,7 +102,7 @@ def kernels_of(step: Callable[[], None]) -> list[tuple[Kernel, Schedule, Compile
         missing = {repr(r): r for r in requests.values() if repr(r) not in made}
         made.update(zip(missing, compile_many(list(missing.values()), processes=2), strict=True))
         used = {k: made[texts[k]] for k in asked}
-        return {k: Usage(c.registers, c.shared, c.spills) for k, c in used.items()}
+        return {k: c.usage for k, c in used.items()}
 
     programs = predict(step).programs("sm_90")
     kernels = [k for _, program in programs for k in launched(program)]

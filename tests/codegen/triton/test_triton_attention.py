@@ -16,7 +16,7 @@ from launching import assert_close, compute, tiled
 from tilewright.codegen.chip import CHIPS
 from tilewright.codegen.kernel.attention import roles
 from tilewright.codegen.program import Program
-from tilewright.codegen.schedule import Schedule, Usage, occupancy
+from tilewright.codegen.schedule import Schedule, Usage, occupancy, settled
 from tilewright.codegen.schedule.choices import space
 from tilewright.codegen.target import INTERPRET, gpu
 from tilewright.codegen.triton import emit
@@ -40,6 +40,7 @@ by_name = {each.name: each for each in CASES}
     [
         pytest.param("tails", marks=pytest.mark.slow),
         *("causal, more keys", "causal, more queries", "odd", "causal and mask", "padding"),
+        *("capped", "capped, below 0", "capped, causal, mask", "capped, float mask"),
     ],
 )
 def test_in_many_programs_and_steps(torch: Any, name: str) -> None:
@@ -50,7 +51,9 @@ def test_in_many_programs_and_steps(torch: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(dt.float16, 3e-3), (dt.bfloat16, 2e-2)])
-@pytest.mark.parametrize("name", ["tails", "causal, more keys", "float mask", "one head of keys"])
+@pytest.mark.parametrize(
+    "name", ["tails", "causal, more keys", "float mask", "one head of keys", "capped and causal"]
+)
 def test_half_types(torch: Any, name: str, dtype: DType, tolerance: float) -> None:
     built = Built(by_name[name], dtype)
     found, program = compute(built.roots, built.values, INTERPRET, InterpretDevice())
@@ -135,6 +138,16 @@ def test_dropout_spills_nothing(width: int, mask: bool, which: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("width", [64, 128, 256])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("which", range(3), ids=["forward", "queries", "keys"])
+def test_caps_spill_nothing(target: str, width: int, causal: bool, which: int) -> None:
+    found = compile_offline(passes(width, causal, cap=50.0)[which], target)
+    assert found.spills == 0 and found.shared <= CHIPS[target].shared_each
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("which", range(3), ids=["forward", "queries", "keys"])
 @pytest.mark.parametrize("width", [40, 80, 96])
 def test_heads_of_other_widths(width: int, which: int) -> None:
@@ -154,7 +167,7 @@ def test_no_more_is_held_than_tiles() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", CHIPS)
-@pytest.mark.parametrize("width", [32, 64, 128])
+@pytest.mark.parametrize("width", [32, 64, 128, 256])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("which", range(3), ids=["forward", "queries", "keys"])
 def test_every_target(target: str, width: int, causal: bool, which: int) -> None:
@@ -162,8 +175,24 @@ def test_every_target(target: str, width: int, causal: bool, which: int) -> None
     chip = CHIPS[target]
     text = found.asm.get("ptx", "") + found.asm.get("amdgcn", "")
     assert found.spills == 0
-    assert found.shared <= chip.shared_each
+    assert found.shared <= chip.shared_each and found.columns <= chip.columns
     assert chip.product in text
+
+
+def test_sums_beyond_the_memory_of_tensor_cores() -> None:
+    """Of too large tiles the compiler makes an empty kernel: half as many rows are taken then."""
+    kernel, machine = passes(256, False)[2], gpu("sm_100")
+    large = Schedule(block_m=128, block_n=16, num_warps=8, num_stages=2)
+    made: list[Compiled] = []
+
+    def compiled(asked: dict[Any, Schedule]) -> dict[Any, Usage]:
+        made.append(compile_offline(kernel, machine.name, asked[kernel]))
+        return {kernel: made[-1].usage}
+
+    assert settled({kernel: large}, machine, compiled) == {kernel: replace(large, block_m=64)}
+    empty, whole = made
+    assert empty.columns > machine.chip.columns >= whole.columns
+    assert "st.global" not in empty.asm["ptx"] and "st.global" in whole.asm["ptx"]
 
 
 @pytest.mark.slow
@@ -301,6 +330,14 @@ def test_a_factor_of_scores_takes_no_operation() -> None:
         text = emit(kernel, Schedule()).body
         assert re.search(r"s_\d = tl.dot\(.*\)\n", text) and "= tl.dot(" in text
         assert re.search(r"tl.exp2\(s_\d \* 0\.18\d* - ", text)
+
+
+def test_a_cap_of_scores_takes_no_operation() -> None:
+    """It is in the one that subtracts the row's shift; what it caps is scaled once."""
+    for kernel in passes(64, True, cap=50.0):
+        text = emit(kernel, Schedule()).body
+        assert re.search(r"s_\d = tl.dot\(.*\) \* 0\.0025\n", text)
+        assert re.search(r"tl.exp2\(s_\d \* 72\.13\d* - |tl.exp2\(tanh_?\d* \* 72\.13\d* - ", text)
 
 
 def test_what_is_summed_fades_by_the_difference_of_maxima() -> None:

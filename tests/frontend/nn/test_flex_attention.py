@@ -28,13 +28,19 @@ def mods(lib: Any) -> dict[str, Mod]:
         "hidden": lambda s, b, h, i, j: lib.where(i + 2 >= j, s - 0.1 * i, -float("inf")),
         "chosen": lambda s, b, h, i, j: lib.where(document[i] == document[j], s + 1, s - 1),
         "soft cap": lambda s, b, h, i, j: lib.tanh(s / 2) * 2,
+        "capped, hidden": lambda s, b, h, i, j: lib.where(
+            i + 2 >= j, 3 * lib.tanh(0.5 * s) - 0.1 * j, -float("inf")
+        ),
+        "capped too late": lambda s, b, h, i, j: 2 * lib.tanh(s + 0.1 * j),
+        "capped, and not": lambda s, b, h, i, j: 2 * lib.tanh(s) + s,
+        "capped twice": lambda s, b, h, i, j: 2 * lib.tanh(s) + lib.tanh(s / 3),
         "squared": lambda s, b, h, i, j: s * s,
         "negated": lambda s, b, h, i, j: 1 - s,
         "by head": lambda s, b, h, i, j: s * slopes[h],
     }
 
 
-ONE_KERNEL = ("slopes", "relative", "scaled", "hidden", "chosen")
+ONE_KERNEL = ("slopes", "relative", "scaled", "hidden", "chosen", "soft cap", "capped, hidden")
 MASKS: dict[str, Mod | None] = {
     "all": None,
     "window": lambda b, h, i, j: (i - j < 5) & (j - i < 9),
@@ -94,6 +100,59 @@ def test_values_and_gradients(torch: Any, mod: str | None, mask: str) -> None:
     out, lse, *gradients = expected(torch, mod, mask)
     for ours, other in zip(found, [out, lse, out, lse, out, *gradients], strict=True):
         np.testing.assert_allclose(ours.detach().numpy(), other, rtol=2e-5, atol=2e-5)
+
+
+def shown_lse(lib: Any, mod: str | None, mask: str, dtype: Any, attend: Any) -> list[Any]:
+    """The gradients of a sum of results and of logsumexps, with other weights for each."""
+    q, k, v, g = (lib.tensor(x, dtype=dtype) for x in drawn())
+    for x in (q, k, v):
+        x.requires_grad_()
+    y, lse = attend(lib, q, k, v, None if mod is None else mods(lib)[mod], MASKS[mask])
+    blind = lse.detach() == -float("inf")
+    ((y * g).sum() + (lse.masked_fill(blind, 0.0) * g[..., 1]).sum()).backward()
+    return [x.grad.numpy() for x in (q, k, v)]
+
+
+def by_definition(lib: Any, q: Any, k: Any, v: Any, mod: Mod | None, mask: Mod | None) -> Any:
+    places = [
+        lib.arange(n).view([-1 if i == a else 1 for i in range(4)])
+        for a, n in enumerate((2, 2, L, S))
+    ]
+    scores = q @ k.mT / 8**0.5
+    scores = scores if mod is None else mod(scores, *places)
+    seen = scores > -float("inf")
+    seen = seen if mask is None else seen & mask(*places)
+    blind = ~seen.any(-1, keepdim=True)
+    scores = scores.masked_fill(~seen, -1e30).masked_fill(blind, 0.0)
+    y = scores.softmax(-1).masked_fill(blind, 0.0) @ v
+    return y, scores.logsumexp(-1).masked_fill(blind[..., 0], -float("inf"))
+
+
+def flexible(lib: Any, q: Any, k: Any, v: Any, mod: Mod | None, mask: Mod | None) -> Any:
+    block = None if mask is None else flex.create_block_mask(mask, None, 2, L, S, q.device)
+    return flex.flex_attention(q, k, v, mod, block, return_lse=True)
+
+
+@pytest.mark.parametrize(
+    ("mod", "mask"),
+    [(None, "all"), ("slopes", "window"), ("soft cap", "all"), (None, "blind rows")],
+)
+def test_gradients_of_logsumexps(torch: Any, mod: str | None, mask: str) -> None:
+    wanted = shown_lse(torch, mod, mask, torch.float64, by_definition)
+    found = shown_lse(tw, mod, mask, tw.float32, flexible)
+    for ours, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(ours, other, rtol=2e-5, atol=2e-5)
+
+
+def test_gradients_of_logsumexps_hold_no_scores() -> None:
+    def call() -> Any:
+        q, k, v = (tw.ones(1, 2, n, 8, requires_grad=True) for n in (L, S, S))
+        y, lse = flex.flex_attention(q, k, v, return_lse=True)
+        (y.sum() + lse.sum()).backward()
+        return q.grad
+
+    text = str(tw.explain(call))
+    assert '"tw.attention_query_grad"' in text and '"tw.matmul"' not in text
 
 
 @pytest.mark.parametrize("name", mods(tw))

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compiling import taken
 from launching import assert_close, compute, interpreted, native
 
 import tilewright as tw
@@ -480,9 +481,7 @@ LARGE = (8192, 1024, 4096, 8)
 )
 @pytest.mark.parametrize("form", ["forward", "rows", "weight"])
 def test_tensor_cores(target: str, form: str) -> None:
-    from tilewright.runtime.offline import compile_offline
-
-    found = compile_offline(kernel_of(program_for(target, form, LARGE)), target)
+    found = taken(kernel_of(program_for(target, form, LARGE)), target)
     text = found.asm.get("ptx", "") + found.asm.get("amdgcn", "")
     assert CHIPS[target].product in text and found.spills == 0
     assert found.shared <= CHIPS[target].shared_each

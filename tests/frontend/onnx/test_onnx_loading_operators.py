@@ -101,6 +101,8 @@ CASES = [
     case("LayerNormalization", [IMAGE, [real(7)], [real(7)]], epsilon=1e-3),
     case("Attention", [real(2, 4, 5, 8), [real(2, 2, 6, 8)], [real(2, 2, 6, 3)]], opset=23,
          is_causal=1, softcap=2.0),
+    case("Attention", [real(2, 4, 5, 8), [real(2, 4, 6, 8)], [real(2, 4, 6, 3)], [real(5, 6)]],
+         opset=23, softcap=0.5),
     case("RotaryEmbedding", [real(2, 3, 5, 8), [real(9, 4)], [real(9, 4)],
                              [RNG.integers(0, 9, (2, 5))]], opset=23, interleaved=1),
     case("Gemm", [ROWS, [real(5, 4)], [real(3, 1)]], alpha=0.5, beta=2.0),
