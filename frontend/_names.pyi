@@ -504,7 +504,6 @@ from .functions.reduction import mean as mean
 from .functions.reduction import min as min
 from .functions.reduction import nanmean as nanmean
 from .functions.reduction import nansum as nansum
-from .functions.reduction import norm as norm
 from .functions.reduction import prod as prod
 from .functions.reduction import sum as sum
 from .functions.sampling import bernoulli as bernoulli
@@ -631,6 +630,7 @@ from .linalg.root import lu_solve as lu_solve
 from .linalg.root import lu_unpack as lu_unpack
 from .linalg.root import matrix_exp as matrix_exp
 from .linalg.root import matrix_power as matrix_power
+from .linalg.root import norm as norm
 from .linalg.root import nuclear_norm as nuclear_norm
 from .linalg.root import orgqr as orgqr
 from .linalg.root import ormqr as ormqr

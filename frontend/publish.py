@@ -64,10 +64,10 @@ LATER = {
     ),
     "linalg.root": Later(
         "cholesky cholesky_inverse cholesky_solve inverse pinverse det logdet slogdet matrix_exp "
-        "matrix_power qr svd geqrf orgqr ormqr lu lu_solve lu_unpack triangular_solve "
+        "matrix_power qr svd geqrf orgqr ormqr lu lu_solve lu_unpack triangular_solve norm "
         "nuclear_norm frobenius_norm svd_lowrank pca_lowrank",
         "cholesky cholesky_inverse cholesky_solve inverse pinverse det logdet slogdet matrix_exp "
-        "matrix_power qr svd geqrf orgqr ormqr lu lu_solve triangular_solve",
+        "matrix_power qr svd geqrf orgqr ormqr lu lu_solve triangular_solve norm",
     ),
     "functions.variates": Later("poisson binomial"),
     "sparse.products": Later("smm sspaddmm", "smm sspaddmm"),

@@ -18,8 +18,9 @@ from .types import computed, suffix, vector
 WORDS = ("out", "x", "rows", "length")
 """The argument words."""
 
-_OPS = {"sum": "fadd", "max": "maximum", "min": "minimum"}
-KINDS = tuple(itertools.product((float32, float64), _OPS))
+SUM, MAXIMUM, MINIMUM = "fadd", "maximum", "minimum"
+"""The folds, by LLVM's names of what joins two elements."""
+KINDS = tuple(itertools.product((float32, float64), (SUM, MAXIMUM, MINIMUM)))
 """The folds that there are."""
 
 _TEXT = """
@@ -132,18 +133,18 @@ define internal $T @last($T %folded) alwaysinline #0 {
 
 def text(dtype: DType, fold: str) -> str:
     """The module with a function `kernel`."""
-    kind, op = computed(dtype), _OPS[fold]
+    kind = computed(dtype)
     parts = [_TEXT]
     for lanes in (1, 2, 4, 8):
         full = vector(kind, lanes)
-        written = f"{op} {full} %a, %b"
-        if fold != "sum":
-            name = f"@llvm.{op}.{suffix(kind, lanes)}"
+        written = f"{fold} {full} %a, %b"
+        if fold != SUM:
+            name = f"@llvm.{fold}.{suffix(kind, lanes)}"
             parts.append(f"declare {full} {name}({full}, {full})\n")
             written = f"call {full} {name}({full} %a, {full} %b)"
         part = _BOTH.replace("$V", full).replace("$LANES", str(lanes))
         parts.append(part.replace("$FOLD", written))
     # NumPy's sums begin with 0, so there is no negative zero among them.
-    last = "fadd $T %folded, 0.0" if fold == "sum" else "freeze $T %folded"
+    last = "fadd $T %folded, 0.0" if fold == SUM else "freeze $T %folded"
     parts.append(_LAST.replace("$LAST", last))
     return "".join(parts).replace("$T", kind).replace("$BYTES", str(dtype.itemsize))

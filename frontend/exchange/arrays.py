@@ -87,7 +87,7 @@ def element_of(t: Any) -> Any:
     if clock.capturing or t._aval[1].is_complex:
         return None
     clock.effects += 1
-    return buffer.item(place)
+    return devices.get("cpu").to_numpy(buffer).item(place)
 
 
 def strided(flat: np.ndarray, sizes: Sequence[int], strides: Sequence[int]) -> np.ndarray:
@@ -142,6 +142,7 @@ def export(t: Any) -> np.ndarray:
     state = t if t._storage is None else t._storage
     if t._node is None is state._node and state._buffer.__class__ is np.ndarray:
         clock.effects += 1
+        devices.get("cpu").to_numpy(state._buffer)
     else:
         array_of(t)
         state = t if t._storage is None else t._storage

@@ -461,26 +461,18 @@ def _but_at_zero(x: Node, function: Callable[[Node], Node], value: float = 0) ->
 builder("norm", casts=ON_A_GPU, gradient="LinalgVectorNormBackward0")(_norm)
 
 
-@public("norm")
 def norm(
     input: Tensor,
     p: float | str | None = "fro",
     dim: Dim = None,
     keepdim: bool = False,
     *,
-    dtype: DType | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The p-norm of the elements over `dim`. 'fro' is 2; 'nuc' is the sum of the singular values of
-    matrices, whose rows and columns lie along two dimensions `dim`."""
-    if p == "nuc":
-        from ..linalg.norms import matrix_norm
-
-        dims: Any = tuple(range(input.dim())) if dim is None else dim
-        return matrix_norm(input, "nuc", dims, keepdim, dtype=dtype, out=out)
-    x = input if dtype is None else input.to(dtype)
-    power = 2.0 if p in ("fro", None) else float(p)  # type: ignore[arg-type]
-    return into(out, record(_norm, x, power, hashable(dim), bool(keepdim)), cast=False)
+    """The p-norm of the elements over `dim`; 'fro' is 2. `torch.norm` has 'nuc', too
+    (`frontend/linalg/root.py`)."""
+    power = 2.0 if p in ("fro", None) else float(p)
+    return into(out, record(_norm, input, power, hashable(dim), bool(keepdim)), cast=False)
 
 
 @public("count_nonzero")

@@ -16,7 +16,7 @@ from ..functions.call import public
 from ..functions.spellings import also_named
 from ..recording import record, record_fallible
 from ..recording.builders import builder
-from . import decompositions, elimination, low_rank, powers, solving
+from . import decompositions, elimination, low_rank, norms, powers, solving
 from .calling import (
     all_into,
     by_host,
@@ -30,6 +30,8 @@ from .calling import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from tilewright.ir.dtype import DType
 
     from .._tensor import Tensor
     from ..functions.reduction import Dim
@@ -161,12 +163,31 @@ def matrix_power(input: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
 # ---- norms -----------------------------------------------------------------------------------
 
 
+@public("norm")
+def norm(
+    input: Tensor,
+    p: float | str | None = "fro",
+    dim: Dim = None,
+    keepdim: bool = False,
+    *,
+    dtype: DType | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """The p-norm of the elements over `dim`. 'fro' is 2; 'nuc' is the sum of the singular values of
+    matrices, whose rows and columns lie along two dimensions `dim`."""
+    if p == "nuc":
+        dims = tuple(range(input.dim())) if dim is None else dim
+        return norms.matrix_norm(input, "nuc", dims, keepdim, dtype=dtype, out=out)  # type: ignore[arg-type]
+    x = input if dtype is None else input.to(dtype)
+    return reduction.norm(x, p, dim, keepdim, out=out)
+
+
 @public("nuclear_norm", method=False)
 def nuclear_norm(
     input: Tensor, dim: Dim = None, keepdim: bool = False, *, out: Tensor | None = None
 ) -> Tensor:
     """The sum of the singular values of matrices; see torch.linalg.matrix_norm."""
-    return reduction.norm(input, "nuc", (-2, -1) if dim is None else dim, keepdim, out=out)
+    return norm(input, "nuc", (-2, -1) if dim is None else dim, keepdim, out=out)
 
 
 @public("frobenius_norm", method=False)

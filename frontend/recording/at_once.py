@@ -21,6 +21,7 @@ from tilewright.ir.dtype import HALVES
 from tilewright.ir.node import Node
 from tilewright.ir.ops.generate import constant_value
 from tilewright.ir.shape import shape_of
+from tilewright.runtime import devices
 
 from . import epoch, views, wrapping
 from .epoch import clock, mutated, windows
@@ -218,9 +219,11 @@ def written(t: Any, key: Any, value: Any, by: np.ufunc | None = None) -> bool:
 
 
 def is_plain() -> bool:
-    """Whether calls are computed for their values alone."""
+    """Whether calls are computed for their values alone, and no value is on its way from a
+    device."""
     return not (
-        clock.looking
+        devices.get("cpu").concurrent
+        or clock.looking
         or clock.capturing
         or clock.observing
         or clock.stand_ins

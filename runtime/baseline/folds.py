@@ -79,10 +79,10 @@ def of_last_axes(
     dtype: theirs, and that of the result. other: the fold by `total` or `extremum`, which have the
     same bits. It is what folds all other arrays.
     """
-    op = _OPS[ufunc]
-    if (dtype, op) not in row_folds.KINDS or not axes:
+    fold = _ROW_FOLDS.get(ufunc)
+    if fold is None or (dtype, fold) not in row_folds.KINDS or not axes:
         return None
-    linked = maps.ready(_row_name(dtype, op))
+    linked = maps.ready(_row_name(dtype, fold))
     if linked is None or tuple(axes) != tuple(range(axes[0], axes[0] + len(axes))):
         return None
     from ..native import calls
@@ -238,16 +238,21 @@ def _name(dtype: DType, op: str) -> str:
     return f"tiles folded by {op} {dtype.name}"
 
 
-def _row_name(dtype: DType, op: str) -> str:
-    return f"rows folded by {op} {dtype.name}"
+_ROW_FOLDS = {
+    np.add: row_folds.SUM, np.maximum: row_folds.MAXIMUM, np.minimum: row_folds.MINIMUM
+}  # fmt: skip
+
+
+def _row_name(dtype: DType, fold: str) -> str:
+    return f"rows folded by {fold} {dtype.name}"
 
 
 def all_code() -> Iterator[tuple[str, str]]:
     """(name, LLVM IR) of every piece of code, for the pack."""
     for dtype, op in tile_folds.KINDS:
         yield _name(dtype, op), tile_folds.text(dtype, op)
-    for dtype, op in row_folds.KINDS:
-        yield _row_name(dtype, op), row_folds.text(dtype, op)
+    for dtype, fold in row_folds.KINDS:
+        yield _row_name(dtype, fold), row_folds.text(dtype, fold)
 
 
 def _one_by_one(terms: Sequence[Any], ufunc: Any) -> Callable[[Any], Any]:

@@ -40,14 +40,18 @@ def _attend(
     causal: bool,
     scale: float | None,
     grouped: bool,
-    cap: float,
 ) -> Node:
     if grouped:
         k, v = (repeated_heads(n, q.shape[-3]) for n in (k, v))
     return ops.scaled_dot_product_attention(
         q, k, v, mask,
-        causal=causal, scale=scale, cap=cap, dropout=dropout, seed=seed, offset=offset,
+        causal=causal, scale=scale, dropout=dropout, seed=seed, offset=offset,
     )  # fmt: skip
+
+
+@builder("scaled_dot_product_attention", casts=LOWER)
+def _attend_capped(q: Node, k: Node, v: Node, mask: Node | None, scale: float, cap: float) -> Node:
+    return ops.scaled_dot_product_attention(q, k, v, mask, scale=scale, cap=cap)
 
 
 def repeated_heads(x: Node, heads: int) -> Node:
@@ -81,7 +85,7 @@ def scaled_dot_product_attention(
     return record(
         _attend, query, key, value, attn_mask, seed, offset,
         float(dropout_p), bool(is_causal), None if scale is None else float(scale),
-        bool(enable_gqa), 0.0,
+        bool(enable_gqa),
     )  # fmt: skip
 
 
@@ -90,9 +94,7 @@ def capped_attention(
 ) -> Tensor:
     """scaled_dot_product_attention whose scores pass through cap * tanh(score / cap) before the
     mask. A cap of 0 is none."""
-    return record(
-        _attend, query, key, value, attn_mask, None, None, 0.0, False, scale, False, float(cap)
-    )
+    return record(_attend_capped, query, key, value, attn_mask, scale, float(cap))
 
 
 # Multi-head attention.
