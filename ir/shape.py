@@ -134,16 +134,13 @@ def normalize_axes(axes: int | Iterable[int] | None, rank: int) -> tuple[int, ..
 
 def infer_reshape(shape: Sequence[int], target: Sequence[int]) -> Size:
     """`target` with its -1 filled in; RuntimeError if it doesn't hold `shape`'s elements."""
-    try:
-        return _infer_reshape(tuple(shape), tuple(target))
-    except TypeError:  # sizes that have no hash
-        return _infer_reshape.__wrapped__(shape, target)
+    return _infer_reshape(tuple(shape), tuple([int(s) for s in target]))
 
 
 @functools.lru_cache(1024)
-def _infer_reshape(shape: Sequence[int], target: Sequence[int]) -> Size:
+def _infer_reshape(shape: tuple[int, ...], target: tuple[int, ...]) -> Size:
     count = math.prod(shape)
-    sizes = [int(s) for s in target]
+    sizes = list(target)
     if math.prod(sizes) == count and min(sizes, default=0) >= 0:
         return shape_of(sizes)
     unknown = [i for i, s in enumerate(sizes) if s == -1]

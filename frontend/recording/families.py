@@ -398,15 +398,15 @@ def met(
 
 
 def _joined(call: Called) -> tuple[Routine, Any] | None:
+    """As `_of_family`, for a call that joins tensors."""
     template = call.join()
-    return (
-        None
-        if template is None
-        else (Routine(call, id(call.build), template), template(call.arrays))
-    )
+    if template is None:
+        return None
+    return Routine(call, id(call.build), template), template(call.arrays)
 
 
 def _of_family(call: Called, shared: Shared) -> tuple[Routine, Any] | None:
+    """The routine of a call, and what it makes; None if it must be recorded."""
     place = call.family
     if not epoch.families:
         debug.say("calls are computed when they are made, until the same work comes again")

@@ -355,4 +355,6 @@ def quantize(
             last = full_like(codes, high)
             codes = where(le(codes, last), codes, last)
         return cast(_clamped(codes, low, high), dtype)
-    return cast(_clamped(cast(codes, float64), low, high), dtype)  # float32 doesn't hold the ends
+    wide = cast(codes, float64)  # float32 doesn't hold the ends
+    first = full_like(wide, low)
+    return cast(_clamped(where(le(first, wide), wide, first), low, high), dtype)  # also for NaN
