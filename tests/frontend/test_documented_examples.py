@@ -57,7 +57,9 @@ def test_what_differs_is_known(torch: Any, tmp_path: Path) -> None:
     assert len(examples) > 1000
     found = documented.differences(examples, *outcomes(tmp_path, APART))
     new = [f"{name} {i}: {text}" for name, i, text in found if (name, i) not in KNOWN]
-    right = sorted(set(KNOWN) - {(name, i) for name, i, _ in found})
+    # What rounding decides is another number on another processor.
+    steady = {place for place, reason in KNOWN.items() if not reason.startswith("Rounding:")}
+    right = sorted(steady - {(name, i) for name, i, _ in found})
     assert not new, "examples that differ and are in no list"
     assert not right, "examples that are right by now: take them from documented_known.py"
 
