@@ -134,12 +134,18 @@ class HostDevice(Device):
         sent = source.sent(buffer)
         if sent is None:
             return self.copied(buffer, source)
-        for key, (_, arrival) in list(self._arriving.items()):
-            if arrival.done():
-                del self._arriving[key]
+        self.is_settled()
         self._arriving[id(sent[0])] = sent
         self.concurrent = True
         return sent[0]
+
+    def is_settled(self) -> bool:
+        """Whether nothing is on its way to the host's memory any more."""
+        for key, (_, arrival) in list(self._arriving.items()):
+            if arrival.done():
+                del self._arriving[key]
+        self.concurrent = bool(self._arriving)
+        return not self.concurrent
 
     def meet(self, read: Sequence[Any], written: Sequence[Any]) -> None:
         for part in (*read, *written):

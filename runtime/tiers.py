@@ -142,6 +142,9 @@ class Baseline:
                 self.due = self.runs >= self.patience and _may_compile(self._patience)
             if self.runs > 1 and not program.is_settled:
                 program.settle()
+            host = devices.get("cpu")
+            if host.concurrent:  # values may be on their way from another device
+                host.meet(buffers, ())
             return program.run(buffers, scalars, donated)
         except Exception as error:
             # An op refuses a value, or there is no memory. The plan knows which results remain.

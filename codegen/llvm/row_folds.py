@@ -13,7 +13,8 @@ import itertools
 
 from tilewright.ir.dtype import DType, float32, float64
 
-from .types import computed, suffix, vector
+from .code import Code, module_text
+from .types import computed, constant, integer, suffix, vector
 
 WORDS = ("out", "x", "rows", "length")
 """The argument words."""
@@ -23,7 +24,7 @@ SUM, MAXIMUM, MINIMUM = "fadd", "maximum", "minimum"
 KINDS = tuple(itertools.product((float32, float64), (SUM, MAXIMUM, MINIMUM)))
 """The folds that there are."""
 
-_TEXT = """
+_FOLD = """
 define internal $T @fold(ptr %x, i64 %count) #0 {
 entry:
   %few = icmp ult i64 %count, 8
@@ -87,64 +88,33 @@ one:
 out:
   ret $T %total
 }
-
-define void @kernel(ptr %words, i64 %chunk) #0 {
-entry:
-  %out = load ptr, ptr %words, align 8
-  %x.word = getelementptr i64, ptr %words, i64 1
-  %x = load ptr, ptr %x.word, align 8
-  %rows.word = getelementptr i64, ptr %words, i64 2
-  %rows = load i64, ptr %rows.word, align 8
-  %length.word = getelementptr i64, ptr %words, i64 3
-  %length = load i64, ptr %length.word, align 8
-  br label %loop
-loop:
-  %row = phi i64 [ 0, %entry ], [ %following, %body ]
-  %more = icmp ult i64 %row, %rows
-  br i1 %more, label %body, label %end
-body:
-  %begin = mul i64 %row, %length
-  %at = getelementptr $T, ptr %x, i64 %begin
-  %folded = call $T @fold(ptr %at, i64 %length)
-  %made = call $T @last($T %folded)
-  %to = getelementptr $T, ptr %out, i64 %row
-  store $T %made, ptr %to, align $BYTES
-  %following = add i64 %row, 1
-  br label %loop
-end:
-  ret void
-}
-"""
-
-_BOTH = """
-define internal $V @both.$LANES($V %a, $V %b) alwaysinline #0 {
-  %both = $FOLD
-  ret $V %both
-}
-"""
-
-_LAST = """
-define internal $T @last($T %folded) alwaysinline #0 {
-  %made = $LAST
-  ret $T %made
-}
 """
 
 
 def text(dtype: DType, fold: str) -> str:
     """The module with a function `kernel`."""
     kind = computed(dtype)
-    parts = [_TEXT]
-    for lanes in (1, 2, 4, 8):
-        full = vector(kind, lanes)
-        written = f"{fold} {full} %a, %b"
-        if fold != SUM:
-            name = f"@llvm.{fold}.{suffix(kind, lanes)}"
-            parts.append(f"declare {full} {name}({full}, {full})\n")
-            written = f"call {full} {name}({full} %a, {full} %b)"
-        part = _BOTH.replace("$V", full).replace("$LANES", str(lanes))
-        parts.append(part.replace("$FOLD", written))
-    # NumPy's sums begin with 0, so there is no negative zero among them.
-    last = "fadd $T %folded, 0.0" if fold == SUM else "freeze $T %folded"
-    parts.append(_LAST.replace("$LAST", last))
+    code = Code("kernel", "ptr %words, i64 %chunk")
+    out, x, rows, length = code.words(WORDS, 2).values()
+    row = code.open_loop(integer(0), rows)
+    begin = code.binary("mul", row.variable, length)
+    at = code.let(f"getelementptr {kind}, {x.typed}, {begin.typed}", "ptr")
+    folded = code.let(f"call {kind} @fold({at.typed}, {length.typed})", kind)
+    if fold == SUM:  # NumPy's begin with 0, so there is no negative zero among them
+        folded = code.binary("fadd", folded, constant(0, kind))
+    to = code.let(f"getelementptr {kind}, {out.typed}, {row.variable.typed}", "ptr")
+    code.add(f"store {folded.typed}, {to.typed}, align {dtype.itemsize}")
+    code.close_loop(row)
+    parts = [module_text([code]), _FOLD, *[_both(fold, kind, lanes) for lanes in (1, 2, 4, 8)]]
     return "".join(parts).replace("$T", kind).replace("$BYTES", str(dtype.itemsize))
+
+
+def _both(fold: str, kind: str, lanes: int) -> str:
+    """The function that folds two vectors of so many lanes, lane by lane."""
+    full, declared, call = vector(kind, lanes), "", f"{fold} {vector(kind, lanes)} %a, %b"
+    if fold != SUM:
+        name = f"@llvm.{fold}.{suffix(kind, lanes)}"
+        declared = f"declare {full} {name}({full}, {full})\n"
+        call = f"call {full} {name}({full} %a, {full} %b)"
+    head = f"define internal {full} @both.{lanes}({full} %a, {full} %b) alwaysinline #0"
+    return f"{declared}{head} {{\n  %both = {call}\n  ret {full} %both\n}}\n"

@@ -221,8 +221,9 @@ def written(t: Any, key: Any, value: Any, by: np.ufunc | None = None) -> bool:
 def is_plain() -> bool:
     """Whether calls are computed for their values alone, and no value is on its way from a
     device."""
+    host: Any = devices.get("cpu")
     return not (
-        devices.get("cpu").concurrent
+        (host.concurrent and not host.is_settled())
         or clock.looking
         or clock.capturing
         or clock.observing

@@ -27,7 +27,7 @@ from tilewright.ir.node import OPAQUE, Instruction, Node
 from tilewright.ir.numeric.special import cast as cast_number
 from tilewright.ir.ops.composite import widen
 
-from . import compounds, epoch, inference, resolving, threads, volatile
+from . import compounds, epoch, families, inference, resolving, threads, volatile
 from .aliases import another
 from .builders import facts, is_blind, name_of, refuses_bools
 from .building import built
@@ -114,10 +114,11 @@ def record_fallible(build: Callable[..., Any], *args: Any) -> Any:
 
 def _checked(results: Any) -> Any:
     """The results of a call that can fail. Where calls are computed at once, so is this one: what
-    follows ends no epoch, and would not tell of its error."""
+    follows ends no epoch, and would not tell of its error. A graph that gradients flow through is
+    only cut where there is an error to tell of."""
     if clock.volatile and volatile.may_compute() and not (clock.holding or clock.differentiated):
         each = results[0] if type(results) is tuple else results
-        if not each.requires_grad:
+        if families.has_failed() or not each.requires_grad:
             overfull()
     return results
 
@@ -420,7 +421,7 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
 def unary(build: Callable[..., Any], name: str, doc: str | None = None) -> Callable[..., Any]:
     def method(self: Tensor) -> Tensor:
         if clock.volatile and self._node is None:
-            made: Any = volatile.computed_of(build, self)
+            made: Any = volatile.computed(build, (self,))
             if made is not None:
                 return made
         key = build, self._node
@@ -468,7 +469,7 @@ def binary(
             other = _only(name, other, x2)
         if isinstance(other, Handle):
             if clock.volatile and self._node is None:
-                made: Any = volatile.computed_of(build, self, other)
+                made: Any = volatile.computed(build, (self, other))
                 if made is not None:
                     return made
             key = build, self._node, other._node

@@ -356,6 +356,22 @@ class Family:
         return None
 
 
+_failed = False
+
+
+def note_error(error: Exception) -> None:
+    """Note an error of a call that was to be computed at once."""
+    global _failed
+    _failed = not isinstance(error, Untold)
+
+
+def has_failed() -> bool:
+    """Whether such an error came since the last time that this was asked."""
+    global _failed
+    failed, _failed = _failed, False
+    return failed
+
+
 def met(
     key: tuple[Any, ...],
     args: Sequence[Any],
@@ -378,7 +394,8 @@ def met(
                 made = known.made(arrays, shared)
             except Untold:  # the family may learn it
                 shared.clear()
-            except Exception:  # the recorded call has the better message
+            except Exception as error:  # the recorded call has the better message
+                note_error(error)
                 return None
             else:
                 known.note(routine.mark, arrays, made)
@@ -387,7 +404,8 @@ def met(
     call = Called(key, given, arrays, avals, targets)
     try:
         found = _joined(call) if place is None else _of_family(call, shared)
-    except Exception:  # the recorded call has the better message
+    except Exception as error:  # the recorded call has the better message
+        note_error(error)
         return None
     if found is None:
         return None

@@ -23,20 +23,18 @@ from tilewright.ir.dtype import HALVES, DType, bool_, complex32, int64
 from tilewright.ir.node import Node
 from tilewright.ir.ops.generate import constant, constant_value
 from tilewright.ir.shape import Size, shape_of
-from tilewright.runtime import tiers
+from tilewright.runtime import devices, tiers
 from tilewright.runtime.baseline import timed
 from tilewright.runtime.baseline.step_forms import Shared
 
-from . import epoch, flushing, inference, novelty, views, wrapping
+from . import epoch, flushing, novelty, views, wrapping
 from .at_once import MOST, fill, is_leaf, is_plain, is_tracked, places, written
 from .builders import facts, is_blind, refuses_bools
 from .epoch import GRADIENT, clock
-from .families import REMEMBERED, Known, Number, met
+from .families import REMEMBERED, Known, Number, met, note_error
 from .numbers import default_dtype, key_of, scalar_dtype
 from .states import Aval, Handle
 from .tape import Call, Refused, note, rebound, target_of
-
-_new = object.__new__
 
 
 def may_compute() -> bool:
@@ -51,23 +49,12 @@ def computed(build: Callable[..., Any], args: Sequence[Any]) -> Any:
     tracked = graph.grad_enabled()
     taping = tracked and clock.taping
     is_usual = (taping or not tracked) and not epoch.inferred
-    tensor_type, parameter_type = epoch.tensor_type, epoch.parameter_type
     key: list[Any] = [build]
     operands, arrays, avals, targets = [], [], [], []
     flows = False
     for each in args:
-        kind = each.__class__
-        is_own = (kind is tensor_type or kind is parameter_type) and is_usual
-        state: Any = each
-        if is_own and each._storage is not None and each._chain is None and each._root is None:
-            state = each._storage  # the tensor had the memory to itself
-        if (
-            is_own
-            and each._node is None
-            and state._node is None
-            and state._shared is None
-            and state._buffer.__class__ is np.ndarray
-        ):  # what `_operand` makes of nearly all
+        state = _resting(each) if is_usual else None
+        if state is not None:  # what `_operand` makes of nearly all
             array, aval = state._buffer, state._aval
             target = (state._history or (each if each._requires_grad else None)) if taping else None
         elif isinstance(each, Handle):
@@ -75,7 +62,7 @@ def computed(build: Callable[..., Any], args: Sequence[Any]) -> Any:
             if found is None:
                 return None
             array, aval, target = found
-        elif kind is Node:
+        elif each.__class__ is Node:
             return None  # of this epoch
         else:
             key.append(each)
@@ -94,40 +81,19 @@ def computed(build: Callable[..., Any], args: Sequence[Any]) -> Any:
     return _found(tuple(key), args, operands, arrays, avals, to)
 
 
-def computed_of(build: Callable[..., Any], *operands: Any) -> Any:
-    """As `computed`, for a call that has tensors alone, most of which are at rest."""
-    grad = graph.grad_enabled()
-    if (grad and not clock.taping) or epoch.inferred or epoch.fallible or not may_compute():
-        return computed(build, operands)
-    key: tuple[Any, ...] = (build,)
-    arrays: list[Any] = []
-    avals: list[Any] = []
-    targets: list[Any] = []
-    flows = False
-    for each in operands:
-        state = each if each._storage is None else each._storage
-        if (
-            each.__class__ is not epoch.tensor_type
-            or each._node is not None
-            or each._chain is not None
-            or each._root is not None
-            or state._node is not None
-            or state._shared is not None
-            or state._buffer.__class__ is not np.ndarray
-        ):
-            return computed(build, operands)
-        aval = state._aval
-        avals.append(aval)
-        arrays.append(state._buffer)
-        target = (state._history or (each if each._requires_grad else None)) if grad else None
-        if target is None:
-            key += (aval,)
-        else:
-            flows = True
-            key += (GRADIENT, aval)
-        targets.append(target)
-    to = targets if flows else None
-    return _found(key, operands, operands, arrays, avals, to)
+def _resting(t: Any) -> Any:
+    """The state of a tensor that is no view, and whose value is there; None for others."""
+    kind = t.__class__
+    if (kind is not epoch.tensor_type and kind is not epoch.parameter_type) or t._node is not None:
+        return None
+    state = t._storage
+    if state is None:
+        state = t
+    elif t._chain is not None or t._root is not None:
+        return None
+    if state._node is not None or state._shared is not None:
+        return None
+    return state if state._buffer.__class__ is np.ndarray else None
 
 
 def _operand(t: Any, taping: bool) -> tuple[np.ndarray, Aval, Any] | None:
@@ -210,7 +176,8 @@ def _again(
     """The results of a known call; None if it must be recorded."""
     try:
         made = known.made(arrays, shared)
-    except Exception:  # the recorded call has the error
+    except Exception as error:  # the recorded call has it, too
+        note_error(error)
         return None
     return _noted(known, made, operands, arrays, targets, shared)
 
@@ -228,11 +195,7 @@ def _noted(
     template = known.template
     if targets is None:
         if template.is_single:
-            t = _new(epoch.tensor_type)
-            if epoch.inferring:
-                inference.mark_state(t)
-            t._buffer, t._aval = made, known.avals[0]
-            return t
+            return _tensor(made, known.avals[0])
         return tuple(map(_tensor, made, known.avals))
     rows = [made] if known.forward.is_single else made
     tensors = list(map(_tensor, rows, known.avals))
@@ -356,18 +319,8 @@ def _at_rest_beside(t: Any) -> tuple[np.ndarray, Aval, Any] | None:
         return None
     tracked = graph.grad_enabled()
     taping = tracked and clock.taping
-    state: Any = t
-    if t._storage is not None and t._chain is None and t._root is None:
-        state = t._storage
-    if (
-        (t.__class__ is epoch.tensor_type or t.__class__ is epoch.parameter_type)
-        and (taping or not tracked)
-        and not epoch.inferred
-        and t._node is None
-        and state._node is None
-        and state._shared is None
-        and state._buffer.__class__ is np.ndarray
-    ):
+    state = _resting(t) if (taping or not tracked) and not epoch.inferred else None
+    if state is not None:
         target = (state._history or (t if t._requires_grad else None)) if taping else None
         found: Any = state._buffer, state._aval, target
     else:
@@ -558,7 +511,7 @@ def _value(t: Any, taping: bool = False) -> np.ndarray | None:
         return None
     if t._chain is not None and views.numel(t.shape) > MOST:
         return None
-    return views.seen_in(state._buffer, t._chain)
+    return views.seen_in(devices.get("cpu").to_numpy(state._buffer), t._chain)
 
 
 def _flows(state: Any) -> bool:

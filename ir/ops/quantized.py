@@ -17,7 +17,7 @@ from ..location import at_user_line
 from ..node import Node
 from ..op import Aval, Kind, Op
 from ..shape import Size, broadcast
-from .binary import bitwise_and, le, maximum, minimum, shift_right
+from .binary import bitwise_and, eq, le, maximum, minimum, shift_right
 from .composite import as_dtype, require_float
 from .contraction import matmul, matmul_wide
 from .generate import constant
@@ -350,11 +350,9 @@ def quantize(
     the sum with the zero point, other than in `fake_quantize`: so PyTorch has it."""
     step, zero = _along(step, x, axis), _along(zero, x, axis)
     codes = round(x * (full_like(step, 1) / step) + zero)
-    if dtype is not int32:
-        if axis is None:  # NaN is the last integer, and with channels it is 0: so PyTorch has it
-            last = full_like(codes, high)
-            codes = where(le(codes, last), codes, last)
-        return cast(_clamped(codes, low, high), dtype)
-    wide = cast(codes, float64)  # float32 doesn't hold the ends
-    first = full_like(wide, low)
-    return cast(_clamped(where(le(first, wide), wide, first), low, high), dtype)  # also for NaN
+    if dtype is int32:
+        codes, of_nan = cast(codes, float64), low  # float32 doesn't hold the ends
+    else:
+        of_nan = high if axis is None else 0  # so PyTorch has it
+    codes = where(eq(codes, codes), codes, full_like(codes, of_nan))
+    return cast(_clamped(codes, low, high), dtype)

@@ -117,15 +117,27 @@ out:
   ret void
 }
 
+; A new array without values, as the first words of a table say. null: an error.
+define internal ptr @blank(ptr %table, i64 %rank, ptr %sizes) #0 {
+entry:
+  %type.i = call i64 @word(ptr %table, i64 0)
+  %type = inttoptr i64 %type.i to ptr
+  %make.i = call i64 @word(ptr %table, i64 1)
+  %make = inttoptr i64 %make.i to ptr
+  %dtype.i = call i64 @word(ptr %table, i64 2)
+  %dtype = inttoptr i64 %dtype.i to ptr
+  call void @Py_IncRef(ptr %dtype)  ; the array's
+  %rank.32 = trunc i64 %rank to i32
+  %made = call ptr %make(
+    ptr %type, ptr %dtype, i32 %rank.32, ptr %sizes, ptr null, ptr null, i32 0, ptr null)
+  ret ptr %made
+}
+
 ; map(self, *operands): self is the address of a table.
 define ptr @tw_map(ptr %self, ptr %given, i64 %number) #0 {
 entry:
   %table = call ptr @PyLong_AsVoidPtr(ptr %self)
   %type = call i64 @word(ptr %table, i64 0)
-  %make.i = call i64 @word(ptr %table, i64 1)
-  %make = inttoptr i64 %make.i to ptr
-  %dtype.i = call i64 @word(ptr %table, i64 2)
-  %dtype = inttoptr i64 %dtype.i to ptr
   %descriptor.i = call i64 @word(ptr %table, i64 3)
   %descriptor = inttoptr i64 %descriptor.i to ptr
   %used.i = call i64 @word(ptr %table, i64 4)
@@ -214,11 +226,7 @@ set:
   store i64 %address, ptr %now.at, align 8
   br label %loop
 result:
-  call void @Py_IncRef(ptr %dtype)
-  %type.at = inttoptr i64 %type to ptr
-  %rank.32 = trunc i64 %rank to i32
-  %made = call ptr %make(
-    ptr %type.at, ptr %dtype, i32 %rank.32, ptr %sizes, ptr null, ptr null, i32 0, ptr null)
+  %made = call ptr @blank(ptr %table, i64 %rank, ptr %sizes)
   %none = icmp eq ptr %made, null
   br i1 %none, label %raised, label %run
 run:
@@ -254,10 +262,7 @@ define ptr @tw_fold(ptr %self, ptr %given, i64 %number) #0 {
 entry:
   %table = call ptr @PyLong_AsVoidPtr(ptr %self)
   %type = call i64 @word(ptr %table, i64 0)
-  %make.i = call i64 @word(ptr %table, i64 1)
-  %make = inttoptr i64 %make.i to ptr
-  %dtype.i = call i64 @word(ptr %table, i64 2)
-  %dtype = inttoptr i64 %dtype.i to ptr
+  %dtype = call i64 @word(ptr %table, i64 2)
   %descriptor.i = call i64 @word(ptr %table, i64 3)
   %descriptor = inttoptr i64 %descriptor.i to ptr
   %used.i = call i64 @word(ptr %table, i64 4)
@@ -269,7 +274,7 @@ entry:
   br i1 %alone, label %look, label %elsewhere
 look:
   %object = load ptr, ptr %given, align 8
-  %rank = call i64 @rank(ptr %object, i64 %type, i64 %dtype.i)
+  %rank = call i64 @rank(ptr %object, i64 %type, i64 %dtype)
   %rows.rank = sub i64 %rank, %axes
   %first = call i64 @word(ptr %table, i64 10)
   %has.axes = icmp eq i64 %rows.rank, %first
@@ -312,11 +317,7 @@ sized:
   %fits = and i1 %is.small, %fits.1
   br i1 %fits, label %result, label %elsewhere
 result:
-  call void @Py_IncRef(ptr %dtype)
-  %type.at = inttoptr i64 %type to ptr
-  %rank.32 = trunc i64 %rank to i32
-  %made = call ptr %make(
-    ptr %type.at, ptr %dtype, i32 %rank.32, ptr %made.sizes, ptr null, ptr null, i32 0, ptr null)
+  %made = call ptr @blank(ptr %table, i64 %rank, ptr %made.sizes)
   %none = icmp eq ptr %made, null
   br i1 %none, label %raised, label %run
 run:

@@ -115,7 +115,10 @@ def installed(
             fake.finish()
             assert not fake.races.found, "\n".join(fake.races.found)
         finally:
-            # Pending values can't be computed without these devices.
+            # Pending values can't be computed, and nothing arrives, without these devices.
+            host: Any = runtime_devices.get("cpu")
+            host._arriving.clear()
+            host.is_settled()
             flushing._forget_views()
             flushing._end_epoch()
             flushing.clear_tables()

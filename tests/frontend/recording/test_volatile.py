@@ -598,3 +598,19 @@ def test_a_base_of_views_is_an_operand_like_others() -> None:
     double = z * 2
     shared[1] = 9
     assert double[0].item() == 14 and view[0].item() == 9 and (z * 2)[1].item() == 18
+
+
+@pytest.mark.usefixtures("at_once")
+def test_errors_of_values_come_in_their_line_where_gradients_flow() -> None:
+    table, layer = torch.nn.Embedding(30, 8), torch.nn.Linear(8, 5)
+    updates = torch.optim.SGD([*table.parameters(), *layer.parameters()], lr=0.1)
+    for n in (4, 4, 4, 7):
+        places = torch.arange(n)
+        loss = F.cross_entropy(layer(table(places)), places % 5)
+        updates.zero_grad()
+        loss.backward()
+        for wrong in ([31], [3, 31, 4, 5]):
+            with pytest.raises(IndexError, match="out of range"):
+                layer(table(torch.tensor(wrong)))
+        updates.step()
+        assert loss.item() > 0

@@ -7,7 +7,7 @@ order it does its work: so each program is run with streams served late, and in 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -17,7 +17,8 @@ from prefetching import train
 
 import tilewright
 import tilewright.nn as nn
-from tilewright.runtime import devices
+from tilewright import recording
+from tilewright.runtime import devices, tiers
 from tilewright.runtime.cuda import memory
 from tilewright.runtime.cuda.graphs import WARM
 from tilewright.runtime.cuda.streams import Order
@@ -149,6 +150,36 @@ def test_values_are_fetched_in_a_stream_of_their_own(fake: FakeCuda) -> None:
         del y
     for i, found in enumerate(kept):
         close(found, values(6, 4) + i)
+
+
+@pytest.mark.parametrize(
+    "tier,at_once", [(tiers.FUSED, False), (tiers.BASELINE, False), (tiers.AUTO, True)]
+)
+def test_calls_on_the_host_wait_for_what_is_fetched(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch, tier: str, at_once: bool
+) -> None:
+    """Compiled, op by op, or when they are made."""
+    monkeypatch.setattr(tiers, "mode", tier)
+    x, side = on_device(6, 4), cuda.Stream()
+    expected = values(6, 4) + 1
+    reads: list[tuple[Callable[[tilewright.Tensor], tilewright.Tensor], np.ndarray]] = [
+        (lambda t: t * 2, expected * 2),
+        (lambda t: t[1:].sum(0), expected[1:].sum(0)),
+        (lambda t: tilewright.tensor(t[2, 3].item()), expected[2, 3]),
+        (lambda t: t, expected),
+    ]
+    for read, found in reads:
+        y = x + 1
+        with cuda.stream(side):
+            fetched = y.to("cpu", non_blocking=True)
+        recording.flush()
+        monkeypatch.setattr(recording.clock, "volatile", at_once)
+        close(read(fetched), found)
+        monkeypatch.setattr(recording.clock, "volatile", False)
+    kept = (x + 1).to("cpu", non_blocking=True)
+    cuda.synchronize()
+    assert devices.get("cpu").is_settled()  # also of what nobody has read
+    close(kept, values(6, 4) + 1)
 
 
 def test_fetched_values_that_nobody_reads(fake: FakeCuda) -> None:
