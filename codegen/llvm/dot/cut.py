@@ -22,8 +22,9 @@ DEPTH = 256
 """Elements along K that a block sums at a time: a panel of `b` stays in the first level of cache.
 An element is a place of K, or a word of some."""
 ROWS = 96
-COLUMNS = 512
-"""The largest block of the result that a chunk computes."""
+COLUMNS = 1024
+"""The largest block of the result that a chunk computes. `a` is packed again for each block of
+columns."""
 FEW, THIN = 4, 128
 """A result with more than FEW rows, but no more than THIN: to transpose the result costs less than
 to pack a matrix `b`, and its rows fill the lanes."""
@@ -31,6 +32,8 @@ PRODUCTS = 1 << 19
 """The products that make a chunk worth its start: some 20 µs."""
 CHUNKS = 16
 """The wanted number of chunks, if they are large enough."""
+WIDER = 8
+"""How much wider than high a block is before its columns are halved, not its rows."""
 LEAST = 2
 """The least panels of columns of a chunk. `a` is read once for each chunk."""
 PACKED = 1 << 23
@@ -276,7 +279,7 @@ def _block(m: int, n: int, k: int, items: int, tile: Tile, schedule: Schedule) -
         chunks = items * -(-m // rows) * -(-n // columns)
         if chunks >= CHUNKS or rows * columns * k < 2 * PRODUCTS:
             break
-        if rows > 4 * tile.rows:
+        if rows > 4 * tile.rows and columns < WIDER * rows:
             rows = _up(rows // 2, tile.rows)
         elif columns > LEAST * tile.columns:
             columns = _up(columns // 2, tile.columns)

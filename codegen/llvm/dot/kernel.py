@@ -272,7 +272,10 @@ class _Writer:
         places = c.places
         packed, sums = (
             code.let(f"alloca [{n} x {tile.kind}], align 64", "ptr")
-            for n in (most_rows(cut) * cut.most[2], most_rows(cut) * most_columns(cut))
+            for n in (
+                most_rows(cut) * cut.most[2] + packing.BEHIND * tile.lanes,
+                most_rows(cut) * most_columns(cut),
+            )
         )
         size = self._panel_size(body)
         panels = body.size(cut.panels, "panels", baked=False)

@@ -120,6 +120,32 @@ class Operand:
         return [offset(code, tile, start, step) for start in self.starts]
 
 
+@dataclass(frozen=True)
+class Soon:
+    """The memory that is used after the sum. Every UNROLL steps lines of it are fetched into the
+    cache: all at once, they would keep the processor from reading the operands.
+
+    ahead: a panel that is read next. c, row: the tile of the result, and the distance of its rows.
+    """
+
+    ahead: Ref
+    c: Ref
+    row: Ref
+
+    def fetch(self, code: Code, tile: Tile, step: Ref) -> None:
+        lines = code.binary("mul", step, constant(LINE // UNROLL, "i64"))
+        at = code.let(f"getelementptr i8, ptr {self.ahead.text}, i64 {lines.text}", "ptr")
+        code.prefetch(at)
+        more = code.compare("icmp ult", step, constant(UNROLL * (tile.rows - 1), "i64"))
+
+        def following(c: Ref) -> tuple[Ref, Ref]:
+            return c, code.select(more, offset(code, tile, c, self.row), c)
+
+        row = code.carry(self.c, following)
+        for j in range(0, tile.columns, LINE // tile.itemsize):
+            code.prefetch(offset(code, tile, row, j))
+
+
 def packed(start: Ref, width: int) -> Operand:
     return Operand((start,), constant(width, "i64"))
 
@@ -145,22 +171,19 @@ def accumulate(
     b: Operand,
     depth: Ref,
     held: Sequence[Ref],
-    ahead: Ref | None = None,
+    soon: Soon | None = None,
 ) -> list[Ref]:
     """`held` (row by row, vector by vector) plus a times b, summed over `depth` places of K, or
-    words of them.
-
-    ahead: memory from which a line is fetched into the cache every UNROLL steps.
-    """
+    words of them."""
     if tile.shifts:
         held = [*held, *[constant(0, tile.kind, tile.lanes)] * tile.vectors]
     steps = UNROLL if depth.text.startswith("%") or int(depth.text) >= UNROLL else 1
     first, state = constant(0, "i64"), [*a.state, *b.state, *held]
     if steps > 1:
         whole = code.binary("and", depth, constant(-steps, "i64"))
-        state = _loop(code, tile, a, b, first, whole, steps, state, ahead)
-        first, ahead = whole, None
-    out = _loop(code, tile, a, b, first, depth, 1, state, ahead)[-len(held) :]
+        state = _loop(code, tile, a, b, first, whole, steps, state, soon)
+        first, soon = whole, None
+    out = _loop(code, tile, a, b, first, depth, 1, state, soon)[-len(held) :]
     if not tile.shifts:
         return out
     sums, more = out[: -tile.vectors], out[-tile.vectors :]
@@ -176,12 +199,11 @@ def _loop(
     stop: Ref,
     steps: int,
     state: Sequence[Ref],
-    ahead: Ref | None,
+    soon: Soon | None,
 ) -> list[Ref]:
     loop = code.open_loop(first, stop, steps, state, stem="k")
-    if ahead is not None:
-        lines = code.binary("mul", loop.variable, constant(LINE // UNROLL, "i64"))
-        code.prefetch(code.let(f"getelementptr i8, ptr {ahead.text}, i64 {lines.text}", "ptr"))
+    if soon is not None:
+        soon.fetch(code, tile, loop.variable)
     refs = [phi for phi, _ in loop.carried]
     of_a, of_b = len(a.state), len(a.state) + len(b.state)
     at_a, at_b, held = refs[:of_a], refs[of_a:of_b], refs[of_b:]
@@ -356,5 +378,7 @@ def stepping(code: Code, tile: Tile) -> str:
 
 def _write(code: Code, tile: Tile, a: Operand) -> None:
     b = packed(Ref("%b", "ptr"), tile.columns)
-    held = accumulate(code, tile, a, b, Ref("%depth", "i64"), zeros(tile), Ref("%ahead", "ptr"))
-    write_tile(code, tile, held, Ref("%c", "ptr"), Ref("%row", "i64"), Ref("%fresh", "i1"))
+    c, row = Ref("%c", "ptr"), Ref("%row", "i64")
+    soon = Soon(Ref("%ahead", "ptr"), c, row)
+    held = accumulate(code, tile, a, b, Ref("%depth", "i64"), zeros(tile), soon)
+    write_tile(code, tile, held, c, row, Ref("%fresh", "i1"))

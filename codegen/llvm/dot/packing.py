@@ -8,12 +8,14 @@ results.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from tilewright.ir.dtype import DType, int8
 
 from ..code import Code, Level
 from ..convert import widened
 from ..types import Ref, computed, constant, stored, vector
-from .squares import head, store, transposed
+from .squares import columns, head, store, transposed
 from .words import BYTES
 
 AHEAD = 256
@@ -24,6 +26,8 @@ LATER = 16
 processor reads nothing ahead by itself."""
 TOGETHER = 96
 """The number of neighbours that are copied to panels before the next place along K."""
+BEHIND = 1
+"""The vectors of memory behind the last panel that packing may write."""
 ZERO, ONE = constant(0, "i64"), constant(1, "i64")
 
 
@@ -154,19 +158,33 @@ def _along(code: Code, dtype: DType, width: int, lanes: int) -> None:
     base = _at(code, packed(dtype), to, code.binary("mul", here, constant(width, "i64")))
     later = code.binary("add", here, constant(AHEAD // dtype.itemsize, "i64"))
     for first in range(0, width, lanes):
-        count = min(lanes, width - first)
-        if width > lanes:
-            for start in starts[first : first + count]:
-                code.prefetch(_at(code, stored(dtype), start, later))
-        some = [
-            _load(code, dtype, _at(code, stored(dtype), s, here), lanes)
-            for s in starts[first : first + count]
-        ]
-        for number, column in enumerate(transposed(code, some)):
-            part = column if count == lanes else head(code, column, count)
+        some = starts[first : first + lanes]
+        for start in some:
+            code.prefetch(_at(code, stored(dtype), start, later))
+        # What a column that is alone leaves open, the next one fills, or the next panel.
+        is_whole = len(some) == lanes or width < lanes
+        for number, column in enumerate(_columns(code, dtype, some, here, lanes)):
+            part = column if is_whole else head(code, column, len(some))
             store(code, part, _at(code, part.type, base, constant(number * width + first, "i64")))
     code.close_loop(k)
     _otherwise(code, labels)
     _one_by_one(code, dtype, width, row, ZERO, depth, to, along=True)
     _join(code, labels)
     code.close_loop(panel)
+
+
+def _columns(
+    code: Code, dtype: DType, starts: Sequence[Ref], first: Ref, lanes: int
+) -> Iterator[Ref]:
+    """So many columns of rows, from the one at `first`."""
+    kind = packed(dtype)
+    if stored(dtype) != kind:
+        yield from transposed(
+            code, [_load(code, dtype, _at(code, stored(dtype), s, first), lanes) for s in starts]
+        )
+        return
+    inside = 16 // dtype.itemsize
+    for number in range(0, lanes, inside):
+        here = code.binary("add", first, constant(number, "i64"))
+        pieces = [_load(code, dtype, _at(code, kind, s, here), inside) for s in starts]
+        yield from columns(code, pieces, lanes)

@@ -13,8 +13,9 @@ def store(code: Code, value: Ref, at: Ref) -> None:
     code.add(f"store {value.typed}, ptr {at.text}, align {align}")
 
 
-def _shuffle(code: Code, a: Ref, b: Ref, places: Sequence[int]) -> Ref:
-    listed = ", ".join(f"i32 {p}" for p in places)
+def _shuffle(code: Code, a: Ref, b: Ref, places: Sequence[int | None]) -> Ref:
+    """The elements of two vectors at some places; None: any."""
+    listed = ", ".join("i32 poison" if p is None else f"i32 {p}" for p in places)
     text = f"shufflevector {a.typed}, {b.typed}, <{len(places)} x i32> <{listed}>"
     return code.let(text, a.type, len(places))
 
@@ -44,6 +45,36 @@ def transposed(code: Code, rows: Sequence[Ref]) -> list[Ref]:
     return held
 
 
+def columns(code: Code, pieces: Sequence[Ref], lanes: int) -> list[Ref]:
+    """The columns of some rows, at most `lanes`, of which 16 bytes each are given. A column fills
+    the first lanes of a vector.
+
+    Every so many rows, as many as pieces have elements, fill the same vector: then transposing
+    blocks of 16 bytes is all that is left to do.
+    """
+    count = pieces[0].lanes
+    held = [_joined(code, pieces[i::count], lanes, pieces[0]) for i in range(count)]
+    step = 1
+    while step < count:
+        held = _interleaved(code, held, count, step)
+        step *= 2
+    return held
+
+
+def _joined(code: Code, pieces: Sequence[Ref], lanes: int, like: Ref) -> Ref:
+    """A vector of pieces, one after another; what is behind them is left open."""
+    count = like.lanes
+    if not pieces:
+        return Ref("poison", like.type, lanes)
+    every = range(lanes)
+    joined = _shuffle(code, pieces[0], pieces[0], [i if i < count else None for i in every])
+    for number, piece in enumerate(pieces[1:], 1):
+        wide = _shuffle(code, piece, piece, [i % count for i in every])
+        here = range(number * count, (number + 1) * count)
+        joined = _shuffle(code, joined, wide, [lanes + i if i in here else i for i in every])
+    return joined
+
+
 def _interleaved(code: Code, rows: list[Ref], inside: int, step: int) -> list[Ref]:
     """One stage of transposing squares of `inside` rows: pairs of vectors, in pieces of `step`."""
     lanes, out = rows[0].lanes, list(rows)
@@ -53,7 +84,7 @@ def _interleaved(code: Code, rows: list[Ref], inside: int, step: int) -> list[Re
             at = range(start + piece, start + piece + step)
             low += [*at, *(lanes + p for p in at)]
     high = [p + inside // 2 for p in low]
-    for i in range(0, lanes, inside):
+    for i in range(0, len(rows), inside):
         for j in range(inside // 2):
             # The first stage pairs neighbours, the second those two apart.
             a = i + (2 * j if step == 1 else j)
