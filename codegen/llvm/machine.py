@@ -36,6 +36,13 @@ class Machine:
         return wide and "+avx512bf16" in self.features.split(",")
 
     @property
+    def multiplies_squares(self) -> bool:
+        """Whether it has registers that are matrices, and multiplies bfloat16 in them (AMX)."""
+        wanted = {"+amx-tile", "+amx-bf16", "+avx512bw"}
+        wide = self.triple.startswith("x86_64") and self.vector_bytes == 64
+        return wide and wanted <= {*self.features.split(",")}
+
+    @property
     def attributes(self) -> str:
         """The end of each module: the attribute group of every function, and how likely branches
         are. The rest comes from the target machine."""

@@ -103,6 +103,17 @@ def compiles() -> bool:
     return True
 
 
+def _allows_matrices() -> bool:
+    """Ask Linux for the matrix registers of x86, which each process has to: the memory in which it
+    keeps a thread's registers grows by 8 KiB once the thread has used them."""
+    request, of_matrices = 0x1023, 18  # ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+    arch_prctl = 158
+    call = getattr(ctypes.CDLL(None), "syscall", None)
+    if not sys.platform.startswith("linux") or call is None:
+        return False
+    return bool(call(ctypes.c_long(arch_prctl), request, of_matrices) == 0)
+
+
 @functools.cache
 def machine() -> Machine:
     """This machine. RuntimeError if it lacks an instruction that kernels need."""
@@ -118,6 +129,8 @@ def machine() -> Machine:
         if missing:
             raise RuntimeError(missing)
         width = 64 if found.get("avx512f") and found.get("avx512vl") else 32
+        if found.get("amx-tile") and not _allows_matrices():
+            features = features.replace("+amx-", "-amx-")
     else:
         width = 16
     return Machine(triple, llvm.get_host_cpu_name(), features, width)

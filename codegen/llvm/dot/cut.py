@@ -21,10 +21,10 @@ from .words import BYTES, words_for
 DEPTH = 256
 """Elements along K that a block sums at a time: a panel of `b` stays in the first level of cache.
 An element is a place of K, or a word of some."""
-ROWS = 96
-COLUMNS = 1024
+ROWS, COLUMNS = 96, 1024
+ROWS_OF_SQUARES, COLUMNS_OF_SQUARES = 256, 512
 """The largest block of the result that a chunk computes. `a` is packed again for each block of
-columns."""
+columns. Matrix registers take so little time for a panel of `b` that more rows have to share it."""
 FEW, THIN = 4, 128
 """A result with more than FEW rows, but no more than THIN: to transpose the result costs less than
 to pack a matrix `b`, and its rows fill the lanes."""
@@ -85,7 +85,7 @@ class Tiling:
     @property
     def length(self) -> int:
         """The elements of a panel along `k`: places, or words of them."""
-        return -(-self.k.extent // self.tile.places)
+        return _length(self.k, self.tile)
 
     @property
     def summed(self) -> int:
@@ -189,11 +189,13 @@ def tiling(kernel: Kernel, machine: Machine, schedule: Schedule = DEFAULT) -> Ti
     rest = tuple(x for x in (*role.batch, *m_axes, *n_axes) if x is not m and x is not n)
     shared = tuple(x for x in rest if x in mentioned) if group is None else (group,)
     free = tuple(x for x in rest if x not in mentioned)
-    length = -(-k.extent // tile.places)
+    length = _length(k, tile)
     summed = length * points(deep)
-    most = schedule.rows or ROWS, schedule.columns or COLUMNS, schedule.depth or DEPTH
-    rows, columns = _block(m.extent, n.extent, summed, points(rest), tile, schedule)
-    depth = _even(length, most[2], 1)
+    deepest = _up(schedule.depth or DEPTH, tile.step)
+    high, wide = (ROWS, COLUMNS) if tile.step == 1 else (ROWS_OF_SQUARES, COLUMNS_OF_SQUARES)
+    most = schedule.rows or high, schedule.columns or wide, deepest
+    rows, columns = _block(m.extent, n.extent, summed, points(rest), tile, most, schedule)
+    depth = _even(length, most[2], tile.step)
     each = summed * _up(n.extent, tile.columns)
     items = max(min(PACKED // each, points(shared)), 1)
     wide = n.extent
@@ -264,17 +266,23 @@ def _up(number: int, multiple: int) -> int:
     return -(-number // multiple) * multiple
 
 
+def _length(k: Axis, tile: Tile) -> int:
+    """The elements of a panel along K, filled up to whole steps."""
+    return _up(-(-k.extent // tile.places), tile.step)
+
+
 def _even(extent: int, most: int, multiple: int) -> int:
     """The size of equal pieces of an extent, at most `most`."""
     pieces = -(-extent // most)
     return _up(-(-extent // pieces), multiple)
 
 
-def _block(m: int, n: int, k: int, items: int, tile: Tile, schedule: Schedule) -> tuple[int, int]:
+def _block(
+    m: int, n: int, k: int, items: int, tile: Tile, most: tuple[int, int, int], schedule: Schedule
+) -> tuple[int, int]:
     """The rows and columns of a chunk: those of the schedule, or the most that still give enough
     chunks."""
-    rows = _up(min(m, schedule.rows or ROWS), tile.rows)
-    columns = _up(min(n, schedule.columns or COLUMNS), tile.columns)
+    rows, columns = _up(min(m, most[0]), tile.rows), _up(min(n, most[1]), tile.columns)
     while schedule.rows is None and schedule.columns is None:
         chunks = items * -(-m // rows) * -(-n // columns)
         if chunks >= CHUNKS or rows * columns * k < 2 * PRODUCTS:

@@ -23,7 +23,7 @@ from ..machine import Machine
 from ..phases import Phase, Written
 from ..types import Ref, constant
 from ..values import evaluate
-from . import epilogue, micro, operand, output, packing, segments
+from . import epilogue, matrix, micro, operand, output, packing, segments
 from .cut import THIN, Tiling, points
 from .micro import Tile
 from .operand import Operand
@@ -49,7 +49,10 @@ def write(kernel: Kernel, machine: Machine, cut: Tiling) -> Written:
         codes.append(packing.function(TURN, dtype, tile.columns, tile.lanes, along=True))
     if writer.in_place:
         codes.append(micro.function(cut.tile, a_packed=False))
-    codes += [micro.function(cut.tile), epilogue.write(kernel, machine, writer.arguments, cut)]
+    codes += [
+        (matrix if writer.squares else micro).function(cut.tile),
+        epilogue.write(kernel, machine, writer.arguments, cut),
+    ]
     return Written(
         module_text(codes),
         writer.arguments,
@@ -78,6 +81,7 @@ class _Writer:
         self.in_place = (
             self.a.in_place and not cut.deep and cut.n.extent <= NARROW * cut.tile.columns
         )
+        self.squares = cut.tile.words is not None and cut.tile.words.squares
         analysis = Analysis(kernel)
         # The axes outside of the tile at whose positions the operands are packed.
         places = cut.outer + cut.deep
@@ -255,6 +259,8 @@ class _Writer:
         cut = self.cut
         body = self.body(phases.function("tiles"))
         code, tile = body.code, cut.tile
+        if self.squares:
+            matrix.begin(body)
         c = self._chunk(body)
         row, column = c.row, c.column
         rows, columns = (
@@ -306,6 +312,8 @@ class _Writer:
             beside = target.at(code, tile, ZERO, code.binary("sub", right, column))
             self._finish(body, places, (row, low, right, column_end), beside)
         self._end(body, c.after)
+        if self.squares:
+            matrix.end(code)
         return code
 
     def _finish(

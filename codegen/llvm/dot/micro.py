@@ -17,7 +17,7 @@ from itertools import chain
 from ..code import Code
 from ..machine import Machine
 from ..types import Ref, constant, vector
-from .words import Words
+from .words import SIDE, Words
 
 UNROLL = 4
 LINE = 64
@@ -39,6 +39,11 @@ class Tile:
     def places(self) -> int:
         """The places along K that are packed in one element."""
         return 1 if self.words is None else self.words.places
+
+    @property
+    def step(self) -> int:
+        """The elements along K that are multiplied together."""
+        return 1 if self.words is None else self.words.step
 
     @property
     def shifts(self) -> bool:
@@ -65,6 +70,9 @@ def tile_for(
     registers beside the values that a step loads. They are enough to keep two units busy while each
     sum waits for its last addition. chosen: the rows and vectors that a schedule says."""
     lanes = machine.vector_bytes // (8 if kind == "double" else 4)
+    if words is not None and words.squares:
+        few, narrow = (n is not None and n <= SIDE for n in (rows, columns))
+        return Tile(kind, lanes, SIDE if few else 2 * SIDE, 1 if narrow else 2, words)
     if chosen is not None:
         return Tile(kind, lanes, *chosen, words)
     if columns is not None and columns <= lanes:

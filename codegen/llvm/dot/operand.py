@@ -23,7 +23,7 @@ from ..positions import uniform
 from ..stages import bind_vector
 from ..types import Ref, constant, stored
 from ..values import evaluate, load_ahead
-from . import packing, words
+from . import matrix, packing, words
 from .cut import Tiling, is_matrix, source
 from .squares import head, store
 
@@ -107,6 +107,8 @@ def _copied(body: Body, operand: Operand, name: str) -> list[Code]:
     )
     width, lanes, dtype = operand.width, operand.tile.lanes, value.buffer.dtype
     kind = operand.tile.words
+    if kind is not None and kind.squares and operand.name == "a":
+        return [code, matrix.packing(own, width, along)]
     if kind is not None:
         shifts = kind.shifts and operand.name == "a"
         return [code, words.function(own, dtype, width, lanes, kind, shifts, along)]

@@ -25,6 +25,8 @@ from ..types import Ref, computed, constant, vector
 from .squares import head, store, transposed
 
 BYTES = (int8, uint8)
+SIDE = 16
+"""Rows, columns, and words of K of a matrix register."""
 SHIFT = 0x80808080 - (1 << 32)
 """128 in each byte of a word."""
 ZERO, ONE = constant(0, "i64"), constant(1, "i64")
@@ -33,12 +35,19 @@ ZERO, ONE = constant(0, "i64"), constant(1, "i64")
 @dataclass(frozen=True)
 class Words:
     """places: the places along K in a word. shifts: whether 128 is added to each byte of `a`.
-    swaps: whether `b` is the unsigned operand. halves: whether the places are bfloat16."""
+    swaps: whether `b` is the unsigned operand. halves: whether the places are bfloat16. step: the
+    words of K that are multiplied together; K is filled up with zeros to whole steps."""
 
     places: int
     shifts: bool = False
     swaps: bool = False
     halves: bool = False
+    step: int = 1
+
+    @property
+    def squares(self) -> bool:
+        """Whether matrix registers multiply: see `matrix.py`."""
+        return self.step > 1
 
     @property
     def offset(self) -> Ref:
@@ -75,7 +84,11 @@ def words_for(machine: Machine, dot: Dot, a: Value, b: Value) -> Words | None:
     """How a machine multiplies the operands of `dot`, in this order; None if it has no instruction
     for their types."""
     if _is_half(a) and _is_half(b) and computed(dot.dtype) == "float":
-        return Words(2, halves=True) if machine.multiplies_halves and not dot.segment else None
+        if dot.segment:
+            return None
+        if machine.multiplies_squares:
+            return Words(2, halves=True, step=SIDE)
+        return Words(2, halves=True) if machine.multiplies_halves else None
     if a.dtype not in BYTES or b.dtype not in BYTES or dot.dtype is not int32:
         return None
     if not machine.multiplies_words:
@@ -121,8 +134,10 @@ class _Packing:
         """Whole words of whole vectors, or of whole panels, at once; the others one by one."""
         code, places = self.code, constant(self.words.places, "i64")
         whole = code.binary("udiv", self.depth, places)
-        more = code.binary("add", self.depth, constant(self.words.places - 1, "i64"))
-        count = code.binary("udiv", more, places)
+        each = self.words.places * self.words.step
+        more = code.binary("add", self.depth, constant(each - 1, "i64"))
+        count = code.binary("udiv", more, constant(each, "i64"))
+        count = code.binary("mul", count, constant(self.words.step, "i64"))
         panels = code.open_loop(ZERO, self.rows, self.width, stem="row")
         row = panels.variable
         number = code.binary("udiv", row, constant(self.width, "i64"))
@@ -212,7 +227,7 @@ class _Packing:
         k = code.open_loop(first, stop, 1, stem="k")
         place = code.binary("mul", k.variable, constant(places, "i64"))
         left = code.binary("sub", self.depth, place)
-        here = code.intrinsic("umin", [left, constant(places, "i64")])
+        here = code.intrinsic("smin", [left, constant(places, "i64")])
         i = code.open_loop(ZERO, constant(self.width, "i64"), 1, stem="i")
         own = code.binary("add", row, i.variable)
         own = code.intrinsic("umin", [own, code.binary("sub", self.rows, ONE)])

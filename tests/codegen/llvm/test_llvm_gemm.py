@@ -37,6 +37,9 @@ DEVICE = LlvmDevice(force=True)
 AVX2 = Machine("x86_64-unknown-linux-gnu", "haswell", "", 32)
 AVX512 = Machine("x86_64-unknown-linux-gnu", "skylake-avx512", "", 64)
 WITH_BF16 = Machine("x86_64-unknown-linux-gnu", "cooperlake", "+avx512bf16", 64)
+WITH_SQUARES = Machine(
+    "x86_64-unknown-linux-gnu", "sapphirerapids", "+amx-tile,+amx-bf16,+avx512bw", 64
+)
 NEON = Machine("aarch64-unknown-linux-gnu", "neoverse-n1", "", 16)
 EPSILON = {"float16": 1e-3, "bfloat16": 8e-3, "float32": 2e-7, "float64": 1e-15}
 
@@ -380,6 +383,40 @@ def test_pairs_of_bfloat16_take_one_instruction() -> None:
     body = text[start : text.index(".size\tmicro_packed", start)]
     assert body.count("vdpbf16ps") == 5 * found.tile.rows * found.tile.vectors
     assert not [x for x in body.splitlines() if "rsp" in x and "zmm" in x]
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "registers"), [(300, 300, 8), (300, 16, 5), (12, 300, 5), (12, 16, 3)]
+)
+def test_matrix_registers_multiply_bfloat16(m: int, n: int, registers: int) -> None:
+    """Tiles of sums are registers, which are loaded or zero first, and stored at last."""
+    kernel = product(m, n, 300, "NT", dtype=dt.bfloat16)
+    found = tiling(kernel, WITH_SQUARES)
+    assert found is not None and found.summed == 160  # 150 pairs, in whole registers
+    text = assembly(kernel, WITH_SQUARES)
+    start = text.index("micro_packed:")
+    body = text[start : text.index(".size\tmicro_packed", start)]
+    high, wide = found.tile.rows // 16, found.tile.vectors
+    assert high * wide + high + wide == registers
+    assert body.count("tdpbf16ps") == body.count("tilezero") == high * wide
+    assert body.count("tilestored") == high * wide
+    assert text.count("ldtilecfg") == text.count("tilerelease") == 1
+
+
+@pytest.mark.skipif(not host.machine().multiplies_squares, reason="no matrix registers")
+@pytest.mark.parametrize("form", FORMS)
+def test_what_matrix_registers_sum(form: str) -> None:
+    """Rows, columns and sums that end inside of a register, or of a block."""
+    for m, n, k in ((16, 16, 32), (33, 31, 97), (1, 513, 64), (257, 8, 33), (300, 520, 1100)):
+        if m * n >= 64:
+            check(m, n, k, form, dtype=dt.bfloat16)
+    check(40, 48, 33, form, (2, 2), dt.bfloat16, shared_b=True)
+
+
+def test_matrix_registers_need_permission(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "_allows_matrices", lambda: False)
+    refused = host.machine.__wrapped__()
+    assert not refused.multiplies_squares and "+amx" not in refused.features
 
 
 @pytest.mark.parametrize("form", FORMS)
