@@ -1,5 +1,5 @@
-"""Records of products whose factors are bytes, or few rows and a large matrix of halves: each is
-compiled alone, for its sizes.
+"""Records of products whose factors are bytes, few rows and a large matrix of halves, or matrices
+that a processor has registers for: each is compiled alone, for its sizes.
 
 NumPy would write the matrix out in floats first, which takes up to four times the memory and longer
 than the product itself. A layer's sizes are few, and the code of its kernel is that of all sizes.
@@ -7,6 +7,7 @@ than the product itself. A layer's sizes are few, and the code of its kernel is 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +34,7 @@ _MOST = 1024
 def clear() -> None:
     """Forget all plans."""
     _plans.clear()
+    _met.clear()
 
 
 def layer(node: Node) -> Callable[..., Any]:
@@ -46,19 +48,38 @@ def layer(node: Node) -> Callable[..., Any]:
     return compute
 
 
-def product(node: Node) -> Callable[..., Any]:
-    """The form of `integer_matmul` and `matmul`. A matrix whose transpose is contiguous is read as
-    it lies."""
+def product(node: Node, otherwise: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """The form of products. A matrix whose transpose is contiguous is read as it lies. otherwise:
+    computes it until its sizes have been met a few times."""
     op, operands = node.op, _kinds(node)
 
     def compute(*arrays: Any) -> Any:
+        across = [a.swapaxes(-1, -2) for a in arrays]
         turned = tuple(
-            [a.ndim == 2 and not a.flags.c_contiguous and a.flags.f_contiguous for a in arrays]
+            [t.flags.c_contiguous and not a.flags.c_contiguous for a, t in zip(arrays, across)]
         )
-        given = [np.asarray(a.T if t else a, order="C") for a, t in zip(arrays, turned)]
+        if otherwise is not None and _is_new((op, operands, turned)):
+            return otherwise(*arrays)
+        lie = zip(arrays, across, turned)
+        given = [np.asarray(t if is_turned else a, order="C") for a, t, is_turned in lie]
         return _run(op, (), operands, turned, given)
 
     return compute
+
+
+_met: Counter[Any] = Counter()
+_OFTEN = 8
+"""The times that a product is met before it is compiled, where that takes longer than to compute it
+some times."""
+
+
+def _is_new(key: Any) -> bool:
+    if _met[key] > _OFTEN:
+        return False
+    if len(_met) >= _MOST:
+        _met.clear()
+    _met[key] += 1
+    return _met[key] <= _OFTEN
 
 
 _Kinds = tuple[tuple[Any, Any], ...]
@@ -79,7 +100,8 @@ def _run(
         nodes = []
         with grad_mode(False):
             for i, ((shape, dtype), is_turned) in enumerate(zip(operands, turned)):
-                node = leaf(i, shape[::-1] if is_turned else shape, dtype)
+                lies = (*shape[:-2], shape[-1], shape[-2]) if is_turned else shape
+                node = leaf(i, lies, dtype)
                 nodes.append(ops.transpose(node) if is_turned else node)
             plan = _plans[key] = Plan([op(*nodes, *attrs)])
     return plan.run(given, ())[0]

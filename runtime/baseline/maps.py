@@ -95,7 +95,7 @@ def composite(
     """The pack's kernel of a pointwise composite, from operands of `dtypes` and of one shape to
     `dtype`; None if it isn't there."""
     name = _name(op, dtypes, attrs)
-    if not _has_code() or not _is_packed(name):
+    if not has_code() or not _is_packed(name):
         return None
     kernel = compiled(name, lambda: _alone(op, dtypes, attrs))
     return None if kernel is None else _function(kernel, len(dtypes), dtype)
@@ -107,7 +107,7 @@ def half_cast(source: DType, target: DType) -> Callable[[Any], Any]:
     np_dtype = target.np
     name = _name(ops.cast, (source,), (target,))
     kernel = None
-    if _has_code() and _is_packed(name):
+    if has_code() and _is_packed(name):
         kernel = compiled(name, lambda: _alone(ops.cast, (source,), (target,)))
     if kernel is None:
         return lambda x: x.astype(np_dtype)
@@ -130,7 +130,7 @@ def converter(source: DType, target: DType) -> Callable[[Any], Any]:
 @functools.cache
 def tile(op: Op, attrs: tuple[Any, ...], dtypes: tuple[DType, ...], dtype: DType) -> Flat | None:
     """The pack's kernel of an op, for a chain; None if it isn't there."""
-    if not _has_code():
+    if not has_code():
         return None
     if op is ops.where:
         name = _choice_name(dtype, False, False)
@@ -178,7 +178,7 @@ def rows(op: Op, dtypes: tuple[DType, ...], size: int) -> Any:
 def choice_by(op: Op, dtype: DType) -> Flat | None:
     """The pack's kernel of where(op(..), c, d) over the operands of `op`, c and d, all of `dtype`,
     for a chain; None if it isn't there."""
-    if op not in _DECIDING or dtype not in (float32, float64) or not _has_code():
+    if op not in _DECIDING or dtype not in (float32, float64) or not has_code():
         return None
     name = _choice_by_name(op, dtype)
     return compiled(name, lambda: _choice_by(op, dtype)) if _is_packed(name) else None
@@ -253,7 +253,7 @@ def where(dtype: DType) -> Callable[..., Any]:
     follows no pattern."""
     has_numbers = dtype in (float32, float64)
     bits = dtype if has_numbers else _BITS.get(dtype.itemsize)
-    if bits is None or not _has_code():
+    if bits is None or not has_code():
         return np.where
     np_dtype, as_bits, empty = dtype.np, bits.np, np.empty
 
@@ -405,7 +405,7 @@ def _simple() -> Iterator[tuple[str, Graph]]:
         yield _choice_name(dtype, False, False), _choice(dtype, False, False)()
 
 
-def _has_code() -> bool:
+def has_code() -> bool:
     """Whether the engine of the CPU runs native code."""
     device: Any = devices.get("cpu")
     found: bool = device.target.emitter == LLVM.emitter
@@ -415,7 +415,7 @@ def _has_code() -> bool:
 def linked(name: str, text: Callable[[], str]) -> Linked | None:
     """A module with a function `kernel`, from the pack or compiled now; None if the engine of the
     CPU runs no native code."""
-    if not _has_code():
+    if not has_code():
         return None
     from ..native import host, jit
 
@@ -427,7 +427,7 @@ def linked(name: str, text: Callable[[], str]) -> Linked | None:
 
 def ready(name: str) -> Linked | None:
     """A module of the pack; None if it isn't there, or the CPU's engine runs no native code."""
-    if not _has_code():
+    if not has_code():
         return None
     from ..native import jit
 
@@ -474,7 +474,7 @@ def function(
 def compiled(name: str, graph: Callable[[], Graph]) -> Flat | None:
     """A kernel from the pack, or compiled now; None if the engine of the CPU computes it by
     NumPy."""
-    if not _has_code():
+    if not has_code():
         return None
     from ..native import host, jit
     from ..native.calls import Flat

@@ -79,3 +79,28 @@ def test_whole_numbers(kind: str) -> None:
         a, b = (rng.integers(low, high, s, kind, True) for s in ((3, 40, 50), (50, 33)))
         np.testing.assert_array_equal(products.matmul(a, b), np.matmul(a, b))
         np.testing.assert_array_equal(products.matmul(a, b.T.copy().T), np.matmul(a, b))
+
+
+@pytest.mark.parametrize("op", [ops.matmul, ops.matmul_wide], ids=lambda o: o.name)
+@pytest.mark.parametrize("form", ["NN", "NT", "TN", "TT"])
+@pytest.mark.parametrize("batch", [(), (2,)], ids=str)
+def test_large_products_of_bfloat16(op: Any, form: str, batch: tuple[int, ...]) -> None:
+    """Before and after the product's sizes have been met often enough to be compiled for a
+    processor's matrix registers; elsewhere nothing changes."""
+    m, n, k = 130, 512, 300
+    rng, half = np.random.default_rng(0), dtypes.bfloat16.np
+    a, b = (rng.standard_normal((*batch, *s)).astype(half) for s in ((m, k), (k, n)))
+    want = a.astype(np.float64) @ b.astype(np.float64)
+    leaves = [ops.leaf(i, Size(x.shape), dtypes.bfloat16) for i, x in enumerate((a, b))]
+    program = Program((op(*leaves),), ())
+    # Transposed in memory: what is given lies as a transpose of it would.
+    given = [
+        np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2) if t == "T" else x
+        for x, t in zip((a, b), form)
+    ]
+    rtol, atol = (2.0**-8, 1e-2) if op is ops.matmul else (1e-5, 2e-4)
+    for _ in range(10):
+        (found,) = program.run(given, ())
+        found = np.asarray(found)
+        assert found.dtype == (half if op is ops.matmul else np.float32)
+        np.testing.assert_allclose(found.astype(np.float64), want, rtol=rtol, atol=atol)
