@@ -37,7 +37,7 @@ def _flat(results: Any) -> Iterator[np.ndarray]:
         for each in results:
             yield from _flat(each)
     else:
-        yield np.asarray(results.detach().numpy(), np.float64)
+        yield results.detach().double().numpy()
 
 
 def compare(row: Row, ours: Any, theirs: Any) -> None:

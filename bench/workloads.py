@@ -53,11 +53,11 @@ def integers(torch: Any, high: int, *shape: int, seed: int = 1) -> Any:
 # Kernels.
 
 
-def forward(function: Callable[..., Any], *shapes: tuple[int, ...]) -> Any:
+def forward(function: Callable[..., Any], *shapes: tuple[int, ...], dtype: str = "float32") -> Any:
     """function(torch, *tensors), without gradients."""
 
     def make(torch: Any, wrap: Wrap) -> Work:
-        tensors = inputs(torch, *shapes)
+        tensors = [t.to(getattr(torch, dtype)) for t in inputs(torch, *shapes)]
         wrapped = wrap(lambda *xs: function(torch, *xs))
 
         def step() -> Any:
@@ -284,6 +284,12 @@ ROWS = [
     *(
         Row(f"GEMM {n}", 1.05, forward(_matmul, (n, n), (n, n)), 9, 3, 1e-3)
         for n in (512, 1024, 2048)
+    ),
+    *(
+        Row(
+            f"GEMM {n}, bfloat16", 1, forward(_matmul, (n, n), (n, n), dtype="bfloat16"), 9, 3, 1e-2
+        )
+        for n in (512, 2048)
     ),
     Row("batched GEMM 48x256x64x256", 1.3, forward(_matmul, (48, 256, 64), (48, 64, 256))),
     *_conv_rows(),
