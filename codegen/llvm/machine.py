@@ -37,8 +37,9 @@ class Machine:
 
     @property
     def multiplies_squares(self) -> bool:
-        """Whether it has registers that are matrices, and multiplies bfloat16 in them (AMX)."""
-        wanted = {"+amx-tile", "+amx-bf16", "+avx512bw"}
+        """Whether it has registers that are matrices, and multiplies bfloat16 and bytes in them
+        (AMX)."""
+        wanted = {"+amx-tile", "+amx-bf16", "+amx-int8", "+avx512bw"}
         wide = self.triple.startswith("x86_64") and self.vector_bytes == 64
         return wide and wanted <= {*self.features.split(",")}
 

@@ -74,16 +74,18 @@ def exact(engine: str, y: Node, values: dict[Node, Any], expected: np.ndarray) -
 def _machines() -> dict[str, Any]:
     """This machine, and what others of its kind have: by the instruction and its vectors."""
     own = host.machine()
+    own = replace(own, features=own.features.replace("+amx-", "-amx-"))
     without = own.features.replace("+avx512vnni", "-avx512vnni").replace("+avxvnni", "-avxvnni")
     narrow = re.sub(r"\+(avx512\w*|avx10[\w.]*)", r"-\1", own.features)
     return {
+        "vpdpbusd zmm": own,
         "vpmaddwd zmm": replace(own, features=without),
         "vpdpbusd ymm": replace(own, features=narrow, vector_bytes=32),
         "vpmaddwd ymm": replace(own, features=narrow.replace("+avxvnni", "-"), vector_bytes=32),
     }
 
 
-@pytest.mark.parametrize("kind", ["vpmaddwd zmm", "vpdpbusd ymm", "vpmaddwd ymm"])
+@pytest.mark.parametrize("kind", ["vpdpbusd zmm", "vpmaddwd zmm", "vpdpbusd ymm", "vpmaddwd ymm"])
 def test_exact_on_other_machines(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     device("llvm")
     own = host.machine()

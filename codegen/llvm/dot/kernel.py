@@ -81,7 +81,7 @@ class _Writer:
         self.in_place = (
             self.a.in_place and not cut.deep and cut.n.extent <= NARROW * cut.tile.columns
         )
-        self.squares = cut.tile.words is not None and cut.tile.words.squares
+        self.squares = cut.tile.step > 1
         analysis = Analysis(kernel)
         # The axes outside of the tile at whose positions the operands are packed.
         places = cut.outer + cut.deep

@@ -1,4 +1,4 @@
-"""Products of bfloat16 by the matrix registers of x86 (AMX).
+"""Products of bfloat16, and of bytes, by the matrix registers of x86 (AMX).
 
 A register holds 16 rows of 16 words. One instruction adds the product of two of them to a third:
 the rows of `a`, 16 words of K long, times 16 words of K of 16 columns of `b`. So panels of `b` are
@@ -6,7 +6,8 @@ those of `words.py`, and panels of `a` are squares, each one register:
 
     a[k / 16][row / 16][row % 16][k % 16]
 
-K is filled up with zeros to whole squares. Sums are float32; subnormal numbers count as zeros.
+K is filled up with zeros to whole squares. Sums are float32, in which subnormal numbers count as
+zeros, or int32.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ def function(tile: Tile) -> Code:
     code = Code(micro.name(a_packed=True), micro.PARAMETERS, internal=True)
     code.declare("declare void @llvm.x86.tilezero(i8)")
     code.declare("declare void @llvm.x86.tilestored64(i8, ptr, i64)")
-    code.declare("declare void @llvm.x86.tdpbf16ps(i8, i8, i8)")
+    assert tile.words is not None
+    multiply = f"@llvm.x86.{tile.words.squares}"
+    code.declare(f"declare void {multiply}(i8, i8, i8)")
     a, b, c, row = Ref("%a", "ptr"), Ref("%b", "ptr"), Ref("%c", "ptr"), Ref("%row", "i64")
     high, wide = tile.rows // SIDE, tile.vectors
     places, at = [], c
@@ -79,7 +82,7 @@ def function(tile: Tile) -> Code:
     for i in range(high):
         for j in range(wide):
             given = f"i8 {i * wide + j}, i8 {first_a + i}, i8 {first_b + j}"
-            code.add(f"call void @llvm.x86.tdpbf16ps({given})")
+            code.add(f"call void {multiply}({given})")
     steps = (high * SQUARE, SIDE * tile.columns)
     code.close_loop(loop, [micro.offset(code, tile, x, n) for x, n in zip((a, b), steps)])
     for number, place in enumerate(places):
@@ -109,56 +112,59 @@ def _fetch(code: Code, tile: Tile, k: Ref, row: Ref) -> None:
         code.prefetch(micro.offset(code, tile, at, line * SIDE))
 
 
-def packing(name: str, width: int, along: bool) -> Code:
-    """As `words.function`, for panels of squares."""
+def packing(name: str, places: int, width: int, along: bool) -> Code:
+    """As `words.function`, for panels of squares. places: those of a word."""
     parameters = "ptr noalias %from, i64 %stride, i64 %rows, i64 %depth, ptr noalias %to"
     code = Code(name, f"{parameters}, i64 %panel", internal=True)
     rows, depth, panel = (Ref(f"%{n}", "i64") for n in ("rows", "depth", "panel"))
     panels = code.open_loop(ZERO, rows, width, stem="row")
     number = code.binary("udiv", panels.variable, constant(width, "i64"))
     to = _at(code, "i32", Ref("%to", "ptr"), code.binary("mul", number, panel))
-    squares = code.open_loop(ZERO, depth, 2 * SIDE, [to], stem="k")
+    squares = code.open_loop(ZERO, depth, places * SIDE, [to], stem="k")
     ((at, _),) = squares.carried
-    (_along if along else _across)(code, width, panels.variable, squares.variable, at)
+    (_along if along else _across)(code, places, width, panels.variable, squares.variable, at)
     code.close_loop(squares, [_at(code, "i32", at, constant(width * SIDE, "i64"))])
     code.close_loop(panels)
     return code
 
 
-def _along(code: Code, width: int, row: Ref, k: Ref, to: Ref) -> None:
+def _along(code: Code, places: int, width: int, row: Ref, k: Ref, to: Ref) -> None:
     """The rows of a panel, from a place along K on: each is copied."""
     rows, depth, stride = (Ref(f"%{n}", "i64") for n in ("rows", "depth", "stride"))
-    inside = _below(code, code.binary("sub", depth, k), 2 * SIDE)
+    kind = f"i{32 // places}"
+    inside = _below(code, code.binary("sub", depth, k), places * SIDE)
     last = code.binary("sub", rows, ONE)
     loop = code.open_loop(ZERO, constant(width, "i64"), 1, stem="i")
     own = code.intrinsic("umin", [code.binary("add", row, loop.variable), last])
     place = code.binary("add", code.binary("mul", own, stride), k)
-    halves = _masked(code, _at(code, "i16", Ref("%from", "ptr"), place), inside)
+    parts = _masked(code, kind, _at(code, kind, Ref("%from", "ptr"), place), inside)
     store_at = code.binary("mul", loop.variable, constant(SIDE, "i64"))
-    words = code.let(f"bitcast {halves.typed} to {vector('i32', SIDE)}", "i32", SIDE)
+    words = code.let(f"bitcast {parts.typed} to {vector('i32', SIDE)}", "i32", SIDE)
     store(code, words, _at(code, "i32", to, store_at))
     code.close_loop(loop)
 
 
-def _across(code: Code, width: int, row: Ref, k: Ref, to: Ref) -> None:
+def _across(code: Code, places: int, width: int, row: Ref, k: Ref, to: Ref) -> None:
     """The same where neighbours lie along the rows: words of 16 rows, transposed."""
     rows, depth, stride = (Ref(f"%{n}", "i64") for n in ("rows", "depth", "stride"))
     nothing = Ref("zeroinitializer", "i1", SIDE)
     loop = code.open_loop(ZERO, constant(width, "i64"), SIDE, stem="i")
     own = code.binary("add", row, loop.variable)
     inside = _below(code, code.binary("sub", rows, own), SIDE)
-    words = []
-    for word in range(SIDE):
-        halves = []
-        for part in range(2):
-            place = code.binary("add", k, constant(2 * word + part, "i64"))
+    bits, words = 32 // places, []
+    for number in range(SIDE):
+        word: Ref | None = None
+        for part in range(places):
+            place = code.binary("add", k, constant(places * number + part, "i64"))
             exists = code.compare("icmp slt", place, depth)
             mask = code.let(f"select {exists.typed}, {inside.typed}, {nothing.typed}", "i1", SIDE)
             at = code.binary("add", code.binary("mul", place, stride), own)
-            at = _at(code, "i16", Ref("%from", "ptr"), at)
-            halves.append(code.convert("zext", _masked(code, at, mask), "i32"))
-        high = code.binary("shl", halves[1], constant(16, "i32"))
-        words.append(code.binary("or", halves[0], high))
+            at = _at(code, f"i{bits}", Ref("%from", "ptr"), at)
+            piece = code.convert("zext", _masked(code, f"i{bits}", at, mask), "i32")
+            piece = code.binary("shl", piece, constant(part * bits, "i32"))
+            word = piece if word is None else code.binary("or", word, piece)
+        assert word is not None
+        words.append(word)
     base = _at(code, "i32", to, code.binary("mul", loop.variable, constant(SIDE, "i64")))
     for number, line in enumerate(transposed(code, words)):
         store(code, line, _at(code, "i32", base, constant(number * SIDE, "i64")))
@@ -175,11 +181,10 @@ def _below(code: Code, count: Ref, lanes: int) -> Ref:
     return code.compare("icmp slt", numbers, code.splat(count, lanes))
 
 
-def _masked(code: Code, at: Ref, mask: Ref) -> Ref:
-    """A vector of halves; those outside of the mask are zero, and aren't read."""
+def _masked(code: Code, kind: str, at: Ref, mask: Ref) -> Ref:
+    """A vector from memory; what is outside of the mask is zero, and isn't read."""
     lanes = mask.lanes
-    kind = vector("i16", lanes)
-    symbol = f"@llvm.masked.load.v{lanes}i16.p0"
-    code.declare(f"declare {kind} {symbol}(ptr, i32, <{lanes} x i1>, {kind})")
-    text = f"call {kind} {symbol}({at.typed}, i32 2, {mask.typed}, {kind} zeroinitializer)"
-    return code.let(text, "i16", lanes)
+    full, symbol = vector(kind, lanes), f"@llvm.masked.load.v{lanes}{kind}.p0"
+    code.declare(f"declare {full} {symbol}(ptr, i32, <{lanes} x i1>, {full})")
+    text = f"call {full} {symbol}({at.typed}, i32 1, {mask.typed}, {full} zeroinitializer)"
+    return code.let(text, kind, lanes)

@@ -108,7 +108,7 @@ def _copied(body: Body, operand: Operand, name: str) -> list[Code]:
     width, lanes, dtype = operand.width, operand.tile.lanes, value.buffer.dtype
     kind = operand.tile.words
     if kind is not None and kind.squares and operand.name == "a":
-        return [code, matrix.packing(own, width, along)]
+        return [code, matrix.packing(own, kind.places, width, along)]
     if kind is not None:
         shifts = kind.shifts and operand.name == "a"
         return [code, words.function(own, dtype, width, lanes, kind, shifts, along)]

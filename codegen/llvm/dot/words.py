@@ -35,19 +35,19 @@ ZERO, ONE = constant(0, "i64"), constant(1, "i64")
 @dataclass(frozen=True)
 class Words:
     """places: the places along K in a word. shifts: whether 128 is added to each byte of `a`.
-    swaps: whether `b` is the unsigned operand. halves: whether the places are bfloat16. step: the
-    words of K that are multiplied together; K is filled up with zeros to whole steps."""
+    swaps: whether `b` is the unsigned operand. halves: whether the places are bfloat16. squares:
+    the instruction that multiplies matrix registers (see `matrix.py`), if one does."""
 
     places: int
     shifts: bool = False
     swaps: bool = False
     halves: bool = False
-    step: int = 1
+    squares: str = ""
 
     @property
-    def squares(self) -> bool:
-        """Whether matrix registers multiply: see `matrix.py`."""
-        return self.step > 1
+    def step(self) -> int:
+        """The words of K that are multiplied together; K is filled up with zeros to whole steps."""
+        return SIDE if self.squares else 1
 
     @property
     def offset(self) -> Ref:
@@ -87,12 +87,15 @@ def words_for(machine: Machine, dot: Dot, a: Value, b: Value) -> Words | None:
         if dot.segment:
             return None
         if machine.multiplies_squares:
-            return Words(2, halves=True, step=SIDE)
+            return Words(2, halves=True, squares="tdpbf16ps")
         return Words(2, halves=True) if machine.multiplies_halves else None
     if a.dtype not in BYTES or b.dtype not in BYTES or dot.dtype is not int32:
         return None
     if not machine.multiplies_words:
         return None
+    if machine.multiplies_squares and not dot.segment:
+        signs = ["s" if x.dtype is int8 else "u" for x in (a, b)]
+        return Words(4, squares=f"tdpb{signs[0]}{signs[1]}d")
     if machine.multiplies_bytes and int8 in (a.dtype, b.dtype):
         return Words(4, shifts=a.dtype is b.dtype, swaps=b.dtype is uint8)
     return Words(2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from tilewright.codegen.kernel.index import Axis, Index, of
 from tilewright.codegen.llvm import CannotLower, Machine, emit
 from tilewright.codegen.llvm.choice import check_speed
 from tilewright.codegen.llvm.dot import cut, tiling
+from tilewright.codegen.llvm.dot.words import words_for
 from tilewright.ir import dtype as dt
 from tilewright.ir.dtype import DType
 from tilewright.runtime.cpu.native import LlvmDevice
@@ -38,7 +40,7 @@ AVX2 = Machine("x86_64-unknown-linux-gnu", "haswell", "", 32)
 AVX512 = Machine("x86_64-unknown-linux-gnu", "skylake-avx512", "", 64)
 WITH_BF16 = Machine("x86_64-unknown-linux-gnu", "cooperlake", "+avx512bf16", 64)
 WITH_SQUARES = Machine(
-    "x86_64-unknown-linux-gnu", "sapphirerapids", "+amx-tile,+amx-bf16,+avx512bw", 64
+    "x86_64-unknown-linux-gnu", "sapphirerapids", "+amx-tile,+amx-bf16,+amx-int8,+avx512bw", 64
 )
 NEON = Machine("aarch64-unknown-linux-gnu", "neoverse-n1", "", 16)
 EPSILON = {"float16": 1e-3, "bfloat16": 8e-3, "float32": 2e-7, "float64": 1e-15}
@@ -411,6 +413,37 @@ def test_what_matrix_registers_sum(form: str) -> None:
         if m * n >= 64:
             check(m, n, k, form, dtype=dt.bfloat16)
     check(40, 48, 33, form, (2, 2), dt.bfloat16, shared_b=True)
+
+
+@pytest.mark.skipif(not host.machine().multiplies_halves, reason="no products of pairs")
+@pytest.mark.parametrize("form", FORMS)
+def test_what_pairs_sum(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a processor without matrix registers."""
+    own = host.machine()
+    without = replace(own, features=own.features.replace("+amx-", "-amx-"))
+    monkeypatch.setattr(host, "machine", lambda: without)
+    for m, n, k in ((64, 33, 257), (13, 70, 1), (100, 16, 31)):
+        check(m, n, k, form, dtype=dt.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("pair", "instruction"),
+    [
+        ((dt.int8, dt.int8), "tdpbssd"),
+        ((dt.int8, dt.uint8), "tdpbsud"),
+        ((dt.uint8, dt.int8), "tdpbusd"),
+        ((dt.uint8, dt.uint8), "tdpbuud"),
+    ],
+    ids=str,
+)
+def test_matrix_registers_multiply_bytes(pair: tuple[DType, DType], instruction: str) -> None:
+    a, b = pair
+    kernel = product(300, 300, 300, "NT", dtype=dt.int8)
+    (dot,) = (v for v in kernel.values if isinstance(v, Dot))
+    words = words_for(WITH_SQUARES, replace(dot, dtype=dt.int32), *(
+        replace(x, dtype=d) for x, d in zip((dot.a, dot.b), (a, b))
+    ))  # fmt: skip
+    assert words is not None and words.squares == instruction and words.places == 4
 
 
 def test_matrix_registers_need_permission(monkeypatch: pytest.MonkeyPatch) -> None:
