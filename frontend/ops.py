@@ -105,8 +105,8 @@ class _OpNamespace:
             op: Callable[..., Any] | None = defined(f"{self._name}::{name}")
             forms = frozenset[str]()
             if op is None and self._name == "quantized":
-                rows = importlib.import_module(".ao.nn.quantized.rows", __package__)
-                op = rows.OPERATORS.get(name)
+                quantized = importlib.import_module(".ao.nn.quantized.operators", __package__)
+                op = quantized.OPERATORS.get(name)
             if self._name == "aten":
                 op, forms = operators.of_aten(name), operators.FORMS
             if op is not None:

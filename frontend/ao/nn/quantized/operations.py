@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ....functions.from_data import tensor
 from ....functions.quantized import QuantizedTensor, quantize_per_tensor
 from ....nn import Identity, Module
@@ -39,6 +41,32 @@ def mul_scalar(x: QuantizedTensor, y: float) -> QuantizedTensor:
     return QuantizedTensor(mirrored.to(x.dtype.stored), x.q_scale() * -y, zero, x.dtype)
 
 
+def add(x: QuantizedTensor, y: QuantizedTensor, scale: float, zero_point: int) -> QuantizedTensor:
+    """x + y, at a scale."""
+    return rounded(x.dequantize() + y.dequantize(), scale, zero_point, x)
+
+
+def mul(x: QuantizedTensor, y: QuantizedTensor, scale: float, zero_point: int) -> QuantizedTensor:
+    """x * y, at a scale: products of the integers."""
+    products = (x._codes.int() - x.q_zero_point()) * (y._codes.int() - y.q_zero_point())
+    step = np.float32(x.q_scale()) * np.float32(y.q_scale()) * (1 / np.float32(scale))
+    codes = (products.float() * float(step)).round() + zero_point
+    codes = codes.clamp(*x.dtype.range).to(x.dtype.stored)
+    return QuantizedTensor(codes, scale, zero_point, x.dtype)
+
+
+def matmul(
+    x: QuantizedTensor, y: QuantizedTensor, scale: float, zero_point: int
+) -> QuantizedTensor:
+    """x @ y, at a scale."""
+    return rounded(x.dequantize() @ y.dequantize(), scale, zero_point, x)
+
+
+def cat(x: Sequence[QuantizedTensor], dim: int, scale: float, zero_point: int) -> QuantizedTensor:
+    """The numbers of tensors one behind the other, at a scale."""
+    return rounded(dispatch.dense_cat([t.dequantize() for t in x], dim), scale, zero_point, x[0])
+
+
 class QFunctional(Module):
     """The operations of `FloatFunctional` on quantized tensors, with results at a scale."""
 
@@ -68,11 +96,11 @@ class QFunctional(Module):
             "Functional is not intended to use the forward. Please use the corresponding operation"
         )
 
-    def _at_scale(self, made: Any, like: QuantizedTensor) -> QuantizedTensor:
-        return rounded(made, float(self.scale), int(self.zero_point), like)
+    def _at(self) -> tuple[float, int]:
+        return float(self.scale), int(self.zero_point)
 
     def add(self, x: QuantizedTensor, y: QuantizedTensor) -> QuantizedTensor:
-        return self._at_scale(x.dequantize() + y.dequantize(), x)
+        return add(x, y, *self._at())
 
     def add_relu(self, x: QuantizedTensor, y: QuantizedTensor) -> QuantizedTensor:
         return dispatch.relu(self.add(x, y))
@@ -81,20 +109,16 @@ class QFunctional(Module):
         return add_scalar(x, y)
 
     def mul(self, x: QuantizedTensor, y: QuantizedTensor) -> QuantizedTensor:
-        scale = x.q_scale() * y.q_scale() / float(self.scale)
-        products = (x._codes.int() - x.q_zero_point()) * (y._codes.int() - y.q_zero_point())
-        codes = (products.float() * scale).round() + int(self.zero_point)
-        codes = codes.clamp(*x.dtype.range).to(x.dtype.stored)
-        return QuantizedTensor(codes, float(self.scale), int(self.zero_point), x.dtype)
+        return mul(x, y, *self._at())
 
     def mul_scalar(self, x: QuantizedTensor, y: float) -> QuantizedTensor:
         return mul_scalar(x, y)
 
     def matmul(self, x: QuantizedTensor, y: QuantizedTensor) -> QuantizedTensor:
-        return self._at_scale(x.dequantize() @ y.dequantize(), x)
+        return matmul(x, y, *self._at())
 
     def cat(self, x: Sequence[QuantizedTensor], dim: int = 0) -> QuantizedTensor:
-        return self._at_scale(dispatch.dense_cat([t.dequantize() for t in x], dim), x[0])
+        return cat(x, dim, *self._at())
 
     @classmethod
     def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> QFunctional:
