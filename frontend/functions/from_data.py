@@ -237,7 +237,11 @@ def as_tensor(data: Any, dtype: DType | None = None, device: DeviceLike | None =
 
 
 def from_numpy(array: np.ndarray) -> Tensor:
-    """A tensor that shares the memory of `array`: each sees what the other writes."""
+    """A tensor that shares the memory of `array`: each sees what the other writes.
+
+    A tensor of an array that may only be read gets memory of its own when it is first written.
+    PyTorch writes to the array.
+    """
     if not isinstance(array, np.ndarray):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__}){at_user_line()}")
     dtype = dtypes.from_numpy(array.dtype)

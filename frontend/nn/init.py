@@ -29,7 +29,7 @@ _LINEAR = (
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """The factor for weights before a nonlinearity that keeps the variance."""
     if nonlinearity in _LINEAR or nonlinearity == "sigmoid":
-        return 1.0
+        return 1
     if nonlinearity == "tanh":
         return 5.0 / 3
     if nonlinearity == "relu":

@@ -17,6 +17,7 @@ from tilewright.ir.shape import Size
 
 from ..recording import epoch, novelty, views, volatile
 from ..recording.epoch import clock
+from ..recording.states import part_from_read_only
 
 STEPS = 8
 """The steps of an optimizer that may be computed at once."""
@@ -94,6 +95,7 @@ def _write(t: Any, made: np.ndarray) -> None:
     state._changes += 1
     if state is not t:
         state._writes += 1
+    part_from_read_only(state)
     if state._shared is None:
         state._buffer = made.reshape(state._buffer.shape)
     else:  # NumPy looks at this memory

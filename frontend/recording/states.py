@@ -7,6 +7,8 @@ from collections.abc import Callable
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tilewright.ir.dtype import DType
 from tilewright.ir.node import Node
 from tilewright.ir.shape import Size
@@ -117,3 +119,9 @@ class SharedMemory:
         array = self.keep
         # `array`, `self.keep`, the state's `_buffer`, the caller's `buffer` and the argument.
         return array.base is None and getrefcount(array) <= 5
+
+
+def part_from_read_only(state: Any) -> None:
+    """Give a state that is about to be written memory of its own, if its array may only be read."""
+    if state._shared is not None and not state._buffer.flags.writeable:
+        state._buffer, state._shared = np.array(state._buffer, order="C"), None

@@ -25,7 +25,7 @@ from .epoch import clock, handles, leaf_tensor, moved, mutated, rewritten, varia
 from .reading import value_of
 from .resolving import resolve, resolve_state
 from .roots import Root
-from .states import Handle, Storage
+from .states import Handle, Storage, part_from_read_only
 
 
 def assign(t: Any, node: Node, *, force: bool = False) -> Any:
@@ -38,6 +38,7 @@ def assign(t: Any, node: Node, *, force: bool = False) -> Any:
             "two threads write to tensors at once, and one had not finished what the other reads; "
             f"let one wait for the other{at_user_line()}"
         )
+    part_from_read_only(t if t._storage is None else t._storage)
     old = resolve(t)
     owner = leaf_tensor(old) if old.requires_grad else None
     if owner is not None and graph.grad_enabled() and not force:

@@ -160,6 +160,7 @@ class ReduceLROnPlateau(LRScheduler):
         self.threshold, self.threshold_mode = threshold, threshold_mode
         self.cooldown, self.eps = cooldown, eps
         self.min_lrs = _each("min_lr", min_lr, optimizer.param_groups)
+        self.default_min_lr = None if isinstance(min_lr, (list, tuple)) else min_lr
         self.last_epoch = 0
         self._last_lr = self._current()
         self._reset()
@@ -182,7 +183,16 @@ class ReduceLROnPlateau(LRScheduler):
             self.cooldown_counter -= 1
             self.num_bad_epochs = 0
         if self.num_bad_epochs > self.patience:
-            for group, least in zip(self.optimizer.param_groups, self.min_lrs, strict=True):
+            groups = self.optimizer.param_groups
+            if len(groups) != len(self.min_lrs):  # groups came after the schedule
+                if self.default_min_lr is None:
+                    raise RuntimeError(
+                        f"The optimizer has {len(groups)} param groups, and min_lrs has "
+                        f"{len(self.min_lrs)} rates: give `min_lrs` one for each group"
+                        f"{at_user_line()}"
+                    )
+                self.min_lrs = [self.default_min_lr] * len(groups)
+            for group, least in zip(groups, self.min_lrs, strict=True):
                 new = max(group["lr"] * self.factor, least)
                 if group["lr"] - new > self.eps:
                     group["lr"] = new

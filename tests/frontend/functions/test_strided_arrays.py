@@ -66,3 +66,52 @@ def test_views_share_memory_with_their_arrays(torch: Any) -> None:
         )
 
     agree(seen(tw), seen(torch))
+
+
+WRITES: dict[str, Callable[[Any, Any], Any]] = {
+    "add_": lambda m, x: x.add_(1),
+    "an element": lambda m, x: x.__setitem__(0, 9.0),
+    "a view": lambda m, x: x[1:].mul_(3),
+    "a view of a view": lambda m, x: x.view(2, 2).t()[0].fill_(3),
+    "data": lambda m, x: x.data.mul_(3),
+    "detached": lambda m, x: x.detach().mul_(3),
+    "out": lambda m, x: m.add(x, x, out=x),
+    "a step": lambda m, x: m.optim.SGD([x.requires_grad_()], lr=1.0).step(
+        lambda: x.square().sum().backward()
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.filterwarnings("ignore:.*not writable")
+def test_tensors_of_arrays_that_may_only_be_read_are_written(name: str, torch: Any) -> None:
+    def seen(m: Any, array: np.ndarray) -> Any:
+        x = m.from_numpy(array)
+        before = x * 2
+        found = []
+        for _ in range(3):  # a first write, and writes to memory that has parted
+            WRITES[name](m, x)
+            found.append(x.detach().clone())
+        return [before, *found, x.detach()[1:].sum()]
+
+    def read_only() -> np.ndarray:
+        array = np.arange(4, dtype=np.float32)
+        array.flags.writeable = False
+        return array
+
+    array = read_only()
+    agree(seen(tw, array), seen(torch, read_only()))
+    np.testing.assert_array_equal(array, np.arange(4))
+
+
+def test_an_array_that_may_only_be_read_is_seen_until_it_is_written() -> None:
+    whole = np.arange(4.0)
+    part = whole[:]
+    part.flags.writeable = False
+    x = tw.from_numpy(part)
+    whole[1] = 7
+    assert x.tolist() == [0, 7, 2, 3]
+    x[0] = 5
+    whole[2] = 9
+    assert x.tolist() == [5, 7, 2, 3]
+    np.testing.assert_array_equal(whole, [0, 7, 9, 3])

@@ -354,6 +354,11 @@ def test_batch_norm_over_several_steps(torch):
 # ---- without PyTorch -------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("name", ["linear", "conv2d", "sigmoid", "tanh", "relu", "selu"])
+def test_gains_are_printed_as_pytorchs(torch, name):
+    assert repr(nn.init.calculate_gain(name)) == repr(torch.nn.init.calculate_gain(name))
+
+
 def test_linear_and_layer_norm_against_numpy():
     layer = nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6)).double()
     x = RNG.normal(size=(3, 4))

@@ -442,6 +442,27 @@ def test_schedules_are_pytorchs(torch, name):
         np.testing.assert_allclose(rates(tw), rates(torch), rtol=1e-12)
 
 
+@pytest.mark.parametrize("least", [0.02, [0.02]])
+def test_groups_that_come_after_a_plateau_schedule(torch, least):
+    def run(m):
+        w = [m.nn.Parameter(m.ones(2)) for _ in range(2)]
+        optimizer = m.optim.SGD([w[0]], lr=0.1)
+        schedule = m.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, min_lr=least)
+        kept = schedule.state_dict()["default_min_lr"]
+        schedule.step(1.0)
+        optimizer.add_param_group({"params": [w[1]], "lr": 0.5})
+        rates = []
+        try:
+            for _ in range(3):
+                schedule.step(1.0)
+                rates.append([group["lr"] for group in optimizer.param_groups])
+        except RuntimeError:
+            rates.append("refused")
+        return kept, rates, list(schedule.min_lrs)
+
+    assert run(tw) == run(torch)
+
+
 def test_a_schedule_before_the_optimizer_is_warned_of():
     w = nn.Parameter(tw.zeros(1))
     optimizer = tw.optim.SGD([w], lr=0.5)
