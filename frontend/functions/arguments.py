@@ -159,17 +159,11 @@ def listed(dims: Any) -> tuple[int, ...]:
 
 
 def sizes(args: Sequence[Any], named: Any = None) -> tuple[int, ...]:
-    """Sizes given as separate arguments, or as one sequence, also by keyword. TypeError if none
-    are."""
+    """Sizes given as separate arguments, or as one sequence, also by keyword."""
     if named is not None:
         if args:
             raise TypeError(f"sizes are given twice: {args} and {named}{at_user_line()}")
         args = (named,)
-    if not args:
-        raise TypeError(
-            "missing 1 required positional argument: sizes or dimensions, () for none of them"
-            f"{at_user_line()}"
-        )
     several = len(args) == 1 and not isinstance(args[0], int) and hasattr(args[0], "__iter__")
     if several and not is_whole(args[0]):
         args = tuple(args[0])

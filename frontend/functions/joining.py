@@ -184,7 +184,9 @@ def _flip(x: Node, dims: tuple[int, ...]) -> Node:
 def flip(
     input: Tensor, *args: int | Sequence[int], dims: int | Sequence[int] | None = None
 ) -> Tensor:
-    """The order reversed along `dims` (a copy, as in PyTorch)."""
+    """The order reversed along `dims` (a copy, as in PyTorch); TypeError without them."""
+    if not args and dims is None:
+        raise TypeError(f"flip() missing 1 required positional argument: 'dims'{at_user_line()}")
     return record(_flip, input, sizes(args, dims))
 
 
