@@ -409,7 +409,9 @@ def _in_registers(node: Node, otherwise: Form) -> Form | None:
         return None
     from ..native import host
 
-    if "amx_bf16" not in host.features() or not host.machine().multiplies_squares:
+    if not (
+        "amx_bf16" in host.features() and host.compiles() and host.machine().multiplies_squares
+    ):
         return None
     from . import kernels
 

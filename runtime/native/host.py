@@ -104,13 +104,13 @@ def compiles() -> bool:
 
 
 def _allows_matrices() -> bool:
-    """Ask Linux for the matrix registers of x86, which each process has to: the memory in which it
+    """Ask Linux for the matrix registers of x86, as each process has to: the memory in which it
     keeps a thread's registers grows by 8 KiB once the thread has used them."""
     request, of_matrices = 0x1023, 18  # ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
     arch_prctl = 158
-    call = getattr(ctypes.CDLL(None), "syscall", None)
-    if not sys.platform.startswith("linux") or call is None:
+    if not sys.platform.startswith("linux"):
         return False
+    call = ctypes.CDLL(None).syscall
     return bool(call(ctypes.c_long(arch_prctl), request, of_matrices) == 0)
 
 
