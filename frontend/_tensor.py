@@ -29,7 +29,6 @@ from .functions import (
     complexes,
     conversions,
     creation,
-    fitting,
     from_data,
     indexing,
     parts,
@@ -694,7 +693,11 @@ class Tensor(Methods, metaclass=TensorMeta):
 
     def copy_(self, source: Tensor | Number, non_blocking: bool = False) -> Self:
         """Overwrite with `source`, broadcast and cast."""
-        given = arguments.as_handle(fitting.fitting(source, self.dtype), self)
+        given = arguments.as_handle(source, self)
+        if isinstance(source, complex) and not self.dtype.is_complex:
+            raise RuntimeError(
+                f"value cannot be converted to type {self.dtype} without overflow{at_user_line()}"
+            )
         if given.device != self.device:
             given = given.to(device=self.device, non_blocking=non_blocking)
         return recording.assign(

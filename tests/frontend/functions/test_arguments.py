@@ -100,6 +100,8 @@ x=torch.ones(2,3); x.expand(size=(2,3)).shape
 x=torch.ones(2,3); x.repeat(repeats=(2,1)).shape
 x=torch.ones(2,3); x.tile(dims=(2,1)).shape
 x=torch.ones(2,3); x.flip(dims=(0,)).shape
+torch.ones(2,3).flip()
+torch.arange(2).flip(())
 x=torch.ones(2,3); x.roll(shifts=1,dims=0).shape
 x=torch.ones(2,3); x.new_zeros(size=(2,)).shape
 torch.zeros(size=(2,3)).shape
