@@ -31,7 +31,7 @@ def calls(t: Any, dtype: str) -> dict[str, Call]:
     t.manual_seed(0)
 
     def drawn(*shape: int) -> Any:
-        drawn = t.randn(shape)
+        drawn = t.randn(*shape)
         return drawn > 0 if dtype == "bool" else (drawn * 3).to(kind)
 
     a, b = drawn(SIZE, SIZE), drawn(SIZE, SIZE)

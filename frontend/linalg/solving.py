@@ -331,7 +331,7 @@ def tensorsolve(
             "Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == "
             f"prod(self.shape[:other.ndim]), but got {columns} != {rows}{at_user_line()}"
         )
-    return into(out, solve(moved.reshape(rows, columns), B.flatten()).reshape(result))
+    return into(out, solve(moved.reshape(rows, columns), B.flatten()).reshape(*result))
 
 
 @builder("linalg_vecdot")

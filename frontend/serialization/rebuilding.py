@@ -124,7 +124,7 @@ def _strided(flat: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset
     base = flat[offset : offset + count].view(packed)
     if order == sorted(order):
         return base
-    return base.permute([order.index(i) for i in range(len(shape))])
+    return base.permute(*[order.index(i) for i in range(len(shape))])
 
 
 def rebuild_quantized(

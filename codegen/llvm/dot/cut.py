@@ -192,8 +192,8 @@ def tiling(kernel: Kernel, machine: Machine, schedule: Schedule = DEFAULT) -> Ti
     length = _length(k, tile)
     summed = length * points(deep)
     deepest = _up(schedule.depth or DEPTH, tile.step)
-    high, wide = (ROWS, COLUMNS) if tile.step == 1 else (ROWS_OF_SQUARES, COLUMNS_OF_SQUARES)
-    most = schedule.rows or high, schedule.columns or wide, deepest
+    largest = (ROWS, COLUMNS) if tile.step == 1 else (ROWS_OF_SQUARES, COLUMNS_OF_SQUARES)
+    most = schedule.rows or largest[0], schedule.columns or largest[1], deepest
     rows, columns = _block(m.extent, n.extent, summed, points(rest), tile, most, schedule)
     depth = _even(length, most[2], tile.step)
     each = summed * _up(n.extent, tile.columns)
