@@ -134,7 +134,8 @@ class Benchmark:
         if row.bytes and self.bandwidth:
             found["share"] = row.bytes / (ours * 1e-3) / self.bandwidth
         chip = target_of(self.tw, self.options.device).chip
-        products = row.flops / chip.flops(getattr(self.tw, row.dtype))
+        digits = row.dtype == "float32"
+        products = row.flops / chip.flops(getattr(self.tw, row.dtype), digits=digits)
         found["roofline"] = max(row.bytes / chip.bandwidth, products) * 1e3 / ours
         assert found["roofline"] < 1.1, f"{ours:.3g} ms is less than the card needs: was it done?"
         found["predicted_ms"] = predicted.milliseconds(self.tw, step)

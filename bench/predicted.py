@@ -67,7 +67,8 @@ def predict(problem: Problem, target: str, tw: Any) -> dict[str, Any]:
         spills += image.spills
         each = predicted(kernel, schedule, machine, image.usage)
         if each.work.dtype is not None:
-            products += each.work.flops / machine.chip.flops(each.work.dtype, schedule.tf32)
+            how = schedule.tf32, schedule.digits
+            products += each.work.flops / machine.chip.flops(each.work.dtype, *how)
         found.append((each, kernel.name))
     seconds = sum(p.seconds for p, _ in found)
     worst, name = min(found, key=lambda each: each[0].share)

@@ -75,8 +75,11 @@ class Chip:
         """Bytes that stay in the cache until they are read again, beside other data."""
         return self.cache // 2
 
-    def flops(self, dtype: DType, tf32: bool = False) -> float:
-        """Operations a second in products of `dtype`."""
+    def flops(self, dtype: DType, tf32: bool = False, digits: bool = False) -> float:
+        """Operations a second in products of `dtype`. digits: whether those of float32 are made of
+        six products of bfloat16 (`kernel/digits.py`)."""
+        if digits:
+            return self.tensor["bfloat16"] / 6
         name = dtype.name
         if dtype in FLOAT8 and name not in self.tensor:
             name = "float16"  # the type in which it is multiplied

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import accumulator, int64
+from tilewright.ir.dtype import accumulator, bfloat16, float32, int64
 from tilewright.ir.node import Node, grad_mode
 from tilewright.ir.numeric import products
 from tilewright.ir.op import Aval, Kind, Op
@@ -95,6 +95,32 @@ small_products = routine(
 )
 """`matmul` of many small complex matrices, by the BLAS behind NumPy: a kernel would have to make
 real matrices of them, which takes longer than their products."""
+
+
+# Float32 as digits that tensor cores multiply (legalize/digits.py).
+
+DIGITS = tuple(
+    Op(
+        f"digit_{i}",
+        Kind.ELEMENTWISE,
+        lambda x: (x.shape, bfloat16),
+        numpy=f"special.digit({{0}}, {i})",
+        triton=f"tw_digit_{i}({{0}})",
+        cost=3 * i + 3,
+    )
+    for i in range(3)
+)
+"""Float32 as the sum of three bfloat16 of 8 bits each: the nearest one, that of the rest, and what
+is left. Of infinity and NaN the last two are 0."""
+
+of_digits = Op(
+    "of_digits",
+    Kind.ELEMENTWISE,
+    lambda first, second, third: (broadcast(first.shape, second.shape), float32),
+    numpy="({2} + {1}) + {0}",
+    triton="({2} + {1}) + {0}",
+)
+"""The number that has these digits, exactly."""
 
 
 ordered = Op(

@@ -52,6 +52,7 @@ class Target:
         (sums.py).
     turned_factors: the least rows of a float32 product whose second factor is turned in memory
         first, if it lies as a layer's weight does (`fusion/anchors.py`); 0 if none is turned.
+    digits: whether large float32 products are made of products of bfloat16 (`legalize/digits.py`).
     byte_sums: the most vectors whose products with a matrix of bytes become such sums.
     chip: the GPU whose numbers schedules go by.
     block_scales: whether a product of float8 with scales of blocks is one kernel.
@@ -92,6 +93,7 @@ class Target:
     depthwise_sums: bool = False
     vector_sums: tuple[str, ...] = ()
     turned_factors: int = 0
+    digits: bool = False
     byte_sums: int = 0
     chip: Chip = SM_90
     tf32: bool = False
@@ -180,6 +182,7 @@ CUDA = Target(
     depthwise_sums=True,
     vector_sums=("float32", "float64"),
     turned_factors=128,
+    digits=True,
     byte_sums=1,
     tf32_convolutions=True,
 )
@@ -197,7 +200,9 @@ def gpu(name: str, tf32: bool = False) -> Target:
         chip = CHIPS["gfx942"]
     else:
         raise ValueError(f"expected a target such as {', '.join(CHIPS)}, got {name!r}")
-    return replace(CUDA, name=name, chip=chip, tf32=tf32, parallel=chip.multiprocessors)
+    digits = not name.startswith("gfx")  # AMD's tensor cores multiply float32
+    out = replace(CUDA, name=name, chip=chip, tf32=tf32, digits=digits)
+    return replace(out, parallel=chip.multiprocessors)
 
 
 def card(

@@ -43,6 +43,8 @@ def _cuda(number: int) -> Cuda:
     # TW_EAGER=1 raises each op's errors in place, as PyTorch's own switch does.
     made = Cuda(number, blocking=flag("CUDA_LAUNCH_BLOCKING") or flag("TW_EAGER"))
     made.target = replace(made.target, **_rounding, **_halves)
+    if os.environ.get("TW_DIGITS") == "0":  # threads multiply float32
+        made.target = replace(made.target, digits=False)
     return made
 
 

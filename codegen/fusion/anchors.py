@@ -24,11 +24,12 @@ from ..kernel import index as ix
 from ..kernel.domain import Place
 from ..kernel.index import Axis
 from ..legalize.channels_last import held
+from ..legalize.digits import is_of_digits
 from ..legalize.writes import reads_elsewhere
 from ..lower import movement
 from ..lower.contraction import contraction
 from ..lower.places import Places, Reading
-from ..ops import CHANNELS_LAST, flat, grouped_scatter, initial, overwrite, pair, part
+from ..ops import CHANNELS_LAST, flat, grouped_scatter, initial, of_digits, overwrite, pair, part
 from ..target import Target
 
 # The nodes between two anchors can make a kernel's text explode. A kernel computes at most
@@ -216,6 +217,9 @@ class _Cutter:
             if node.op.kind is Kind.MOVEMENT and node.op is not ops.cat_op:
                 node = node.operands[0]
                 continue
+            if node.op is of_digits:  # which are in memory; the number is made of them again
+                self.anchors.update(o for o in node.operands if o not in self.leaves)
+                return
             top = top or node
             varying = [o for o in node.operands if not _is_number(o)]
             cost += node.op.cost
@@ -241,6 +245,8 @@ class _Cutter:
         if not least or node.op is not ops.matmul or node.operands[1].dtype is not float32:
             return False
         turned = node.operands[1]
+        if is_of_digits(turned):
+            return False
         rows = math.prod(node.shape[:-1]) // math.prod(turned.shape[:-2])
         return (
             turned.op is ops.permute_op

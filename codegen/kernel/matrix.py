@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.ir.dtype import FLOAT8
+from tilewright.ir.dtype import FLOAT8, DType, bfloat16
 
 from . import index as ix
+from .digits import digits
 from .index import Axis, Index
 from .ir import Buffer, Dot, Load, Store, Value
 from .roles import Roles
@@ -28,11 +29,19 @@ class Matrix:
     apart: int = 0
 
 
-def matrix(dot: Dot, role: Roles, side: str) -> Matrix | None:
-    """The operand that has `side` (m or n) as a dimension. None unless it is a matrix in memory, in
-    the type it is multiplied in, with rows at multiples of 16 bytes."""
-    value = dot.a if side == "m" else dot.b
-    if not isinstance(value, Load) or value.buffer.dtype is not dot.input_dtype:
+def matrices(dot: Dot, role: Roles, side: str) -> tuple[Matrix, ...] | None:
+    """The operand that has `side` (m or n) as a dimension, or each of its digits. None unless it is
+    a matrix in memory, in the type it is multiplied in, with rows at multiples of 16 bytes."""
+    factor = dot.a if side == "m" else dot.b
+    parts = digits(factor) or (factor,)
+    found = (matrix(v, dot.input_dtype if v is factor else bfloat16, role, side) for v in parts)
+    out = tuple(each for each in found if each is not None)
+    return out if len(out) == len(parts) else None
+
+
+def matrix(value: Value, kind: DType, role: Roles, side: str) -> Matrix | None:
+    """An operand of type `kind`, or one of its digits, as such a matrix."""
+    if not isinstance(value, Load) or value.buffer.dtype is not kind:
         return None
     offset, dtype = value.offset, value.buffer.dtype
     if dtype in FLOAT8 or not offset.is_affine or offset.const:

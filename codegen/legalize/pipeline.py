@@ -21,6 +21,7 @@ from ..ops import initial
 from ..pairs import split_complex
 from ..target import Target
 from .channels_last import turn_convolutions
+from .digits import MultiplyDigits
 from .grouping import group_updates
 from .interleave import InterleaveStrides
 from .sorting import sort_first, sort_leading, sort_words
@@ -50,6 +51,7 @@ def legalize(roots: Sequence[Node], target: Target, inner: Sequence[Node] = ()) 
         give_memory,
         SplitFolds(target),
         SplitScans(target),
+        MultiplyDigits(target),
         SplitProducts(target),
     ]
     nodes = rewrite(nodes, [sort_leading if target.native_sort else sort_first])

@@ -18,6 +18,7 @@ from tilewright.ir.ops.composite import as_dtype, to_accumulator
 from tilewright.ir.passes.autodiff import decomposed
 
 from ..target import Target
+from .digits import is_of_digits
 
 _MOST = 16
 """The most parts, in multiples of the number that is enough."""
@@ -230,7 +231,8 @@ class SplitProducts:
         batch, rows, columns = sizes
         each = 1 / chip.multiprocessors
         rounded = self.target.rounds(node.op.convolution)
-        rate = chip.flops(dtype, rounded) * each, chip.cache_bandwidth * each
+        digits = is_of_digits(node.operands[0])
+        rate = chip.flops(dtype, rounded, digits) * each, chip.cache_bandwidth * each
         products = math.inf
         for m, n in {(min(rows, m), min(columns, n)) for m, n in _TILES}:
             tiles = -(-rows // m) * -(-columns // n) * batch * parts

@@ -16,7 +16,7 @@ from ..kernel.roles import roles
 from ..target import Target
 from .attention import attention_schedule, specializes, tensor_columns
 from .boxes import depths, has_boxes, shapes
-from .dots import dot_schedule, parted, sums_by_copies, sums_segments, walking, walks
+from .dots import copies_each, dot_schedule, has_own_programs, parted, walking, walks
 from .roofline import predict
 from .rows import pointwise_schedule, rows_schedule, update_schedule
 from .schedule import BYTE_MIN, DOT_MIN, Schedule, fit, head_block, points, power_of_two
@@ -95,7 +95,7 @@ def _dot(kernel: Kernel, target: Target) -> tuple[Schedule, Choices]:
         return default, {"block_m": (16, 32), "block_n": (16, 32), "num_warps": (1, 2, 4, 8)}
     least = BYTE_MIN if default.float8 or dot.of_bytes else DOT_MIN
     walked, chip = walks(kernel, target), target.chip
-    copied = walked or sums_by_copies(kernel, target)
+    copied = walked or copies_each(kernel, target)
     return default, {
         "block_m": _powers(DOT_MIN, fit(m, 256)),
         "block_n": (default.block_n,) if kernel.columns else _powers(DOT_MIN, fit(n, 256)),
@@ -157,7 +157,7 @@ def _fits(kernel: Kernel, schedule: Schedule, target: Target) -> bool:
             if schedule.specialized and not _has_its_own_warps(schedule, target, parts):
                 return False
         elif (schedule.specialized or schedule.descriptors) and not schedule.persistent:
-            return schedule.descriptors and sums_segments(kernel)
+            return schedule.descriptors and has_own_programs(kernel)
         if not 1 <= held <= MOST_HELD * (2 if parts is not None else 1):
             return False
     else:

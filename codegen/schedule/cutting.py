@@ -103,7 +103,7 @@ def _dot_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
     if role.group is not None and not role.has_segments_of_rows:
         length = _tiles(length, role.group.extent)  # of one segment, as if all were alike
     steps = _tiles(length, k)
-    size = dots[0].input_dtype.itemsize
+    size = 6 if schedule.digits else dots[0].input_dtype.itemsize
     step = (m + n) * k * size * len(dots)
     registers = product_registers(kernel, analysis, role, dots, schedule)
     rows, columns = (n, m) if schedule.box else (m, n)  # of the tensor cores' products

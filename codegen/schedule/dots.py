@@ -10,7 +10,8 @@ from tilewright.ir.dtype import FLOAT8
 
 from ..kernel import Dot, Kernel
 from ..kernel.analysis import Analysis
-from ..kernel.matrix import matrix
+from ..kernel.digits import has_digits
+from ..kernel.matrix import matrices
 from ..kernel.roles import roles
 from ..target import Target
 from .boxes import boxed, has_boxes
@@ -94,6 +95,17 @@ _FULL: tuple[Tiles, ...] = (
     (16, 16, 32, 2, 3),
 )
 """Float32."""
+_DIGITS: tuple[Tiles, ...] = (
+    (128, 128, 32, 8, 4),
+    (64, 128, 32, 4, 3),
+    (128, 64, 32, 4, 3),
+    (64, 64, 32, 4, 4),
+    (64, 32, 32, 4, 4),
+    (32, 64, 32, 4, 4),
+    (32, 32, 32, 2, 4),
+    (16, 16, 32, 1, 4),
+)
+"""Float32 as digits. A step's sums are held beside those of all steps."""
 _ROUNDED: tuple[Tiles, ...] = (
     (256, 128, 32, 8, 4),
     (128, 128, 32, 8, 3),
@@ -137,10 +149,19 @@ def dot_schedule(
             block_n = fit(sizes[1], sizes[1])
         if dot.scales:
             block_k = min(block_k, fit(dot.over[-1].extent, 256))
-        return Schedule(block_m=block_m, block_n=block_n, block_k=block_k, float8=native)
+        return Schedule(
+            block_m=block_m,
+            block_n=block_n,
+            block_k=block_k,
+            digits=has_digits(kernel),
+            float8=native,
+        )
     half = dot.input_dtype.itemsize <= 2
     rounded = target.rounds(dot.fast) and not half
-    if kernel.columns:
+    by_digits = has_digits(kernel)
+    if by_digits:
+        tiles = _DIGITS
+    elif kernel.columns:
         size = dot.input_dtype.itemsize
         depth = 128 // size if half or rounded else DOT_MIN
         tiles = tuple(_holding_rows(fit(sizes[1], sizes[1]), depth, size, target))
@@ -150,7 +171,7 @@ def dot_schedule(
         tiles = _HALF[target.chip.name]
     else:
         tiles = _ROUNDED if rounded else _FULL
-    rows = target.chip.rows if half or rounded else DOT_MIN
+    rows = target.chip.rows if half or rounded or by_digits else DOT_MIN
     if kernel.columns and sizes[0] * points(role.batch) < rows * target.chip.multiprocessors:
         rows = DOT_MIN
     found = [
@@ -161,6 +182,7 @@ def dot_schedule(
                 block_k=max(s.block_k, BYTE_MIN if native or dot.of_bytes else DOT_MIN),
                 float8=native,
                 tf32=rounded,
+                digits=by_digits,
             ),
             target,
         )
@@ -179,7 +201,7 @@ def dot_schedule(
         turned = _fitting(tiles, (sizes[1], sizes[0], sizes[2]), rows)
         boxes = [b for s in turned if (b := boxed(kernel, s)) is not None]
         found += [parted(kernel, replace(b, tf32=rounded), target) for b in boxes]
-    if sums_by_copies(kernel, target):
+    if copies_each(kernel, target):
         found = [replace(s, descriptors=True) for s in found]
     if not kernel.columns:
         # In as many parts as there can be, or in twice as many warps, the same tile may fit.
@@ -247,12 +269,17 @@ def _most_parts(schedule: Schedule) -> int:
 def walks(kernel: Kernel, target: Target) -> bool:
     """Whether programs of a product may walk through its tiles: it is one of half types, and
     hardware can copy the tiles of all its operands."""
-    return _copies(kernel, target) and not sums_segments(kernel)
+    return _copies(kernel, target) and not has_own_programs(kernel)
 
 
-def sums_by_copies(kernel: Kernel, target: Target) -> bool:
-    """The same, if each sum is one over a segment: then there is a program for each tile."""
-    return _copies(kernel, target) and sums_segments(kernel)
+def copies_each(kernel: Kernel, target: Target) -> bool:
+    """Whether hardware can copy them in a product that has a program for each tile: each sum is one
+    over a segment, or of products of digits."""
+    return _copies(kernel, target) and has_own_programs(kernel)
+
+
+def has_own_programs(kernel: Kernel) -> bool:
+    return sums_segments(kernel) or has_digits(kernel)
 
 
 def sums_segments(kernel: Kernel) -> bool:
@@ -264,10 +291,11 @@ def sums_segments(kernel: Kernel) -> bool:
 
 def _copies(kernel: Kernel, target: Target) -> bool:
     dots = [v for v in kernel.values if isinstance(v, Dot)]
-    if not target.chip.tensor_maps or dots[0].input_dtype.itemsize != 2 or kernel.columns:
+    fed = dots[0].input_dtype.itemsize == 2 or has_digits(kernel)
+    if not target.chip.tensor_maps or not fed or kernel.columns:
         return False
     role = roles(kernel, Analysis(kernel), dots[0])
-    return all(matrix(dot, role, side) is not None for dot in dots for side in "mn")
+    return all(matrices(dot, role, side) is not None for dot in dots for side in "mn")
 
 
 def _has_waves(kernel: Kernel, schedule: Schedule, target: Target) -> bool:

@@ -50,13 +50,13 @@ def elements_held(schedule: Schedule) -> int:
 
 def multiplies_in_threads(dot: Dot, schedule: Schedule) -> bool:
     """Whether products of float32 run in threads, not on tensor cores."""
-    return dot.input_dtype.itemsize == 4 and not schedule.tf32
+    return dot.input_dtype.itemsize == 4 and not (schedule.tf32 or schedule.digits)
 
 
 def _sums(dot: Dot, schedule: Schedule) -> int:
     """The number of tiles of sums, see `triton/dots.py`."""
     short = dot.input_dtype in FLOAT8 and schedule.float8 and not dot.fast
-    return 2 if short or dot.scales else 1
+    return 2 if short or dot.scales or schedule.digits else 1
 
 
 def _alive(kernel: Kernel, analysis: Analysis, role: Roles) -> int:

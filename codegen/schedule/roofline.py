@@ -156,9 +156,9 @@ def work(kernel: Kernel | Bundle) -> Work:
     return Work(moved, flops, scalar, exponentials, dtype)
 
 
-def roofline(needed: Work, chip: Chip, tf32: bool = False) -> float:
+def roofline(needed: Work, chip: Chip, tf32: bool = False, digits: bool = False) -> float:
     """Seconds at the chip's peak rates."""
-    products = needed.flops / chip.flops(needed.dtype, tf32) if needed.dtype else 0.0
+    products = needed.flops / chip.flops(needed.dtype, tf32, digits) if needed.dtype else 0.0
     return max(needed.bytes / chip.bandwidth, products)
 
 
@@ -189,7 +189,8 @@ def predict(
         "cache": shape.loaded / (chip.cache_bandwidth * copying) * spread,
     }
     if needed.dtype is not None:
-        rate = chip.flops(needed.dtype, schedule.tf32) * chip.sustained * shape.efficiency(chip)
+        rate = chip.flops(needed.dtype, schedule.tf32, schedule.digits)
+        rate *= chip.sustained * shape.efficiency(chip)
         takes["products"] = shape.flops / rate * spread
     takes["boxes"] = _ROW * shape.rows / chip.multiprocessors * spread
     placing = GATHER * shape.gathered + WINDOW * shape.windows
@@ -219,7 +220,7 @@ def predict(
         # it.
         between = takes["exponentials"] + takes["arithmetic"]
         seconds += min(between, takes["products"]) / max(resident * schedule.num_warps // 4, 1)
-    share = roofline(needed, chip, schedule.tf32) / seconds
+    share = roofline(needed, chip, schedule.tf32, schedule.digits) / seconds
     waves = shape.programs / places
     programs = min(shape.programs, schedule.persistent or shape.programs)
     return Prediction(needed, used, programs, resident, waves, seconds, bound, share)

@@ -33,13 +33,16 @@ class Schedule:
         cache.
     parts: the number of parts along N (1, 2, 4 or 8) into which a tile's sums are cut for the
         epilogue. This bounds its registers.
-    descriptors: whether attention, and a product that sums segments, reads its operands through
-        tensor descriptors where it can, and a persistent product stores its results through them.
+    descriptors: whether attention, and a product that sums segments or multiplies digits, reads its
+        operands through tensor descriptors where it can, and a persistent product stores its
+        results through them.
     persistent: the number of programs that walk through all tiles of a contraction and read
         matrices through tensor descriptors (TMA on NVIDIA's); 0 for one program for each tile.
     specialized: whether its copies have warps of their own, beside those that compute
         (`Chip.specialized`).
     tf32: whether products of float32 are rounded to TF32.
+    digits: whether they are made of products of the factors' digits, which are in memory
+        (`kernel/digits.py`).
     float8: whether tensor cores multiply float8 as it is; otherwise it becomes float16.
     registers: the most that a thread may have, so that more programs fit a multiprocessor; 0 if
         the compiler decides.
@@ -60,6 +63,7 @@ class Schedule:
     persistent: int = 0
     specialized: bool = False
     tf32: bool = False
+    digits: bool = False
     float8: bool = False
     registers: int = 0
     num_warps: int = 4

@@ -6,7 +6,9 @@ tile, addresses and bounds take no registers, and elements outside of the matrix
 
 from __future__ import annotations
 
-from ..kernel import Buffer, Dot, Store
+from tilewright.ir.dtype import DType
+
+from ..kernel import Buffer, Store, Value
 from ..kernel.matrix import Matrix, matrix, stored
 from ..kernel.roles import Roles
 from ..schedule import Schedule, points
@@ -26,17 +28,17 @@ class Descriptors:
         self.parts = schedule.parts
         self._made: dict[tuple[int, str], str] = {}
 
-    def load(self, dot: Dot, loop: Block, side: str) -> str | None:
-        """A tile of the operand that has `side` (m or n) as a dimension, by a line in `loop`; None
-        if it is no matrix, or if below a group's matrix a tile has terms of the next one."""
-        found = matrix(dot, self.role, side)
+    def load(self, factor: Value, kind: DType, loop: Block, side: str) -> str | None:
+        """A tile of a factor of type `kind` that has `side` (m or n) as a dimension, by a line in
+        `loop`; None if it is no matrix, or if below a group's matrix a tile has terms of the next
+        one."""
+        found = matrix(factor, kind, self.role, side)
         if found is None:
             return None
         rows, columns = found.rows, found.columns
         if found.apart and rows == "k" and points(self.role.k) % self.blocks["k"]:
             return None
-        key = id(dot.a if side == "m" else dot.b), side
-        name = self._parameter(key, found, (self.blocks[rows], self.blocks[columns]))
+        name = self._parameter((id(factor), side), found, (self.blocks[rows], self.blocks[columns]))
         starts = {"m": "first_m", "n": "first_n", "k": "start"}
         if found.apart:
             starts[rows] += f" + segment * {self.body.sizes.argument(found.apart)}"

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..kernel import Dot, Reduce, Segment, Value
-from ..kernel.index import Axis
 from ..kernel.roles import Roles, roles
 from ..schedule import Schedule, points, row_tiles
 from .boxes import Boxes, count_boxes, place_box
 from .descriptors import Descriptors
+from .digits import sum_digits
 from .folds import Rows, fold_rows
-from .operands import is_native, operand, precision
+from .operands import Step, is_native, masked, precision
 from .scope import Body, Guards, Ref, Scope, Tile
 from .segments import bounds, count_tiles, place_rows, segments
 from .text import Block, tl_type
@@ -59,7 +59,8 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
         bounds(body, root, segment)
         start, stop, length, ends = "first", "stop", "stop", True
     sums = segment is not None and not role.has_segments_of_rows  # that begin and end anywhere
-    has_descriptors = schedule.descriptors if sums else schedule.persistent
+    own = sums or schedule.digits  # a program for each tile
+    has_descriptors = schedule.descriptors if own else schedule.persistent
     descriptors = Descriptors(body, role, schedule) if has_descriptors else None
     boxes = Boxes(body, role, schedule, corner) if corner is not None else None
     shape = "(BLOCK_N, BLOCK_M)" if boxes else "(BLOCK_M, BLOCK_N)"
@@ -68,29 +69,23 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
     ]
 
     def walk(start: str, stop: str, ends: bool) -> None:
-        loop = Block()
         # Behind a segment a copy would have terms of the next one.
         copies = None if sums and ends else descriptors
-        loop.add("k_a = start + tl.arange(0, BLOCK_K)[None, :]")
-        left = Scope(body, loop, [_tile(loop, "k_a", role.k, 1, "BLOCK_K", length, ends)], root)
-        loop.add("k_b = start + tl.arange(0, BLOCK_K)[:, None]")
-        right = Scope(body, loop, [_tile(loop, "k_b", role.k, 0, "BLOCK_K", length, ends)], root)
+        step = Step(root, role.k, length, ends, copies)
         for dot, acc in zip(found, accumulators):
             native = is_native(dot, schedule)
-            a = copies and copies.load(dot, loop, "m")
-            kinds = dot.input_dtype, native
-            a = a or operand(left, dot.a, frozenset({"m", "k_a"}), "a", left.own, *kinds)
-            b = copies and copies.load(dot, loop, "n")
-            b = b or operand(right, dot.b, frozenset({"n", "k_b"}), "b", right.own, *kinds)
+            a = step.factor(dot.a, "m", dot.input_dtype, native)
+            b = step.factor(dot.b, "n", dot.input_dtype, native)
             if dot.scales:
-                scales = _scales(dot, loop, root, schedule)
-                loop.add(f"{acc.text} += tl.dot({a}, {b}) * {' * '.join(scales)}")
+                scales = _scales(dot, step.block, root, schedule)
+                step.block.add(f"{acc.text} += tl.dot({a}, {b}) * {' * '.join(scales)}")
             else:
-                loop.add(f"{acc.text} = {_product(dot, acc.text, a, b, body.tf32, native)}")
+                product = _product(dot, acc.text, a, b, body.tf32, native)
+                step.block.add(f"{acc.text} = {product}")
         steps = f"range({start}, {stop}, BLOCK_K)"
         if copies is not descriptors:
             steps = f"tl.range({start}, {stop}, BLOCK_K, num_stages=1)"
-        place.loop(f"for start in {steps}", loop)
+        place.loop(f"for start in {steps}", step.block)
 
     def slide(boxes: Boxes) -> list[Ref]:
         loop = Block()
@@ -107,13 +102,15 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
         start = "whole"
     if boxes is not None:
         accumulators = slide(boxes)
+    elif schedule.digits:
+        sum_digits(root, found, accumulators, lambda: Step(root, role.k, length, ends, descriptors))
     else:
         walk(start, stop, ends)
     if summed:
         for acc in accumulators:
             place.add(f"{acc.text} = tl.where({summed}, {acc.text}, 0)")
     # A tile of a segment may reach into the rows of the next one.
-    whole = schedule.descriptors and segment is None
+    whole = schedule.persistent and schedule.descriptors and segment is None
     copied = descriptors.store if descriptors and whole else boxes.store if boxes else None
     constexprs = {
         "BLOCK_M": schedule.block_m,
@@ -228,22 +225,12 @@ def _tiles(
         tiles.insert(0, places)
     else:
         block.add("m = first_m + tl.arange(0, BLOCK_M)[:, None]")
-        tiles.insert(0, _tile(block, "m", role.m, 0, "BLOCK_M", end, ends))
+        tiles.insert(0, masked(block, "m", role.m, 0, "BLOCK_M", end, ends))
     block.add("n = first_n + tl.arange(0, BLOCK_N)[None, :]")
-    across = _tile(block, "n", role.n, 1, "BLOCK_N", n_n, columns % schedule.block_n != 0)
+    across = masked(block, "n", role.n, 1, "BLOCK_N", n_n, columns % schedule.block_n != 0)
     down = row_tiles(role, schedule)
     programs = down * -(-columns // schedule.block_n) * batches
     return Scope(body, block, [across], Scope(body, block, tiles)), corner, programs
-
-
-def _tile(
-    block: Block, name: str, axes: tuple[Axis, ...], place: int, size: str, extent: str, ends: bool
-) -> Tile:
-    """A tile whose variable is written, and its mask unless its blocks end where the axes do."""
-    ok = f"{name}_ok" if ends else None
-    if ok:
-        block.add(f"{ok} = {name} < {extent}")
-    return Tile(name, axes, place, size, ok)
 
 
 def _scales(dot: Dot, loop: Block, root: Scope, schedule: Schedule) -> list[str]:

@@ -19,6 +19,25 @@ def tw_div(a, b):
 
 
 @triton.jit
+def tw_digit_0(x):
+    near = x.to(tl.bfloat16).to(tl.float32)
+    down = (x.to(tl.int32, bitcast=True) & -65536).to(tl.float32, bitcast=True)
+    return tl.where(tl.abs(near) == float("inf"), down, near)
+
+
+@triton.jit
+def tw_digit_1(x):
+    rest = x - tw_digit_0(x)
+    return tl.where(rest == rest, rest.to(tl.bfloat16).to(tl.float32), 0.0)
+
+
+@triton.jit
+def tw_digit_2(x):
+    rest = x - tw_digit_0(x)
+    return tl.where(rest == rest, rest - rest.to(tl.bfloat16).to(tl.float32), 0.0)
+
+
+@triton.jit
 def tw_quick_div(a, b):
     """a / b, two units off, in two instructions instead of thirty. b: no larger than 2**126."""
     if a.dtype == tl.float32:

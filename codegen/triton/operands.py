@@ -8,9 +8,11 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import FLOAT8, DType
 
 from ..kernel import Apply, Dot, Guard, Load, Value
+from ..kernel.index import Axis
 from ..schedule import Schedule
+from .descriptors import Descriptors
 from .scope import Ref, Scope, Tile
-from .text import TL, tl_type
+from .text import TL, Block, tl_type
 from .values import evaluate, guarded, is_zero, load
 
 
@@ -33,6 +35,49 @@ def is_native(dot: Dot, schedule: Schedule) -> bool:
 def _core(value: Value) -> Value:
     """The value of an operand where it isn't a constant 0."""
     return value.inside if isinstance(value, Guard) and is_zero(value.outside) else value
+
+
+class Step:
+    """One step along the summed axes of a contraction: a tile of each factor.
+
+    block: its lines; they begin with the places of the terms. length: of the summed axes. ends:
+    whether steps may reach beyond it. copies: descriptors, if tiles of matrices are copied.
+    """
+
+    def __init__(
+        self,
+        root: Scope,
+        axes: tuple[Axis, ...],
+        length: str,
+        ends: bool,
+        copies: Descriptors | None = None,
+    ):
+        self.block = Block()
+        self.length, self.copies = length, copies
+        self.block.add("k_a = start + tl.arange(0, BLOCK_K)[None, :]")
+        left = masked(self.block, "k_a", axes, 1, "BLOCK_K", length, ends)
+        self.left = Scope(root.body, self.block, [left], root)
+        self.block.add("k_b = start + tl.arange(0, BLOCK_K)[:, None]")
+        right = masked(self.block, "k_b", axes, 0, "BLOCK_K", length, ends)
+        self.right = Scope(root.body, self.block, [right], root)
+
+    def factor(self, value: Value, side: str, dtype: DType, native: bool = False) -> str:
+        """A tile of a factor that has `side` (m or n) as a dimension, in the type it is multiplied
+        in. native: as for `operand`."""
+        copied = self.copies and self.copies.load(value, dtype, self.block, side)
+        scope, stem = (self.left, "a") if side == "m" else (self.right, "b")
+        tiles = frozenset({side, f"k_{stem}"})
+        return copied or operand(scope, value, tiles, stem, scope.own, dtype, native)
+
+
+def masked(
+    block: Block, name: str, axes: tuple[Axis, ...], place: int, size: str, extent: str, ends: bool
+) -> Tile:
+    """A tile whose variable is written, and its mask unless its blocks end where the axes do."""
+    ok = f"{name}_ok" if ends else None
+    if ok:
+        block.add(f"{ok} = {name} < {extent}")
+    return Tile(name, axes, place, size, ok)
 
 
 def operand(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtype import FLOAT8, complex32, float8_e4m3fn
+from ..dtype import FLOAT8, bfloat16, complex32, float8_e4m3fn
 from .error_function import erf, erfc, erfinv
 from .gamma_function import digamma, lgamma, zeta
 from .incomplete_gamma import igamma, igammac
@@ -29,6 +29,7 @@ __all__ = [
     "chebyshev_v",
     "chebyshev_w",
     "digamma",
+    "digit",
     "erf",
     "erfc",
     "erfinv",
@@ -104,6 +105,22 @@ def cast(x: Any, dtype: Any) -> Any:
         if x.dtype == np.float64 and dtype == np.float16:
             x = x.astype(np.float32)  # as PyTorch, which rounds twice
         return x.astype(dtype)
+
+
+def digit(x: Any, place: int) -> Any:
+    """The digit at a place of float32 `x`, which is the sum of three bfloat16: the nearest one that
+    is finite, that of the rest, and what is left. Of infinity and NaN the last two are 0."""
+    x = np.asarray(x)
+    with np.errstate(invalid="ignore", over="ignore"):
+        first = x.astype(bfloat16.np).astype(np.float32)
+        down = (x.view(np.int32) & -65536).view(np.float32)
+        first = np.where(np.isinf(first), down, first)
+        if place == 0:
+            return first
+        rest = x - first
+        second = rest.astype(bfloat16.np).astype(np.float32)
+        out = second if place == 1 else rest - second
+    return np.where(np.isfinite(x), out, np.float32(0))
 
 
 _FLOAT8 = frozenset(d.np for d in FLOAT8)
