@@ -144,6 +144,19 @@ def test_tf32_by_pytorchs_switches(fake: FakeCuda) -> None:
         tilewright.set_float32_matmul_precision("low")
 
 
+@pytest.mark.parametrize("switch", ["", "0"])
+def test_large_float32_products_are_made_of_digits(
+    fake: FakeCuda, switch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TW_DIGITS", switch)
+    a, b = values(1024, 512), values(512, 1024, seed=1)
+    found = tilewright.tensor(a, device="cuda") @ tilewright.tensor(b, device="cuda")
+    exact = a.astype(np.float64) @ b
+    error = np.abs(found.cpu().numpy() - exact).max() / np.abs(exact).max()
+    assert error < 1e-6
+    assert any("tw_digit" in launch.request.body for launch in fake.launches) == (switch != "0")
+
+
 def test_convolutions_are_rounded_unless_they_must_not(fake: FakeCuda) -> None:
     """PyTorch's default for float32, apart from that of products."""
     x, w = (tilewright.randn(*s, device="cuda") for s in ((2, 16, 6, 6), (16, 16, 3, 3)))
