@@ -108,7 +108,7 @@ def test_full_sizes_are_compiled_for_a_gpu_that_is_not_here(bench: ModuleType) -
     import predicted
 
     row = predicted.predict(problem_of(bench, "2.76"), "sm_90", tw)
-    assert row["launches"] == 2  # the weight is turned first
+    assert row["launches"] == 2  # factors are written as digits first
     assert not row["spills"] and not row["fallbacks"]
     assert 0.5 < row["share"] <= 1.01
 
