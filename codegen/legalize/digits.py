@@ -32,9 +32,9 @@ class MultiplyDigits:
     target: Target
 
     def __call__(self, node: Node) -> Node | None:
-        if node.op is not ops.matmul or node.dtype is not float32 or not self._pays(node):
+        if node.op is not ops.matmul or any(o.dtype is not float32 for o in node.operands):
             return None
-        if any(map(is_of_digits, node.operands)):
+        if any(map(is_of_digits, node.operands)) or not self._pays(node):
             return None
         a, b = map(_in_digits, node.operands)
         return intern(node.op, (a, b), node.attrs, loc=node.loc)
