@@ -29,6 +29,7 @@ from .functions import (
     complexes,
     conversions,
     creation,
+    fitting,
     from_data,
     indexing,
     parts,
@@ -693,11 +694,7 @@ class Tensor(Methods, metaclass=TensorMeta):
 
     def copy_(self, source: Tensor | Number, non_blocking: bool = False) -> Self:
         """Overwrite with `source`, broadcast and cast."""
-        given = arguments.as_handle(source, self)
-        if isinstance(source, complex) and not self.dtype.is_complex:
-            raise RuntimeError(
-                f"value cannot be converted to type {self.dtype} without overflow{at_user_line()}"
-            )
+        given = arguments.as_handle(fitting.fitting(source, self.dtype), self)
         if given.device != self.device:
             given = given.to(device=self.device, non_blocking=non_blocking)
         return recording.assign(

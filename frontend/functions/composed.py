@@ -14,10 +14,11 @@ from tilewright.ir.op import not_implemented
 
 from .. import return_types
 from ..recording import record
-from ..recording.builders import builder
-from .arguments import as_handle, into, need_tensor
+from ..recording.builders import blind, builder
+from .arguments import into, need_tensor
 from .call import binary, public, unary, without_operator
-from .promotion import WHOLE, floating, promoted, promoting_float, refuse, to
+from .fitting import filling
+from .promotion import WHOLE, beside, floating, promoted, promoting_float, refuse, to
 from .sorting import complex_logaddexp
 from .spellings import also_named
 
@@ -101,9 +102,37 @@ def _float_power(a: Node, b: Node) -> Node:
     return ops.pow(to(a, dtype), to(b, dtype))
 
 
-@promoting_float
+@blind
 def _ldexp(x: Node, exponent: Node) -> Node:
+    x, exponent = beside(x, exponent)
+    whole = not exponent.dtype.is_differentiable
+    if whole and x.dtype.is_floating_point:
+        return _scaled(x, exponent)
+    if whole and not x.dtype.is_differentiable:  # uint64 has no dtype in common with int64
+        x, exponent = floating(x), floating(exponent)
+    x, exponent = promoted(x, exponent)
     return x * ops.pow(_full(2, exponent), exponent)
+
+
+def _scaled(x: Node, exponent: Node) -> Node:
+    """x * 2**exponent, rounded once. Powers of two that a float can't hold are products of three
+    that it can: the widest goes last, so a subnormal number arises there alone."""
+    kind, bits, bias, fraction = (
+        (dtypes.float64, dtypes.int64, 1023, 52)
+        if x.dtype is dtypes.float64
+        else (dtypes.float32, dtypes.int32, 127, 23)
+    )
+    rest, powers = to(exponent, dtypes.int64), []
+    for _ in range(3):
+        low, high = _full(1 - bias, rest), _full(bias, rest)
+        part = ops.where(rest < low, low, ops.where(rest > high, high, rest))
+        biased = ops.cast(part + _full(bias, part), bits)
+        powers.append(ops.bitcast(ops.shift_left(biased, _full(fraction, biased)), kind))
+        rest = rest - part
+    result = to(x, kind)
+    for power in reversed(powers):
+        result = result * power
+    return to(result, x.dtype)
 
 
 sinc = unary("sinc", _sinc)
@@ -201,7 +230,7 @@ def _fill(x: Node, value: Node) -> Node:
 @public("fill", method=False)
 def fill(input: Tensor, value: Number | Tensor) -> Tensor:
     """A tensor like `input`, filled."""
-    return record(_fill, input, as_handle(value, input))
+    return record(_fill, input, filling(value, input))
 
 
 def _frexp(x: Node) -> tuple[Node, Node]:

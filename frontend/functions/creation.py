@@ -21,6 +21,7 @@ from .. import recording
 from ..layouts import strided
 from ..recording import Handle, compounds
 from .arguments import into, sizes
+from .fitting import fitting
 from .from_data import finished, upload
 from .spellings import by_numpys_names
 
@@ -73,10 +74,7 @@ def _filled_anew(
     if dtype is None:
         dtype = dtypes.of_scalar(value, recording.default_dtype())
     dtype = recording.named_dtype(dtype)
-    if isinstance(value, complex) and not dtype.is_complex:
-        raise RuntimeError(
-            f"value cannot be converted to type {dtype} without overflow{at_user_line()}"
-        )
+    value = fitting(value, dtype)
     check_storage(target, dtype.itemsize)
     where = device_module.resolve(device)
     number = (

@@ -17,6 +17,7 @@ from ..recording import Handle, clock, default_dtype, record, volatile
 from ..recording.builders import FLOAT32, WIDEST, blind, builder, refuses_bools
 from .arguments import as_first, as_handle, into, truth
 from .call import arithmetic, binary, public, unary, without_operator
+from .fitting import fitting
 from .promotion import (
     WHOLE,
     beside,
@@ -556,29 +557,12 @@ def _are_numbers(bounds: Sequence[Any], *others: type) -> bool:
     return all(type(each) in (*_NUMBERS, *others) for each in bounds)
 
 
-_LIMITS = {
-    dtypes.uint8: (-255, 255, "uint8_t"),  # a negative number is one of the other end
-    dtypes.int8: (-(1 << 7), (1 << 7) - 1, "int8_t"),
-    dtypes.int16: (-(1 << 15), (1 << 15) - 1, "int16_t"),
-    dtypes.int32: (-(1 << 31), (1 << 31) - 1, "int"),
-    dtypes.float16: (-65504, 65504, "c10::Half"),
-}
-"""The numbers that are converted to a dtype, and PyTorch's name of it."""
-
-
 def _refuse_overflow(dtype: dtypes.DType, bounds: Sequence[Any]) -> None:
-    limits = _LIMITS.get(dtype)
-    if limits is None:
-        return
-    low, high, name = limits
-    whole = not dtype.is_floating_point
     for each in bounds:
-        if whole and type(each) is float:  # the result has another dtype
+        if type(each) is float and not dtype.is_floating_point:  # the result has another dtype
             return
-        if not (low <= each <= high or math.isinf(each)):
-            raise RuntimeError(
-                f"value cannot be converted to type {name} without overflow{at_user_line()}"
-            )
+        if not math.isinf(each):
+            fitting(each, dtype)
 
 
 @builder("clamp", gradient="ClampBackward1")

@@ -32,6 +32,7 @@ from . import shapes
 from .arguments import as_handle, into
 from .call import public
 from .data_sized import nonzero
+from .fitting import fitting
 from .from_data import from_buffer
 from .masks import masked_filled
 from .parts import bounds, part_of, select, slice_dim
@@ -126,6 +127,8 @@ def setitem(t: Tensor, key: Any, value: Any) -> None:
             f"can't assign a {type(value).__name__} to a {t.type()}; make a tensor of it"
             f"{at_user_line()}"
         )
+    # As in PyTorch, halves take what is infinite among them here.
+    value = fitting(value, dtypes.float64 if t.dtype in dtypes.HALVES else t.dtype)
     if at_once.written(t, key, value):
         return
     plain = _plain(key) if type(key) is tuple else None

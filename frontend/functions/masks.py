@@ -14,6 +14,7 @@ from ..recording import Handle, record
 from .arguments import as_handle, into, truth
 from .call import public
 from .data_sized import nonzero
+from .fitting import filling
 from .promotion import is_number, promoted, to
 
 if TYPE_CHECKING:
@@ -46,12 +47,7 @@ def masked_filled(x: Node, mask: Node, value: Node) -> Node:
 )
 def masked_fill(input: Tensor, mask: Tensor, value: Number | Tensor) -> Tensor:
     """`input` with `value` where `mask` holds."""
-    filling = as_handle(value, input)
-    if filling.dtype.is_complex and not input.dtype.is_complex:
-        raise RuntimeError(
-            f"value cannot be converted to type {input.dtype} without overflow{at_user_line()}"
-        )
-    return record(masked_filled, input, mask, filling)
+    return record(masked_filled, input, mask, filling(value, input))
 
 
 def _where(condition: Node, a: Node, b: Node) -> Node:

@@ -14,10 +14,11 @@ from tilewright.ir.location import at_user_line, warn
 from tilewright.ir.node import Node
 from tilewright.ir.shape import normalize_axis
 
-from ..recording import record_fallible
+from ..recording import Handle, record_fallible
 from ..recording.builders import WIDEST, builder
-from .arguments import as_handle, into
+from .arguments import into
 from .call import public
+from .fitting import filling
 from .gathering import check_vector, elements
 from .indexing import fit, positions
 from .promotion import is_number, refuse, to
@@ -70,7 +71,7 @@ def scatter(
     mode = "set"
     if reduce is not None:
         mode = _REDUCTIONS[_reduction("scatter", reduce, "add multiply sum prod amax amin")]
-    source = as_handle(value if src is None else src, input)
+    source = src if isinstance(src, Handle) else filling(value if src is None else src, input)
     return into(out, record_fallible(_scatter, input, int(dim), index, source, mode), cast=False)
 
 
@@ -150,7 +151,7 @@ def _combined(
     if reduce != "mean" or count is None:
         return result
     many = count + 1 if include_self else ops.maximum(count, ops.full_like(count, 1))
-    divide = ops.div if x.dtype.is_floating_point else ops.floor_divide
+    divide = ops.div if x.dtype.is_differentiable else ops.floor_divide
     return divide(result, to(many, x.dtype))
 
 
@@ -239,8 +240,8 @@ def index_add(
     out: Tensor | None = None,
 ) -> Tensor:
     """A copy of `input` with alpha * source added to the slices `index` of `dim`."""
-    if alpha != 1:
-        source = source * alpha
+    if alpha != 1:  # a factor of the elements' own dtype
+        source = source * filling(alpha, source).to(source.dtype)
     return into(out, record_fallible(_index_add, input, int(dim), index, source), cast=False)
 
 
@@ -268,7 +269,8 @@ def _index_reduce(
     x: Node, dim: int, index: Node, source: Node, reduce: str, include_self: bool
 ) -> Node:
     axis = normalize_axis(dim, x.rank)
-    refuse("index_func_", x, dtypes.BOOL)
+    if reduce == "mean":
+        refuse("index_func_", x, dtypes.BOOL)
     check_vector("index_reduce", index)
     _check_dtypes("index_reduce", x, source)
     index = ops.reshape(index, (-1,))
@@ -340,4 +342,10 @@ def _index_fill(x: Node, dim: int, index: Node, value: Node) -> Node:
 
 @public("index_fill", in_place=True)
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Number | Tensor) -> Tensor:
-    return record_fallible(_index_fill, input, int(dim), index, as_handle(value, input))
+    given = value.dtype.is_complex if isinstance(value, Handle) else isinstance(value, complex)
+    if given and not input.dtype.is_complex:
+        raise RuntimeError(
+            "index_fill_(): Converting complex Scalar to non-complex type is not supported"
+            f"{at_user_line()}"
+        )
+    return record_fallible(_index_fill, input, int(dim), index, filling(value, input))

@@ -28,8 +28,10 @@ def number(
     site: Any, value: Any, dtype: dtypes.DType, patience: int = 3, device: str | None = None
 ) -> Node:
     """The node of a Python number at `site`. It is a constant; after `patience` different values it
-    becomes an input of the run, so that a changing learning rate doesn't compile anew."""
-    if varies(site, value, patience) and not epoch.clock.looking:  # a graph has no such inputs
+    becomes an input of the run, so that a changing learning rate doesn't compile anew. A complex
+    number stays one: kernels compute with its parts."""
+    bound = not dtype.is_complex and varies(site, value, patience)
+    if bound and not epoch.clock.looking:  # a graph has no such inputs
         return epoch.scalar(value, dtype, device)
     return ops.constant(value, dtype, device)
 

@@ -37,7 +37,6 @@ _DIFFERENCES = {
         masked.argmax masked.argmin bmm:triton_optimized bitwise_left_shift bitwise_right_shift
         gradient unravel_index nn.functional.poisson_nll_loss
     """,
-    ("A number that the dtype holds fills it.", "uint64"): "full_like",
     ("Halves are computed in float32 and rounded once.", "float16 bfloat16"): """
         cdist nn.functional.avg_pool3d nn.functional.multi_margin_loss
         nn.functional.multilabel_margin_loss histogram histogramdd

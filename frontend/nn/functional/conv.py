@@ -14,6 +14,7 @@ from tilewright.ir.shape import require_positive
 
 from ...functions.arguments import is_whole
 from ...functions.call import public
+from ...functions.fitting import fitting
 from ...functions.promotion import WHOLE, refuse
 from ...recording import record
 from ...recording.builders import LOWER, builder
@@ -314,7 +315,7 @@ def pad(
     """
     sizes = tuple(int(p) for p in pad)
     number = 0.0 if value is None else complex(value) if input.is_complex() else float(value)
-    return record(_pad, input, sizes, mode, number)
+    return record(_pad, input, sizes, mode, fitting(number, input.dtype))
 
 
 @builder("unfold", gradient="Im2ColBackward0")
