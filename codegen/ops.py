@@ -103,7 +103,8 @@ DIGITS = tuple(
     Op(
         f"digit_{i}",
         Kind.ELEMENTWISE,
-        lambda x: (x.shape, bfloat16),
+        lambda x, time: (x.shape, bfloat16),
+        params=("time",),
         numpy=f"special.digit({{0}}, {i})",
         triton=f"tw_digit_{i}({{0}})",
         cost=3 * i + 3,
@@ -111,7 +112,8 @@ DIGITS = tuple(
     for i in range(3)
 )
 """Float32 as the sum of three bfloat16 of 8 bits each: the nearest one, that of the rest, and what
-is left. Of infinity and NaN the last two are 0."""
+is left. Of infinity and NaN the last two are 0. time: a number for uses that lie far apart, which
+don't share memory."""
 
 of_digits = Op(
     "of_digits",

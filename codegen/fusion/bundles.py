@@ -14,7 +14,7 @@ from ..kernel import Load
 from ..target import Target
 from .anchors import is_buffer
 from .order import ordered
-from .partition import Group, Partition
+from .partition import Group, Partition, makes_digits_again
 
 
 def keep_updates_apart(partition: Partition) -> None:
@@ -52,7 +52,8 @@ def bundles(partition: Partition) -> list[list[Group]]:
     batches: list[list[Group]] = []
     alike: dict[tuple[str, tuple[int, ...]], list[list[Group]]] = {}
     for (group,) in ordered(partition, [[g] for g in partition.groups.values()]):
-        if group.kind == "map" and not _is_large_copy(group, partition.target):
+        alone = _is_large_copy(group, partition.target) or makes_digits_again(group)
+        if group.kind == "map" and not alone:
             fitting = alike.setdefault(group.template.structure, [])
             if any(partition.tie(batch, group) for batch in fitting[-LATEST:]):
                 continue

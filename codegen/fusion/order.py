@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from tilewright.ir.node import Node
 
 from ..ops import initial
-from .partition import Group, Partition
+from .partition import Group, Partition, makes_digits_again
 
 Batch = list[Group]
 
 
+_LATEST = 1 << 62
 WEIGHTS = (1, 8)
 """The weights of a freed byte, beside a byte that is taken."""
 
@@ -71,7 +72,7 @@ class _Scheduler:
         live = 0
         while queue:
             gain, _, i = heapq.heappop(queue)
-            if i in started or -gain != self.gain[i]:
+            if i in started or gain != self._entry(i)[0]:
                 continue
             started.add(i)
             out.append(self.batches[i])
@@ -94,7 +95,9 @@ class _Scheduler:
         return out
 
     def _entry(self, i: int) -> tuple[int, int, int]:
-        return -self.gain[i], self.batches[i][0].order, i
+        # Digits are made again when nothing else can go on, in the order of their products.
+        again = any(map(makes_digits_again, self.batches[i]))
+        return _LATEST if again else -self.gain[i], self.batches[i][0].order, i
 
     def _count_freed(self, read: Node, readers: set[int]) -> int:
         """`read` dies with its last reader, unless it is a result of the graph."""

@@ -33,7 +33,7 @@ from ..lower.attention import attention_base, lower_attention
 from ..lower.contraction import contraction
 from ..lower.places import most_ways
 from ..lower.scatter import lower_update
-from ..ops import leading, ordered
+from ..ops import DIGITS, leading, ordered
 from ..target import Target
 from .anchors import MOST_PLACES, Cut, adds_sum, is_dot, is_fold, is_sum
 from .cost import gains, kernel_cost
@@ -408,6 +408,11 @@ class Partition:
         kinds = {a.kind, b.kind}
         if kinds == {"dot"}:
             return "a kernel computes one contraction"
+        if makes_digits_again(a) or makes_digits_again(b):
+            anchors = (*a.anchors, *b.anchors)
+            of = {(n.operands, n.attrs) if n.op in DIGITS else None for n in anchors}
+            if len(of) > 1 or None in of:
+                return "digits that are made again wait for their product"
         dot = a if a.kind == "dot" else b if b.kind == "dot" else None
         if dot is not None:
             other = b if dot is a else a
@@ -464,6 +469,12 @@ def _check_contractions(kernel: Kernel, node: Node) -> None:
         analysis = Analysis(kernel)
         if len({roles(kernel, analysis, dot) for dot in found}) > 1:
             raise CannotFuse(node, "reads a contraction at two places")
+
+
+def makes_digits_again(group: Group) -> bool:
+    """Whether a group makes digits that were made for an earlier product, too. In its kernel or its
+    launch they would be made early, and lie in memory meanwhile."""
+    return any(n.op in DIGITS and n.attrs[0] for n in group.anchors)
 
 
 def _alike(a: Group, b: Group) -> bool:

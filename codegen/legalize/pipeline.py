@@ -21,7 +21,7 @@ from ..ops import initial
 from ..pairs import split_complex
 from ..target import Target
 from .channels_last import turn_convolutions
-from .digits import MultiplyDigits
+from .digits import multiply_digits
 from .grouping import group_updates
 from .interleave import InterleaveStrides
 from .sorting import sort_first, sort_leading, sort_words
@@ -46,12 +46,12 @@ def legalize(roots: Sequence[Node], target: Target, inner: Sequence[Node] = ()) 
     nodes = rewrite(turn_products(nodes[:count], nodes[count:]), forms)
     nodes = turn_convolutions(nodes[:count], target, nodes[count:])
     nodes = write_in_place(nodes[:count], target, nodes[count:])
+    nodes = multiply_digits(nodes[:count], target, nodes[count:])
     rules: list[Rule] = [
         *([] if target.native_sort else [group_updates]),
         give_memory,
         SplitFolds(target),
         SplitScans(target),
-        MultiplyDigits(target),
         SplitProducts(target),
     ]
     nodes = rewrite(nodes, [sort_leading if target.native_sort else sort_first])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from launching import compute
 
-from tilewright.codegen.kernel import Bundle, Kernel
+from tilewright.codegen.kernel import Apply, Bundle, Kernel
 from tilewright.codegen.kernel.digits import has_digits
 from tilewright.codegen.legalize import digits
 from tilewright.codegen.ops import DIGITS
@@ -92,7 +92,7 @@ def test_three_digits_are_exact() -> None:
 def test_kernels_make_the_same_digits() -> None:
     x = np.concatenate([bits(), np.array([np.inf, -np.inf, np.nan], np.float32)])
     node = leaf(0, *x.shape)
-    roots = [digit(node) for digit in DIGITS]
+    roots = [digit(node, 0) for digit in DIGITS]
     found, _ = compute(roots, {node: x}, INTERPRET, InterpretDevice())
     for place, part in enumerate(found):
         np.testing.assert_array_equal(part.astype(np.float32), special.digit(x, place))
@@ -205,14 +205,25 @@ def test_others_are_not(shapes: tuple[tuple[int, int], tuple[int, int]], tf32: b
     assert not any(has_digits_of(s.kernel) for s in program.steps)
 
 
-def test_a_product_and_its_gradients_share_digits() -> None:
+@pytest.mark.parametrize("far", [False, True])
+def test_products_that_lie_near_share_digits(far: bool) -> None:
+    """Those of a layer's gradients do. Far behind the layer, its factors' digits are made again,
+    and take no memory meanwhile."""
     x, w, g = leaf(0, 4096, 2048), leaf(1, 1024, 2048), leaf(2, 4096, 1024)
-    roots = [ops.matmul(x, turned(w)), ops.matmul(g, w), ops.matmul(turned(g), x)]
-    program = _programs(*roots)
-    maps = [k for k in launched(program) if isinstance(k, Bundle) or not k.has_dot]
-    members = [m for k in maps for m in (k.members if isinstance(k, Bundle) else (k,))]
-    made = [m for m in members if any("digit" in v.op.name for v in m.values if hasattr(v, "op"))]
-    assert len(made) == 3  # one for each matrix
+    y = ops.matmul(x, turned(w))
+    for place in range(40 * far):
+        y = ops.sin(y + leaf(3 + place, 1024))
+    back = g + y
+    roots = [ops.matmul(back, w), ops.matmul(turned(back), x)]
+    kernels = launched(_programs(*roots))
+    members = [m for k in kernels for m in (k.members if isinstance(k, Bundle) else (k,))]
+    values = [v for m in members for v in m.values if isinstance(v, Apply)]
+    made = [v for v in values if v.op is DIGITS[0]]
+    assert len(made) == (5 if far else 3)
+    late = [any(v.op is DIGITS[0] for v in m.values if isinstance(v, Apply)) for m in members]
+    between = [any(v.op is ops.sin for v in m.values if isinstance(v, Apply)) for m in members]
+    if far:  # three of them behind what lies between
+        assert sum(late[between.index(True) :]) == 3
 
 
 @pytest.mark.parametrize(
