@@ -18,6 +18,7 @@ from .rows import (
     merge_schedule,
     pointwise_schedule,
     rows_schedule,
+    runs_along_parallel,
     update_schedule,
 )
 from .schedule import DOT_MIN, Schedule, head_block, points, power_of_two
@@ -167,6 +168,7 @@ __all__ = [
     "power_of_two",
     "predict",
     "row_tiles",
+    "runs_along_parallel",
     "settled",
     "sides",
     "work",

@@ -16,7 +16,7 @@ from tilewright.ir.op import Fold
 from ..kernel import Guard, Kernel, Load, Ordered, Reduce, Scan, Store, Value
 from ..kernel.analysis import Analysis
 from ..kernel.index import Axis
-from ..schedule import Schedule, points, power_of_two
+from ..schedule import Schedule, points, power_of_two, runs_along_parallel
 from .folds import (
     COMBINE,
     Rows,
@@ -45,7 +45,8 @@ def rows(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
         schedule = replace(schedule, block_r=whole, looped=False)
     tiles = _parallel_tiles(body, block, schedule.block)
     if schedule.looped:
-        _looped(body, Scope(body, block, tiles))
+        ahead = schedule.num_stages > 1 and runs_along_parallel(kernel)
+        _looped(body, Scope(body, block, tiles), schedule.num_stages if ahead else 1)
     else:
         block.add("r = tl.arange(0, BLOCK_R)[None, :]")
         block.add(f"r_ok = r < {_length(body)}")
@@ -135,7 +136,7 @@ def _scan(value: Scan, arg: str) -> str:
 # -- in several steps along the row
 
 
-def _looped(body: Body, root: Scope) -> None:
+def _looped(body: Body, root: Scope, stages: int) -> None:
     kernel, analysis = body.kernel, body.analysis
     last_reduce = max(
         (analysis.depth(v) for v in kernel.values if isinstance(v, Reduce)), default=0
@@ -159,7 +160,10 @@ def _looped(body: Body, root: Scope) -> None:
         sums = [online(root, scope, value, guards, tops) for value, guards in beside]
         if depth == passes:
             write(scope, full)
-        root.block.loop(f"for start in range(0, {_length(body)}, BLOCK_R)", loop)
+        steps = f"range(0, {_length(body)}, BLOCK_R)"
+        if stages > 1:
+            steps = f"tl.{steps[:-1]}, num_stages={stages})"
+        root.block.loop(f"for start in {steps}", loop)
         for (value, guards), result in zip(stage, results):
             root.cache[id(value), guards] = _finish(root, value, result)
         for (value, guards), total in zip(beside, sums):
