@@ -258,7 +258,14 @@ def _tile_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
     if kernel.is_grouped:
         full = [v for v in loads if analysis.axes(v) >= reduction.union(kernel.parallel)]
     times = passes(kernel) if schedule.looped else 1
-    loaded = sum(points(analysis.axes(v)) * v.buffer.dtype.itemsize for v in loads) * times
+
+    def read(load: Load) -> int:
+        """The bytes that programs read; what all rows meet is read by each of them."""
+        axes = analysis.axes(load)
+        again = programs if length > 1 and axes and axes <= reduction else 1
+        return points(axes) * load.buffer.dtype.itemsize * again
+
+    loaded = sum(map(read, loads)) * times
     threads = schedule.num_warps * 32
     held = max(block // threads, 1)
     return Pieces(

@@ -23,6 +23,9 @@ _LIGHT = 16
 """The most arithmetic of such a map: the registers of more would leave fewer threads."""
 _HELD = 32
 """Elements of short columns that a thread loads."""
+_SHARED = 4096
+"""Elements of the rows of a program whose rows meet the same weights: it reads these once for all
+of its rows."""
 _SIDE_BY_SIDE = 16
 """The least columns that a program folds: 64 bytes of float32."""
 _BUSY = 16
@@ -105,7 +108,8 @@ def rows_schedule(kernel: Kernel, target: Target) -> Schedule:
     whole = power_of_two(length)
     # Philox's words take registers: a thread has half as many elements.
     if whole <= (limit >> kernel.draws if passes(kernel) > 1 else STEP):
-        block = max(1, min(power_of_two(rows), 1024 // whole))
+        most = _SHARED if _shares_loads(kernel) and rows * whole >= _MANY else 1024
+        block = max(1, min(power_of_two(rows), most // whole))
         warps = max(1, min(16 << kernel.draws, block * whole // (512 >> kernel.draws)))
         return Schedule(block=block, block_r=whole, num_warps=floor_power(warps))
     warps = _warps(kernel, target)
@@ -113,6 +117,13 @@ def rows_schedule(kernel: Kernel, target: Target) -> Schedule:
     if any(isinstance(v, Scan) and v.dtype.itemsize == 8 for v in kernel.values):
         warps, step = max(warps // 2, 1), step // 2  # running results take two registers each
     return Schedule(block=1, block_r=step, looped=True, num_warps=warps)
+
+
+def _shares_loads(kernel: Kernel) -> bool:
+    """Whether each row meets the same elements, as those of a norm meet its weights."""
+    row = set(kernel.reduction)
+    loads = (v for v in kernel.values if isinstance(v, Load))
+    return any(set() < load.offset.axes() <= row for load in loads)
 
 
 def _short_columns(kernel: Kernel, target: Target) -> Schedule | None:
