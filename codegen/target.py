@@ -167,6 +167,7 @@ CUDA = Target(
     native_sort=False,
     launch_cost=1 << 22,
     sector=32,
+    column_limit=1 << 12,
     product_rows=512,
     tiled_attention=TENSOR_TYPES,
     pages=True,

@@ -24,7 +24,7 @@ from tilewright.ir.ops.external import external
 
 from ..kernel import Buffer, Dot, Kernel, Reduce
 from ..kernel.analysis import Analysis
-from ..kernel.columns import columns, crosses
+from ..kernel.columns import columns, crossing
 from ..kernel.domain import Domain
 from ..kernel.index import Axis
 from ..kernel.roles import roles
@@ -429,7 +429,7 @@ class Partition:
         if kinds == {"row"}:
             if (a.points, a.elements) == (b.points, b.elements):
                 return None
-            crossed = any(crosses(x.domain, y.domain, self.target) for x, y in ((a, b), (b, a)))
+            crossed = any(crossing(x.domain, y.domain, self.target) for x, y in ((a, b), (b, a)))
             return None if crossed else "folds rows of another size"
         if kinds == {"map"}:
             return None if a.elements == b.elements else "has another number of elements"
@@ -498,7 +498,7 @@ def is_sort(node: Node) -> bool:
 def axes_of(domain: Domain) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
     """The parallel and the reduction axes of a kernel over a domain."""
     if domain.crossed:
-        return (), (*domain.parallel, *domain.reduction)
+        return domain.parts, (*domain.walked, *domain.reduction)
     return domain.down, (*domain.across, *domain.reduction)
 
 
@@ -525,10 +525,8 @@ def domains(
             found[Domain(tuple(fold.operands[0].shape), tuple(reduced))] = None
     # A finer shape is reached from a coarser one by divisions, the other way without.
     fine = sorted(found, key=lambda d: -len(d.shape))
-    rows = [r for r in fine if any(crosses(r, down, target) for down in fine)]
-    if rows:
-        return [Domain(r.shape, r.reduced, crossed=True) for r in rows[:2]]
-    return fine[:2]
+    both = (crossing(rows, down, target) for rows in fine for down in fine)
+    return list(dict.fromkeys(filter(None, both)))[:2] or fine[:2]
 
 
 def _folding(domain: Domain, fold: Node) -> list[Domain]:

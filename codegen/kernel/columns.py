@@ -2,14 +2,21 @@
 
 The gradient of a layer norm folds its rows to get the gradient of its input, and the columns of the
 same rows to get those of its weights. As one kernel it reads memory once. Such a kernel is chained
-(see ir.py): all its axes are reduction axes, those from row to row in front, and each fold is
-over either part.
+(see ir.py): the axes from row to row and those along a row are reduction axes, in this order, and
+each fold is over either of them. Parallel axes number parts of the rows, whose columns are folded
+each by itself (legalize/split.py). So the sums of a layer norm's gradients are
+
+    parallel part; reduction row, column
+    row level     mean = reduce sum x over column / columns
+    column level  store W[part, column] = reduce sum (dy * (x - mean)) over row
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import groupby
 
 from ..target import Target
 from .analysis import Analysis
@@ -46,7 +53,8 @@ def columns(kernel: Kernel) -> Columns | None:
     first = kernel.reduction[0]
     reduces = [v for v in kernel.values if isinstance(v, Reduce)]
     down = next((v.over for v in reduces if first in v.over), ())
-    across = tuple(a for a in (*kernel.parallel, *kernel.reduction) if a not in down)
+    beside = kernel.reduction if kernel.is_chained else kernel.parallel
+    across = tuple(a for a in beside if a not in down)
     folds = tuple(v for v in reduces if v.over == down)
     rest = across if kernel.is_chained else down
     if not folds or any(v.op not in PARTS for v in folds):
@@ -79,9 +87,22 @@ def _after(kernel: Kernel, folds: Collection[Reduce]) -> set[int]:
     return found
 
 
-def crosses(rows: Domain, down: Domain, target: Target) -> bool:
-    """Whether folds over `down` fold the columns of `rows`, and one kernel can hold so many
-    columns."""
-    sizes = (rows.points, rows.row) == (down.row, down.points)
-    fits = LEAST_ROWS <= rows.points != rows.row <= target.column_limit
-    return sizes and fits and rows.ends_with(rows.reduction) and down.ends_with(down.parallel)
+def crossing(rows: Domain, down: Domain, target: Target) -> Domain | None:
+    """The domain of `rows` and of folds over `down`, if these fold the columns of the same rows,
+    all rows at once or parts of them, and one kernel can hold so many columns."""
+    parts, rest = divmod(down.points, rows.row)
+    if (parts > 1) != bool(target.columns):  # one part would be one program of a GPU
+        return None
+    if rest or rows.points != parts * down.row or not rows.ends_with(rows.reduction):
+        return None
+    if rows.points < LEAST_ROWS or not down.row != rows.row <= target.column_limit:
+        return None
+    if parts == 1:
+        walked = tuple(i for i in range(len(rows.shape)) if i not in rows.reduced)
+        return Domain(rows.shape, rows.reduced, walked) if down.ends_with(down.parallel) else None
+    walks = [a in down.reduction for a in down.axes if a.extent != 1]
+    place = math.prod(a.extent for a in down.axes[: 1 + max(down.reduced)])
+    if [w for w, _ in groupby(walks)] != [False, True, False] or place != rows.points:
+        return None
+    shape = parts, down.row, *(a.extent for a in rows.reduction)
+    return Domain(shape, tuple(range(2, len(shape))), (1,))

@@ -24,9 +24,10 @@ class Domain:
     node with as many elements as the dimensions that are not reduced is "row" level. Elements and
     points are matched in row-major order, so a reshape changes nothing.
 
-    crossed: whether folds down the columns of the rows belong to it too. Then the other dimensions
-    are in front, they don't have as many points as a row, and a node with as many elements as a row
-    has one for each column.
+    crossed: the dimensions that folds down the columns of the rows reduce, if such folds belong to
+    it too. All dimensions that aren't reduced are in front. Those in front of `crossed` number the
+    parts in which columns are folded, each by itself, and a node with as many elements as there are
+    columns in all parts has one for each of these. A part doesn't have as many rows as columns.
 
     columns: the innermost dimensions of a contraction's points, if its rows are folded. Then a node
     with one element for each of the other points is row level. See `folding`.
@@ -34,7 +35,7 @@ class Domain:
 
     shape: tuple[int, ...]
     reduced: tuple[int, ...] = ()
-    crossed: bool = False
+    crossed: tuple[int, ...] = ()
     columns: tuple[int, ...] = ()
 
     @cached_property
@@ -54,6 +55,16 @@ class Domain:
     def across(self) -> tuple[Axis, ...]:
         """The axes of `columns`."""
         return tuple(a for i, a in enumerate(self.axes) if i in self.columns and a.extent != 1)
+
+    @cached_property
+    def walked(self) -> tuple[Axis, ...]:
+        """The axes of `crossed`."""
+        return tuple(a for i, a in enumerate(self.axes) if i in self.crossed and a.extent != 1)
+
+    @cached_property
+    def parts(self) -> tuple[Axis, ...]:
+        """The parallel axes that aren't among `crossed`."""
+        return tuple(a for a in self.parallel if a not in self.walked)
 
     @cached_property
     def down(self) -> tuple[Axis, ...]:
@@ -76,6 +87,11 @@ class Domain:
         return math.prod(a.extent for a in self.reduction)
 
     @cached_property
+    def _across(self) -> int:
+        """The number of columns of all parts."""
+        return self.row * math.prod(a.extent for a in self.parts)
+
+    @cached_property
     def _full(self) -> Place:
         return tuple(map(ix.of, self.axes))
 
@@ -86,7 +102,7 @@ class Domain:
 
     def holds(self, elements: int) -> bool:
         """Whether a node with so many elements is full or row level, or has one for each column."""
-        if self.crossed and elements == self.row:
+        if self.crossed and elements == self._across:
             return True
         return elements in (self.points, self.lines, self.points * self.row)
 
@@ -97,8 +113,8 @@ class Domain:
             return along(self.parallel, shape)
         if self.columns and elements == self.lines:
             return along(self.down, shape)
-        if self.crossed and elements == self.row:
-            return along(self.reduction, shape)
+        if self.crossed and elements == self._across:
+            return along((*self.parts, *self.reduction), shape)
         if elements != self.points * self.row:
             return None
         if shape == self.shape:
@@ -117,7 +133,7 @@ class Domain:
             return self.across if self.lines * count == self.points else ()
         if count == self.row:
             return self.reduction
-        return self.parallel if self.crossed and count == self.points else ()
+        return self.walked if count == math.prod(a.extent for a in self.walked) else ()
 
     def beside(self, over: tuple[Axis, ...]) -> frozenset[Axis]:
         """The axes that the results of a fold over `over` range over."""

@@ -405,6 +405,11 @@ class Kernel:
         folds = (v for v in self.values if isinstance(v, (Reduce, Dot)))
         return not self.columns and any(v.over != self.reduction for v in folds)
 
+    @property
+    def is_crossed(self) -> bool:
+        """Whether folds of rows and of their columns share the kernel (columns.py)."""
+        return self.is_chained and not self.has_dot
+
     @cached_property
     def folded(self) -> tuple[tuple[Axis, ...], ...]:
         """The reduction axes in groups; each group is folded as one."""

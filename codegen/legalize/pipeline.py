@@ -25,7 +25,7 @@ from .digits import multiply_digits
 from .grouping import group_updates
 from .interleave import InterleaveStrides
 from .sorting import sort_first, sort_leading, sort_words
-from .split import SplitFolds, SplitProducts, SplitScans
+from .split import SplitFolds, SplitProducts, SplitScans, folded_rows
 from .split_keys import SplitKeys
 from .sums import SumDepthwise, SumVectors
 from .templates import has_template
@@ -50,7 +50,7 @@ def legalize(roots: Sequence[Node], target: Target, inner: Sequence[Node] = ()) 
     rules: list[Rule] = [
         *([] if target.native_sort else [group_updates]),
         give_memory,
-        SplitFolds(target),
+        SplitFolds(target, folded_rows(reachable(nodes))),
         SplitScans(target),
         SplitProducts(target),
     ]

@@ -7,7 +7,7 @@ additions is the same on every run.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from tilewright.ir import ops
@@ -22,13 +22,22 @@ from .digits import is_of_digits
 
 _MOST = 16
 """The most parts, in multiples of the number that is enough."""
+_FEW = 8
+"""The least rows of a part whose rows are folded too."""
+_MOST_FOR_EACH = 4
+"""The most parts of such rows for each multiprocessor."""
 
 
 @dataclass(frozen=True)
 class SplitFolds:
-    """Splits folds of long rows or columns that are too few to keep the machine busy."""
+    """Splits folds of long rows or columns that are too few to keep the machine busy.
+
+    rows: see `folded_rows`. Columns of such rows are cut so that one program may take all columns
+    of a part, with the folds of its rows (kernel/columns.py).
+    """
 
     target: Target
+    rows: Container[tuple[int, int]] = ()
 
     def __call__(self, node: Node) -> Node | None:
         if node.op.kind is not Kind.REDUCE or node.op.fold is None or node.op.fold.picks:
@@ -37,15 +46,23 @@ class SplitFolds:
         (axes,) = node.attrs
         points = math.prod(node.shape)
         length = math.prod(x.shape[a] for a in axes)
-        longest, least = self.target.long_row, 64
+        longest, least, parts = self.target.long_row, 64, None
         if self.target.columns and not {x.rank - 1, _innermost(x)} <= set(axes):
             x, axes = _merged(x, axes)
             points = -(-points // self.target.columns)  # one program folds `target.columns` columns
             longest, least = self.target.long_row >> 7, 16
-        if not points or points >= self.target.parallel or length < longest:
+            if axes == (0,):
+                parts = self._parts_of_rows(length, math.prod(node.shape))
+        short = points >= self.target.parallel or length < longest
+        if not points or (short and parts is None):
+            return None
+        if _parts_of(x) is node.op and length <= _MOST_FOR_EACH * self.target.parallel:
             return None
         axis = max(axes, key=lambda a: x.shape[a])
-        parts = self._parts(x.shape[axis], points, length, least)
+        if parts is not None:
+            least = _FEW
+        else:
+            parts = self._parts(x.shape[axis], points, length, least)
         if parts is None:  # no single axis has enough
             x, axes = _merged(x, axes)
             axis = max(axes, key=lambda a: x.shape[a])
@@ -69,6 +86,16 @@ class SplitFolds:
             partial = ops.cat([partial, node.op(rest, others) if others else rest], axis)
         return as_dtype(ops.reshape(node.op(partial, (axis,)), node.shape), node.dtype)
 
+    def _parts_of_rows(self, rows: int, columns: int) -> int | None:
+        """The number of equal parts of rows that are folded, too: about two for each
+        multiprocessor."""
+        if (rows, columns) not in self.rows or columns > self.target.column_limit:
+            return None
+        busy = self.target.parallel
+        found = range(busy * 3 // 4, min(_MOST_FOR_EACH * busy, rows // _FEW) + 1)
+        fits = [n for n in found if rows % n == 0 and rows // n != columns]
+        return min(fits, key=lambda n: abs(math.log(n / (2 * busy))), default=None)
+
     def _enough(self, points: int, length: int) -> int:
         """The number of parts that fills the machine, or that equals the elements of a part."""
         return min(-(-4 * self.target.parallel // points), math.isqrt(length - 1) + 1)
@@ -80,6 +107,25 @@ class SplitFolds:
             if extent % parts == 0:
                 return parts
         return None
+
+
+def _parts_of(x: Node) -> Op | None:
+    """The op of a fold, if these are its parts."""
+    while x.op is ops.reshape_op:
+        x = x.operands[0]
+    return x.op if x.op.kind is Kind.REDUCE else None
+
+
+def folded_rows(nodes: Iterable[Node]) -> frozenset[tuple[int, int]]:
+    """The number and the length of the rows that nodes fold, for each fold of whole rows."""
+    found = set()
+    for node in nodes:
+        if node.op.kind is Kind.REDUCE:
+            (x,), (axes,) = node.operands, node.attrs
+            if sorted(axes) == list(range(x.rank - len(axes), x.rank)):
+                length = math.prod(x.shape[a] for a in axes)
+                found.add((math.prod(x.shape) // max(length, 1), length))
+    return frozenset(found)
 
 
 def _innermost(x: Node) -> int:

@@ -13,7 +13,14 @@ from .cutting import row_tiles
 from .dots import ALIKE, dot_schedule
 from .lighter import lighter, roomier
 from .roofline import Prediction, Usage, Work, occupancy, predict, work
-from .rows import merge_schedule, pointwise_schedule, rows_schedule, update_schedule
+from .rows import (
+    columns_schedule,
+    merge_schedule,
+    pointwise_schedule,
+    rows_schedule,
+    runs_along_parallel,
+    update_schedule,
+)
 from .schedule import DOT_MIN, Schedule, head_block, points, power_of_two
 from .turned import sides
 
@@ -56,6 +63,8 @@ def _heaviest(kernel: Kernel | Bundle, target: Target) -> Schedule:
     alone = not isinstance(kernel, Bundle)
     if isinstance(kernel, Bundle):
         kernel = kernel.largest
+    if kernel.is_crossed:
+        return columns_schedule(kernel, target)
     if kernel.is_chained:
         return attention_schedule(kernel, target)
     if any(v.run for v in kernel.ordered):
@@ -159,6 +168,7 @@ __all__ = [
     "power_of_two",
     "predict",
     "row_tiles",
+    "runs_along_parallel",
     "settled",
     "sides",
     "work",

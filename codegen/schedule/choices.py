@@ -18,7 +18,7 @@ from .attention import attention_schedule, specializes, tensor_columns
 from .boxes import depths, has_boxes, shapes
 from .dots import copies_each, dot_schedule, has_own_programs, parted, walking, walks
 from .roofline import predict
-from .rows import pointwise_schedule, rows_schedule, update_schedule
+from .rows import columns_schedule, pointwise_schedule, rows_schedule, update_schedule
 from .schedule import BYTE_MIN, DOT_MIN, Schedule, fit, head_block, points, power_of_two
 from .space import Space, grid
 
@@ -70,6 +70,9 @@ def space(kernel: Kernel | Bundle, target: Target) -> Space[Schedule]:
 
 
 def _choices(kernel: Kernel, target: Target, alone: bool) -> tuple[Schedule, Choices]:
+    if kernel.is_crossed:
+        stages = {"num_warps": (1, 2, 4, 8, 16), "num_stages": (1, 2, 3, 4, 5)}
+        return columns_schedule(kernel, target), {"block": (1, 2, 4, 8, 16, 32), **stages}
     if kernel.is_chained:
         return _attention(kernel, target)
     if kernel.has_dot:

@@ -9,6 +9,7 @@ from ..chip import Chip
 from ..kernel import Bundle, Dot, Guard, Kernel, Load, Value, attention, collect
 from ..kernel.analysis import Analysis
 from ..kernel.box import tiles
+from ..kernel.columns import columns
 from ..kernel.index import Axis, FloorDiv, Index, Mod
 from ..kernel.roles import Roles, roles
 from .registers import ADDRESSES, elements_held, multiplies_in_threads, product_registers
@@ -77,6 +78,8 @@ def cut(kernel: Kernel | Bundle, schedule: Schedule) -> Pieces:
             registers=largest.registers,
             shared=0,
         )
+    if kernel.is_crossed:
+        return _crossed_cut(kernel, schedule)
     if kernel.is_chained:
         return _attention_cut(kernel, schedule)
     if kernel.has_dot:
@@ -255,7 +258,14 @@ def _tile_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
     if kernel.is_grouped:
         full = [v for v in loads if analysis.axes(v) >= reduction.union(kernel.parallel)]
     times = passes(kernel) if schedule.looped else 1
-    loaded = sum(points(analysis.axes(v)) * v.buffer.dtype.itemsize for v in loads) * times
+
+    def read(load: Load) -> int:
+        """The bytes that programs read; what all rows meet is read by each of them."""
+        axes = analysis.axes(load)
+        again = programs if length > 1 and axes and axes <= reduction else 1
+        return points(axes) * load.buffer.dtype.itemsize * again
+
+    loaded = sum(map(read, loads)) * times
     threads = schedule.num_warps * 32
     held = max(block // threads, 1)
     return Pieces(
@@ -268,6 +278,34 @@ def _tile_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
         columns=0,
         registers=min(held * (len(full) + 1) + ADDRESSES // 2, 255, REGISTERS // threads),
         shared=0,
+    )
+
+
+def _crossed_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
+    """Rows with the folds of their columns: each is read once, while the next ones are copied to
+    shared memory."""
+    found, analysis = columns(kernel), Analysis(kernel)
+    assert found is not None
+    loads = [v for v in kernel.values if isinstance(v, Load)]
+    rows = [v for v in loads if analysis.axes(v) >= {*found.down, *found.across}]
+    step = schedule.block * schedule.block_r * sum(v.buffer.dtype.itemsize for v in rows)
+    threads = schedule.num_warps * 32
+    held = max(schedule.block * schedule.block_r // threads, 1)
+    programs = points(kernel.parallel)
+    once = [v for v in loads if analysis.axes(v).isdisjoint(found.down)]
+    loaded = sum(points(analysis.axes(v)) * v.buffer.dtype.itemsize for v in loads)
+    again = programs * schedule.block_r * sum(v.buffer.dtype.itemsize for v in once)
+    return Pieces(
+        programs=programs,
+        steps=_tiles(points(found.down), schedule.block),
+        loaded=loaded + again,
+        flying=step * max(schedule.num_stages - 1, 1),
+        flops=0,
+        columns=0,
+        registers=min(
+            held * (len(loads) + len(found.folds) + 2) + ADDRESSES, 255, REGISTERS // threads
+        ),
+        shared=step * max(schedule.num_stages - 1, 0),
     )
 
 

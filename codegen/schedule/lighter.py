@@ -36,11 +36,17 @@ def roomier(schedule: Schedule, usage: Usage, chip: Chip) -> Schedule | None:
 def lighter(kernel: Kernel, schedule: Schedule, warp: int) -> Schedule | None:
     """The next schedule, mostly with half as many elements for a thread; None if there is none.
 
-    Attention takes fewer of the other side's rows at a time, and a rectangle becomes shorter. A
-    row that stays in registers gets more warps, one that is walked along shorter steps, but first a
-    program fewer columns; a map has smaller blocks. Networks that sort and updates whose positions
-    are data stay as they are: they hold few elements.
+    Attention takes fewer of the other side's rows at a time, folds of rows and their columns fewer
+    rows or more warps, and a rectangle becomes shorter. A row that stays in registers gets more
+    warps, one that is walked along shorter steps, but first a program fewer columns; a map has
+    smaller blocks. Networks that sort and updates whose positions are data stay as they are: they
+    hold few elements.
     """
+    if kernel.is_crossed and schedule.block > 1:
+        return replace(schedule, block=schedule.block // 2)
+    if kernel.is_crossed:
+        more = schedule.num_warps < _WARPS
+        return replace(schedule, num_warps=2 * schedule.num_warps) if more else None
     if kernel.is_chained:
         for side in ("block_n", "block_m"):
             if getattr(schedule, side) > DOT_MIN:

@@ -133,7 +133,8 @@ def work(kernel: Kernel | Bundle) -> Work:
             flops += int(2 * count * summed * seen)
             dtype = value.input_dtype
         elif isinstance(value, Apply):
-            is_score = kernel.is_chained and bool(set(kernel.reduction) & analysis.axes(value))
+            chained = kernel.is_chained and not kernel.is_crossed
+            is_score = chained and bool(set(kernel.reduction) & analysis.axes(value))
             is_weight = is_score and value.op is ops.exp
             exponentials += int(count * seen) if is_weight else 0
             # An exponential takes a multiplication too, which changes its base.

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from ..kernel import Apply, Kernel, Load, Scan
 from ..kernel.analysis import Analysis
+from ..kernel.columns import columns
 from ..kernel.index import Axis
 from ..target import Target
 from .cutting import passes
@@ -22,10 +23,18 @@ _LIGHT = 16
 """The most arithmetic of such a map: the registers of more would leave fewer threads."""
 _HELD = 32
 """Elements of short columns that a thread loads."""
+_SHARED = 4096
+"""Elements of the rows of a program whose rows meet the same weights: it reads these once for all
+of its rows."""
+_SIDE_BY_SIDE = 16
+"""The least columns that a program folds: 64 bytes of float32."""
 _BUSY = 16
 """Warps that keep a multiprocessor busy."""
 _THREADS, _UNALIGNED = 1024, 640
 """Threads for which a multiprocessor has registers: if they read rows by vectors, and if not."""
+_OF_ROW, _AT_A_TIME = 32, 8
+"""Bytes of a row that a thread has, at most, where columns are folded too; and the elements of rows
+that it mostly takes at a time: it keeps as many sums of each fold."""
 _TAPS = 512
 """Positions of a window that a thread walks along one by one, at most."""
 _NEAR = 4
@@ -86,6 +95,8 @@ def rows_schedule(kernel: Kernel, target: Target) -> Schedule:
             return short
         # Columns: neighbouring threads take neighbouring columns.
         block = min(power_of_two(rows), 64)
+        while block > _SIDE_BY_SIDE and rows < block * target.chip.multiprocessors:
+            block //= 2
         loads = len(_loads_of_rows(kernel))
         held = 4096 if loads <= 2 else 2048 if loads <= 3 else 1024  # more would spill
         block_r = min(power_of_two(length), max(held // block, 1))
@@ -97,7 +108,8 @@ def rows_schedule(kernel: Kernel, target: Target) -> Schedule:
     whole = power_of_two(length)
     # Philox's words take registers: a thread has half as many elements.
     if whole <= (limit >> kernel.draws if passes(kernel) > 1 else STEP):
-        block = max(1, min(power_of_two(rows), 1024 // whole))
+        most = _SHARED if _shares_loads(kernel) and rows * whole >= _MANY else 1024
+        block = max(1, min(power_of_two(rows), most // whole))
         warps = max(1, min(16 << kernel.draws, block * whole // (512 >> kernel.draws)))
         return Schedule(block=block, block_r=whole, num_warps=floor_power(warps))
     warps = _warps(kernel, target)
@@ -105,6 +117,13 @@ def rows_schedule(kernel: Kernel, target: Target) -> Schedule:
     if any(isinstance(v, Scan) and v.dtype.itemsize == 8 for v in kernel.values):
         warps, step = max(warps // 2, 1), step // 2  # running results take two registers each
     return Schedule(block=1, block_r=step, looped=True, num_warps=warps)
+
+
+def _shares_loads(kernel: Kernel) -> bool:
+    """Whether each row meets the same elements, as those of a norm meet its weights."""
+    row = set(kernel.reduction)
+    loads = (v for v in kernel.values if isinstance(v, Load))
+    return any(set() < load.offset.axes() <= row for load in loads)
 
 
 def _short_columns(kernel: Kernel, target: Target) -> Schedule | None:
@@ -119,6 +138,27 @@ def _short_columns(kernel: Kernel, target: Target) -> Schedule | None:
         if points(kernel.parallel) >= 4 * target.chip.multiprocessors * block:
             return Schedule(block=block, block_r=whole, num_warps=warps)
     return None
+
+
+def columns_schedule(kernel: Kernel, target: Target) -> Schedule:
+    """A schedule of folds of rows and of their columns: a program takes `block` rows at a time,
+    while the next ones are on their way."""
+    found = columns(kernel)
+    assert found is not None, "folds over some of the reduction axes are of rows and columns"
+    down, wide = points(found.down), power_of_two(points(found.across))
+    if target.large_programs:
+        block = max(1, min(power_of_two(down), target.tile_limit // wide))
+        return Schedule(block=block, block_r=wide, looped=True, num_stages=1)
+    widest = max(v.buffer.dtype.itemsize for v in _loads_of_rows(kernel))
+    warps = max(8, min(wide * widest // (_OF_ROW * target.chip.warp), 16))
+    held = _AT_A_TIME * warps * target.chip.warp // wide
+    return Schedule(
+        block=max(1, min(floor_power(max(held, 1)), power_of_two(down))),
+        block_r=wide,
+        looped=True,
+        num_warps=warps,
+        num_stages=3,
+    )
 
 
 def _warps(kernel: Kernel, target: Target) -> int:

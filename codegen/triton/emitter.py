@@ -12,6 +12,7 @@ from ..kernel.roles import roles
 from ..schedule import Schedule
 from .attention import attention
 from .bundle import emit_bundle
+from .columns import rows_and_columns
 from .dots import dots
 from .emitted import POINTER, Argument, Emitted, header, scalar_type, source
 from .merge import merge
@@ -83,7 +84,7 @@ def _form(
 ) -> tuple[Callable[..., tuple[dict[str, int], int]], int]:
     """The function that writes a kernel, and the rank of its tiles."""
     if kernel.is_chained:
-        return attention, 2
+        return (rows_and_columns if kernel.is_crossed else attention), 2
     if kernel.has_dot:
         return dots, 2
     if kernel.is_update:
@@ -95,7 +96,7 @@ def _form(
     return (turned, 2) if schedule.turned else (pointwise, 1)
 
 
-_INDEXED = (dots, rows, pointwise, turned)
+_INDEXED = (dots, rows, rows_and_columns, pointwise, turned)
 """The forms that have all places in memory from `Scope.index`."""
 
 

@@ -107,17 +107,17 @@ def combined(op: Fold, total: str, part: str, axis: int, kind: str) -> str:
     return f"{COMBINE[op]}({total}, tl.reduce({part}, {axis}, {COMBINE[op]}))"
 
 
-def folded(value: Reduce, text: str) -> str:
-    """The reduction of a tile to a column."""
+def folded(value: Reduce, text: str, axis: int = 1) -> str:
+    """The reduction of a tile to a column, or along its other axis to a row."""
     kind = tl_type(value.dtype)
     if value.op is Fold.SUM:
-        total = f"tl.sum({text}, axis=1, keep_dims=True)"
+        total = f"tl.sum({text}, axis={axis}, keep_dims=True)"
         narrow = value.dtype.category != FLOAT and value.dtype.itemsize < 4
         return f"{total}.to({kind})" if narrow else total
     if value.op in (Fold.ANY, Fold.ALL):
         function = "tl.max" if value.op is Fold.ANY else "tl.min"
-        return f"{function}(({text}).to(tl.int32), axis=1, keep_dims=True) != 0"
-    return f"tl.reduce({text}, 1, {COMBINE[value.op]}, keep_dims=True)"
+        return f"{function}(({text}).to(tl.int32), axis={axis}, keep_dims=True) != 0"
+    return f"tl.reduce({text}, {axis}, {COMBINE[value.op]}, keep_dims=True)"
 
 
 def candidates(scope: Scope, rows: Rows, value: Reduce, arg: str) -> tuple[str, str]:

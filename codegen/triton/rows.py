@@ -16,7 +16,7 @@ from tilewright.ir.op import Fold
 from ..kernel import Guard, Kernel, Load, Ordered, Reduce, Scan, Store, Value
 from ..kernel.analysis import Analysis
 from ..kernel.index import Axis
-from ..schedule import Schedule, points, power_of_two
+from ..schedule import Schedule, points, power_of_two, runs_along_parallel
 from .folds import (
     COMBINE,
     Rows,
@@ -45,12 +45,13 @@ def rows(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
         schedule = replace(schedule, block_r=whole, looped=False)
     tiles = _parallel_tiles(body, block, schedule.block)
     if schedule.looped:
-        _looped(body, Scope(body, block, tiles))
+        ahead = schedule.num_stages > 1 and runs_along_parallel(kernel)
+        _looped(body, Scope(body, block, tiles), schedule.num_stages if ahead else 1)
     else:
         block.add("r = tl.arange(0, BLOCK_R)[None, :]")
         block.add(f"r_ok = r < {_length(body)}")
         scope = Scope(body, block, [*tiles, _row_tile(body)])
-        body.fold = _whole
+        body.fold = fold_whole
         write(scope, kernel.stores)
     constexprs = {"BLOCK_P": schedule.block, "BLOCK_R": schedule.block_r}
     return constexprs, -(-points(kernel.parallel) // schedule.block)
@@ -111,7 +112,7 @@ def _length(body: Body) -> str:
 # -- a whole row in one tile
 
 
-def _whole(scope: Scope, value: Value, guards: Guards) -> Ref:
+def fold_whole(scope: Scope, value: Value, guards: Guards) -> Ref:
     if isinstance(value, Scan):
         arg = scope.spread(evaluate(scope, value.arg, guards), ROWS.tile, tl_type(value.dtype))
         arg = f"tl.where(r_ok, {arg}, {neutral(value.op, value.dtype)})"
@@ -135,7 +136,7 @@ def _scan(value: Scan, arg: str) -> str:
 # -- in several steps along the row
 
 
-def _looped(body: Body, root: Scope) -> None:
+def _looped(body: Body, root: Scope, stages: int) -> None:
     kernel, analysis = body.kernel, body.analysis
     last_reduce = max(
         (analysis.depth(v) for v in kernel.values if isinstance(v, Reduce)), default=0
@@ -154,12 +155,15 @@ def _looped(body: Body, root: Scope) -> None:
         loop.add("r = start + tl.arange(0, BLOCK_R)[None, :]")
         loop.add(f"r_ok = r < {_length(body)}")
         scope = Scope(body, loop, [_row_tile(body)], root)
-        results = [_accumulate(root, scope, value, guards) for value, guards in stage]
+        results = [accumulate(root, scope, ROWS, value, guards) for value, guards in stage]
         tops = {(id(v), guards): acc for (v, guards), (acc, _) in zip(stage, results)}
         sums = [online(root, scope, value, guards, tops) for value, guards in beside]
         if depth == passes:
             write(scope, full)
-        root.block.loop(f"for start in range(0, {_length(body)}, BLOCK_R)", loop)
+        steps = f"range(0, {_length(body)}, BLOCK_R)"
+        if stages > 1:
+            steps = f"tl.{steps[:-1]}, num_stages={stages})"
+        root.block.loop(f"for start in {steps}", loop)
         for (value, guards), result in zip(stage, results):
             root.cache[id(value), guards] = _finish(root, value, result)
         for (value, guards), total in zip(beside, sums):
@@ -249,7 +253,9 @@ _STEP = {
 }
 
 
-def _accumulate(root: Scope, scope: Scope, value: Reduce, guards: Guards) -> tuple[str, str]:
+def accumulate(
+    root: Scope, scope: Scope, rows: Rows, value: Reduce, guards: Guards
+) -> tuple[str, str]:
     """One step of a reduction, separate for each place in the tile until the loop is done."""
     value = as_logic(value)
     kind = tl_type(value.arg.dtype if value.op.picks else value.dtype)
@@ -259,13 +265,13 @@ def _accumulate(root: Scope, scope: Scope, value: Reduce, guards: Guards) -> tup
     ref = evaluate(scope, value.arg, guards)
     arg = scope.spread(ref, ROWS.tile, tl_type(value.arg.dtype))
     if value.op.picks:
-        places = type_of_places(scope, ROWS)
+        places = type_of_places(scope, rows)
         limit = 2**31 - 1 if places == "tl.int32" else 2**63 - 1
         at = root.assign("where", f"tl.full({shape}, {limit}, {places})", ROWS.tile)
-        best, here = candidates(scope, ROWS, value, arg)
+        best, here = candidates(scope, rows, value, arg)
         scope.block.add(f"{acc}, {at.text} = tw_{value.op.value}({acc}, {at.text}, {best}, {here})")
         return acc, at.text
-    part = masked(scope, ROWS, value, arg)
+    part = masked(scope, rows, value, arg)
     step = _STEP.get(value.op) or f"{COMBINE[value.op]}({{0}}, {{1}})"
     scope.block.add(f"{acc} = {step.format(acc, part)}")
     return acc, ""

@@ -12,7 +12,7 @@ from launching import compute
 from tilewright.codegen.kernel import Apply, Kernel, Load
 from tilewright.codegen.program import Program, compile_graph
 from tilewright.codegen.schedule import default_schedule
-from tilewright.codegen.schedule.cutting import passes
+from tilewright.codegen.schedule.cutting import cut, passes
 from tilewright.codegen.target import INTERPRET, gpu
 from tilewright.codegen.triton import emit
 from tilewright.ir import dtype as dt
@@ -43,9 +43,13 @@ def kernels(program: Program) -> list[Kernel]:
     return [s.kernel for s in program.steps if isinstance(s.kernel, Kernel)]
 
 
+APART = replace(gpu("sm_90"), column_limit=0)
+"""A GPU whose kernels don't fold rows and columns together."""
+
+
 def test_statistics_are_kept() -> None:
     _, roots = norm(16384, 4096, dt.bfloat16)
-    target = gpu("sm_90")
+    target = APART
     rows, columns, _ = kernels(compile_graph(lower_graph(roots), target))
     assert [b.size for b in rows.outputs if b.dtype is dt.float32] == [16384, 16384]
     used = {v.op for v in columns.values if isinstance(v, Apply)}
@@ -61,7 +65,7 @@ def test_statistics_are_read_by_rows() -> None:
     """The part of the rows that a program folds is one number, so what rows have in common is one
     line of a tile."""
     _, roots = norm(4096, 1024, dt.bfloat16)
-    target = gpu("sm_90")
+    target = APART
     _, columns, _ = kernels(compile_graph(lower_graph(roots), target))
     text = emit(columns, default_schedule(columns, target)).body
     assert "o = pid // (n_p // BLOCK_P)" in text and "p_ok" not in text
@@ -77,7 +81,47 @@ def test_rows_that_are_stored_on_the_way_are_read_once() -> None:
     assert len(kernel.outputs) == 2
     schedule = default_schedule(kernel, target)
     assert schedule.looped and passes(kernel) == 1
-    assert emit(kernel, schedule).body.count("for start in range") == 1
+    assert emit(kernel, schedule).body.count("for start in ") == 1
+
+
+@pytest.mark.parametrize("dtype", [dt.float32, dt.bfloat16], ids=str)
+def test_rows_that_meet_the_same_weights(dtype: DType) -> None:
+    """A program takes several of them, so it reads the weights once for all of its rows."""
+    shapes = (2048, 1000), (1000,), (1000,)
+    x, weight, bias = leaves = [ops.leaf(i, Size(s), dtype) for i, s in enumerate(shapes)]
+    roots, target = [layer_norm(x, 1, weight, bias)], gpu("sm_90")
+    (kernel,) = kernels(compile_graph(lower_graph(roots), target))
+    schedule = default_schedule(kernel, target)
+    assert (schedule.block, schedule.block_r, schedule.looped) == (4, 1024, False)
+    one = replace(schedule, block=1, num_warps=2)
+    often, once = (cut(kernel, s).loaded for s in (one, schedule))
+    size = dtype.itemsize
+    assert once == size * (2048 * 1000 + 512 * 2000)
+    assert often == size * (2048 * 1000 + 2048 * 2000)
+    for name in ("sm_80", "sm_90", "sm_100"):
+        assert compile_offline(kernel, name, schedule).spills == 0
+    rng = np.random.default_rng(0)
+    values = {n: rng.standard_normal(n.shape).astype(np.float32).astype(dtype.np) for n in leaves}
+    device = InterpretDevice(lambda kernel, _: schedule)
+    (found,), _ = compute(roots, values, target, device)
+    wide, scale, shift = (values[n].astype(np.float64) for n in leaves)
+    gap = wide - wide.mean(1, keepdims=True)
+    right = gap / np.sqrt((gap * gap).mean(1, keepdims=True) + 1e-5) * scale + shift
+    tolerance = 1e-5 if dtype is dt.float32 else 1e-2
+    np.testing.assert_allclose(
+        found.astype(float), right, rtol=0, atol=tolerance * np.abs(right).max()
+    )
+
+
+@pytest.mark.parametrize("name", ["sm_80", "sm_90", "sm_100"])
+def test_rows_of_columns_are_copied_ahead(name: str) -> None:
+    """While a program adds some rows to its columns' sums, two steps more are on their way."""
+    x = ops.leaf(0, Size((8192, 3072)), dt.bfloat16)
+    kernel = kernels(compile_graph(lower_graph([ops.sum(x, (0,))]), gpu(name)))[0]
+    compiled = compile_offline(kernel, name, default_schedule(kernel, gpu(name)))
+    assert "cp.async.wait_group" in compiled.asm["ptx"]
+    assert compiled.shared >= 2 * 64 * 64 * 2
+    assert compiled.spills == 0
 
 
 def test_short_columns_are_folded_in_threads() -> None:
