@@ -291,6 +291,66 @@ def test_products_are_under_way_while_weights_are_made(copied: bool) -> None:
     ptx = found.asm["ptx"]
     between = re.findall(r"wgmma.commit_group(?:(?!wgmma.wait_group|wgmma.commit).)*", ptx, re.S)
     assert max(part.count("ex2.approx") for part in between) >= 64
+    assert read_under_way(ptx) >= 8 and not written_under_way(ptx)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("copied", [False, True])
+@pytest.mark.parametrize("width, rows, keys, warps", [(128, 128, 64, 8), (64, 64, 64, 4)])
+@pytest.mark.parametrize("more", [{}, {"mask": True}, {"dropout": 0.1}, {"length": 1000}])
+def test_weights_stay_while_products_read_them(
+    more: dict[str, Any], width: int, rows: int, keys: int, warps: int, copied: bool
+) -> None:
+    schedule = Schedule(
+        block_m=rows, block_n=keys, num_warps=warps, num_stages=3, ahead=True, descriptors=copied
+    )
+    ptx = compile_offline(passes(width, True, **more)[0], "sm_90", schedule).asm["ptx"]
+    assert read_under_way(ptx) and not written_under_way(ptx)
+
+
+WEIGHTED = re.compile(r"wgmma\.mma_async\S* \{[^}]*\},\s*(\{[^}]*\})")
+"""A product whose left operand is in registers."""
+
+
+def read_under_way(ptx: str) -> int:
+    """The number of products that read registers."""
+    return len(WEIGHTED.findall(ptx))
+
+
+def written_under_way(ptx: str) -> list[str]:
+    """Lines that write registers which products read that nobody has waited for. Each loop runs
+    twice."""
+    lines = ptx.splitlines()
+    labels = {line[: line.index(":")]: i for i, line in enumerate(lines) if line.startswith("$L_")}
+    order: list[int] = []
+    for i, line in enumerate(lines):
+        order.append(i)
+        back = re.search(r"\bbra\S*\s+(\$\w+);", line)
+        if back and labels[back[1]] < i:
+            order += range(labels[back[1]], i + 1)
+    read: set[str] = set()
+    found = []
+    for line in (lines[i].strip() for i in order):
+        if "wgmma.wait_group" in line:
+            read = set()
+        elif product := WEIGHTED.search(line):
+            read |= set(re.findall(r"%\w+", product[1]))
+        elif not line.startswith(("st.", "bra", "wgmma", "//")):
+            target = re.match(r"(?:@!?%\w+ )?[a-z]\S*\s+(\{[^}]*\}|%[\w|%]+)", line)
+            if target and read & set(re.findall(r"%\w+", target[1])):
+                found.append(line)
+    return found
+
+
+def test_writes_of_what_products_read_are_found() -> None:
+    product = "wgmma.mma_async.sync.aligned.m64 {%r1,%r2}, {%r5,%r6}, %rd1, 1, 1, 1;"
+    loop = ["$L_1:", product, "mov.b32 %r7, %r5;", "wgmma.wait_group.sync.aligned 0;"]
+    end = "@%p1 bra $L_1;"
+    assert written_under_way("\n".join([*loop, "mov.b32 %r5, %r7;", end])) == []
+    early = "\n".join([*loop[:3], "mov.b32 {%r5, %rs1}, %r7;", *loop[3:], end])
+    assert len(written_under_way(early)) == 2
+    late = "\n".join(["$L_1:", "mov.b32 %r6, %r7;", loop[3], product, end])
+    assert len(written_under_way(late)) == 1
 
 
 def test_passes_that_may_run_ahead() -> None:
