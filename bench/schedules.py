@@ -1,13 +1,15 @@
 """The schedules of kernels on one card, each measured: how far the default is from the best.
 
-    python bench/schedules.py [--json FILE] [--rows TEXT ...] [--count 16] [--least 5] [--minutes 9]
+    python bench/schedules.py [--json FILE] [--rows TEXT ...] [--kernels TEXT] [--count 16]
+        [--only FIELD=VALUE,… ...] [--least 5] [--minutes 9]
 
 The kernels are those of the rows of bench/gpu.py that have a name with one of the texts in it. Of
 each one the default schedule, schedules that differ from it in one choice, and the best predicted
-of each kind of tile are compiled side by side; those that spill are left out. Each one's results
-are compared with those of the default before it is timed, by events around single launches, with
-the cache flushed before each. What is measured belongs in `codegen/schedule`: in its tables
-of tiles, and in its model of what they cost. Rows are saved one by one.
+of each kind of tile (with --only, those with the values named) are compiled side by side; those
+that spill are left out. Each one's results are compared with those of the default before it is
+timed, by events around single launches, with the cache flushed before each. What is measured
+belongs in `codegen/schedule`: in its tables of tiles, and in its model of what they cost. Rows
+are saved one by one.
 """
 
 from __future__ import annotations
@@ -40,6 +42,15 @@ TOLERANCE = 0.02
 """Largest difference from the default's results, in units of their largest element."""
 
 
+def alike(kernel: Any, target: Any, count: int, only: dict[str, list[str]]) -> list[Any]:
+    """The default schedule, and the best predicted of those with the values that `only` names."""
+    from tilewright.codegen.schedule.choices import space
+
+    found = space(kernel, target)
+    named = (s for s in found.ranked if all(str(getattr(s, n)) in v for n, v in only.items()))
+    return list(dict.fromkeys([found.default, *named]))[:count]
+
+
 def candidates(kernel: Any, target: Any, count: int) -> list[Any]:
     """The default schedule, half of `count` neighbours, and the best predicted of each kind of
     tile: of those that are predicted alike, the nearest to the default."""
@@ -56,7 +67,7 @@ def candidates(kernel: Any, target: Any, count: int) -> list[Any]:
     kinds: dict[Any, list[Any]] = {}
     for s in found.ranked:
         tile = s.block, s.turned, s.block_r, s.block_m, s.block_n, s.box
-        kind = *tile, s.persistent > 0, s.descriptors, s.specialized, s.registers
+        kind = *tile, s.persistent > 0, s.descriptors, s.specialized, s.registers, s.ahead
         kinds.setdefault(kind, []).append(s)
     best = []
     for of_kind in kinds.values():
@@ -144,6 +155,7 @@ def of_kernel(kernel: Any, device: Any, flushed: Any, wanted: list[Any]) -> Iter
 def rows(options: argparse.Namespace, tw: Any) -> Iterator[list[dict[str, Any]]]:
     """The rows of each kernel, the best first, with shares of the best one's speed."""
     end = time.monotonic() + 60 * options.minutes
+    only = {name: values.split(",") for name, values in (o.split("=") for o in options.only)}
     seen: set[Any] = set()
     flushed = None
     for row in itertools.chain(*gpu_rows.PIECES.values()):
@@ -151,7 +163,7 @@ def rows(options: argparse.Namespace, tw: Any) -> Iterator[list[dict[str, Any]]]
             continue
         step = row.make(tw, options.device, row.dtype)[0]
         for device, kernel in list(predicted.kernels(tw, step)):
-            if kernel in seen or time.monotonic() > end:
+            if options.kernels not in kernel.name or kernel in seen or time.monotonic() > end:
                 continue
             seen.add(kernel)
             flushed = flushed or device.arena(FLUSHED)
@@ -159,6 +171,8 @@ def rows(options: argparse.Namespace, tw: Any) -> Iterator[list[dict[str, Any]]]
             if predicted.microseconds(kernel, default, device.target) < options.least:
                 continue
             wanted = candidates(kernel, device.target, options.count)
+            if options.only:
+                wanted = alike(kernel, device.target, options.count, only)
             try:
                 found = list(of_kernel(kernel, device, flushed, wanted))
             except Exception as error:  # keep the others
@@ -176,6 +190,10 @@ def rows(options: argparse.Namespace, tw: Any) -> Iterator[list[dict[str, Any]]]
 def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     parser = timing.parser((__doc__ or "").splitlines()[0])
     parser.add_argument("--rows", nargs="+", default=[""], metavar="TEXT", help="part of a name")
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="FIELD=VALUE,…", help="schedules that have these"
+    )
+    parser.add_argument("--kernels", default="", metavar="TEXT", help="part of a kernel's name")
     parser.add_argument("--count", type=int, default=16, help="schedules of a kernel")
     parser.add_argument("--least", type=float, default=5, help="predicted microseconds of a kernel")
     parser.add_argument("--minutes", type=float, default=9, help="after which no kernel is begun")

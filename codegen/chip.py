@@ -37,6 +37,7 @@ class Chip:
         products. With fewer, Triton's compilers ask for a step's operands behind the products of
         the step before, and wait for them before the next.
     tensor_maps: whether hardware copies tiles of matrices to shared memory by descriptors.
+    asynchronous: whether tensor cores fill registers of a thread while it goes on.
     specialized: whether the compiler can give copies and products warps of their own, and its
         kernels are right. (For sm_90 Triton 3.6 makes some that are wrong.)
     sustained: the share of `tensor` that the power limit leaves to long products of random numbers
@@ -65,6 +66,7 @@ class Chip:
     exponentials: float
     stages: int = 2
     tensor_maps: bool = False
+    asynchronous: bool = False
     specialized: bool = False
     columns: int = 0
     limits: bool = False
@@ -168,6 +170,7 @@ SM_90 = _nvidia(
     rows=64,
     exponentials=3.9e12,
     tensor_maps=True,
+    asynchronous=True,
     sustained=0.8,
 )
 SM_100 = _nvidia(

@@ -84,6 +84,15 @@ def attention_schedule(kernel: Kernel, target: Target) -> Schedule:
     )
 
 
+def runs_ahead(kernel: Kernel, target: Target) -> bool:
+    """Whether weights may be made during the products of those before: in the forward pass, where
+    products go on beside other work, and where some block of keys is there for each query."""
+    parts = roles(kernel)
+    if not target.chip.asynchronous or parts is None or parts.total is None:
+        return False
+    return parts.span is None and any(dot is not None for _, dot in parts.stores)
+
+
 def specializes(kernel: Kernel, target: Target) -> bool:
     """Whether the copies and the products of attention may have warps of their own: hardware copies
     all operands, and beside them there are only numbers for rows."""

@@ -14,7 +14,7 @@ from ..kernel.attention import Roles
 from ..kernel.attention import roles as attention_roles
 from ..kernel.roles import roles
 from ..target import Target
-from .attention import attention_schedule, specializes, tensor_columns
+from .attention import attention_schedule, runs_ahead, specializes, tensor_columns
 from .boxes import depths, has_boxes, shapes
 from .dots import copies_each, dot_schedule, has_own_programs, parted, walking, walks
 from .roofline import predict
@@ -126,6 +126,7 @@ def _attention(kernel: Kernel, target: Target) -> tuple[Schedule, Choices]:
         "num_stages": (1, 2, 3, 4),
         "descriptors": (False, True) if copied else (False,),
         "registers": (0, HALF_HELD) if copied else (0,),
+        "ahead": (False, True) if runs_ahead(kernel, target) else (False,),
         "specialized": (False, True) if specializes(kernel, target) else (False,),
     }
 

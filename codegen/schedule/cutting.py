@@ -35,7 +35,8 @@ class Pieces:
     a tile has too few rows for one. held: elements that a thread sums in a product without tensor
     cores.
     stages: the steps of attention whose operands are held at a time. masking: operations of masks
-    on scores that are all seen. registers, shared: estimates for one thread and for one program.
+    on scores that are all seen. beside: the share of products under way while a warp group makes
+    weights. registers, shared: estimates for one thread and for one program.
     """
 
     programs: int
@@ -52,6 +53,7 @@ class Pieces:
     held: int = 0
     stages: int = 1
     masking: int = 0
+    beside: float = 0.0
 
     def efficiency(self, chip: Chip) -> float:
         """The share of their peak that products reach. Shared memory gives 128 bytes of operands a
@@ -214,6 +216,7 @@ def _attention_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
     threads = schedule.num_warps * 32
     summed = sum(head_block(width) for width in parts.widths)
     scores = m * n * (2 if parts.back is not None else 1)
+    kept = scores * size // 4 if schedule.ahead else 0  # weights of the step before
     stages = max(schedule.num_stages - LOOKUP * parts.looks_up, 1)
     return Pieces(
         programs=programs,
@@ -223,7 +226,7 @@ def _attention_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
         flops=2 * programs * steps * m * n * (products + summed),
         columns=n,
         registers=_shared_out(
-            min((m * summed + scores) // threads + 2 * ADDRESSES, schedule.registers or 255),
+            min((m * summed + scores + kept) // threads + 2 * ADDRESSES, schedule.registers or 255),
             schedule,
         ),
         shared=step * stages + m * products * size,
@@ -232,6 +235,7 @@ def _attention_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
         masking=programs * steps * m * n * _MASK
         if schedule.specialized and parts.causal is not None
         else 0,
+        beside=summed / (products + summed) if schedule.ahead else 0.0,
     )
 
 

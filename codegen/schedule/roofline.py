@@ -217,9 +217,10 @@ def predict(
     seconds += spilled
     bound = "spills" if spilled > takes[bound] else bound
     if needed.exponentials:
-        # A warp group computes weights between its products; products of other groups hide part of
-        # it.
+        # A warp group computes weights between its products, or beside some of them; products of
+        # other groups hide part of the rest.
         between = takes["exponentials"] + takes["arithmetic"]
+        between = max(between - shape.beside * takes["products"], 0.0)
         seconds += min(between, takes["products"]) / max(resident * schedule.num_warps // 4, 1)
     share = roofline(needed, chip, schedule.tf32, schedule.digits) / seconds
     waves = shape.programs / places

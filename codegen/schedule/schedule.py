@@ -38,6 +38,8 @@ class Schedule:
         results through them.
     persistent: the number of programs that walk through all tiles of a contraction and read
         matrices through tensor descriptors (TMA on NVIDIA's); 0 for one program for each tile.
+    ahead: whether the forward pass of attention makes a step's weights during the products of the
+        weights before them, with values.
     specialized: whether its copies have warps of their own, beside those that compute
         (`Chip.specialized`).
     tf32: whether products of float32 are rounded to TF32.
@@ -61,6 +63,7 @@ class Schedule:
     parts: int = 1
     descriptors: bool = False
     persistent: int = 0
+    ahead: bool = False
     specialized: bool = False
     tf32: bool = False
     digits: bool = False

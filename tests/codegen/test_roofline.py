@@ -84,6 +84,19 @@ def test_too_few_stages_of_attention_wait_for_loads() -> None:
         assert late.seconds > 1.3 * ahead.seconds
 
 
+def test_weights_made_beside_products_take_less_time() -> None:
+    """Half of the products are those with values: they hide as much of the exponentials."""
+    kernel = passes(128, True, length=8192)[0]
+    schedule = default_schedule(kernel, HOPPER)
+    usage = Usage(registers=250, shared=224 << 10)
+    apart, beside = (
+        predict(kernel, replace(schedule, ahead=ahead), HOPPER, usage) for ahead in (False, True)
+    )
+    rate = HOPPER.chip.flops(dt.bfloat16) * HOPPER.chip.sustained
+    assert beside.seconds < apart.seconds <= beside.seconds + 0.55 * beside.work.flops / rate
+    assert beside.seconds > beside.work.flops / rate
+
+
 def test_the_last_wave_counts() -> None:
     schedule = Schedule(block_m=128, block_n=128, block_k=64, num_warps=8, num_stages=4)
     one, more = (

@@ -52,3 +52,9 @@ def test_schedules_are_compared_and_timed(
         assert sum("default" in r["schedule"] for r in of_row) == len({r["kernel"] for r in of_row})
         assert all(r["us"] > 0 for r in of_row) and max(r["share"] for r in of_row) == 1
     assert json.loads(file.read_text())["rows"] == found
+    with fake_cuda.installed():
+        wanted = ["--kernels", "attention", "--only", "block_m=32", "num_warps=4,8"]
+        found = bench.main([*wanted, "--count", "3", "--least", "0"])
+    default, *others = sorted(found, key=lambda r: "default" not in r["schedule"])
+    assert "attention" in default["kernel"] and others
+    assert all(r["schedule"].startswith("32x") for r in others)

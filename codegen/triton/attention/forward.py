@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 
 from ...kernel import Reduce
+from ..operands import half_type
+from ..scope import Ref, Scope
 from ..values import write
 from .writer import Walk, Writer, number, times
 
@@ -23,8 +25,8 @@ def forward(writer: Writer, total: Reduce) -> None:
     block.add('top = tl.full((BLOCK_M, 1), -float("inf"), tl.float32)')
     block.add("weight = tl.full((BLOCK_M, 1), 0, tl.float32)")
 
-    def step(walk: Walk) -> None:
-        scores = writer.scores(walk)
+    def soften(walk: Walk, scores: Ref) -> None:
+        """Makes scores weights: the running maximum and sum, and what fades the sums so far."""
         add = walk.block.add
         add(f"above = tl.maximum(top, tl.max({scores.text}, axis=1, keep_dims=True))")
         # A row that has seen nothing yet: exp(-inf - 0) is 0.
@@ -36,12 +38,45 @@ def forward(writer: Writer, total: Reduce) -> None:
         weights = writer.weights(walk, scores, "shift")
         add(f"weight = weight * faded + tl.sum({weights.text}, axis=1, keep_dims=True)")
         add("top = above")
-        if dot is not None:
-            walk.scores.cache[id(parts.weights), ()] = weights
-            add(f"{acc} = {acc} * faded")
-            writer.add_product(walk, acc, dot, parts.outer, "v")
+        walk.scores.cache[id(parts.weights), ()] = weights
 
-    writer.walk(step)
+    def multiply(rows: Scope, weights: str) -> None:
+        """Adds a block's weighted values to the sums."""
+        assert dot is not None
+        rows.block.add(f"{acc} = {acc} * faded")
+        writer.add_product(rows, weights, acc, dot, parts.outer, "v")
+
+    def step(walk: Walk) -> None:
+        soften(walk, writer.scores(walk))
+        if dot is not None:
+            multiply(walk.rows, writer.weighted(walk, dot.a))
+
+    def hold(walk: Walk, scores: Ref) -> None:
+        assert dot is not None
+        soften(walk, scores)
+        walk.block.add(f"held = {writer.weighted(walk, dot.a)}{bits}")
+
+    def late(walk: Walk) -> None:
+        scores = writer.scores(walk)
+        multiply(walk.past, f"held{values}")
+        hold(walk, scores)
+
+    if dot is not None and writer.ahead:
+        half = half_type(writer.dtype)
+        # Weights pass from step to step as bits: of a half type that comes from the step before,
+        # Triton would make a copy in shared memory for tensor cores.
+        kind, bits, values = "tl.float32", "", ""
+        if half:
+            kind, bits, values = (
+                "tl.int16",
+                *(f".to({t}, bitcast=True)" for t in ("tl.int16", half)),
+            )
+        block.add(f"held = tl.full((BLOCK_M, BLOCK_N), 0, {kind})")
+        block.add("faded = tl.full((BLOCK_M, 1), 1, tl.float32)")
+        past = writer.walk_ahead(lambda walk: hold(walk, writer.scores(walk)), late)
+        multiply(past, f"held{values}")
+    else:
+        writer.walk(step)
     rows = root.tile_names([writer.own])
     text = f"top{unit} * {number(math.log(2))} + tl.log(weight)"
     root.cache[id(total), ()] = root.assign("total", text, rows)

@@ -34,7 +34,7 @@ def gradient(writer: Writer) -> None:
             text = writer.products(walk, back, parts.outer)
             walk.scores.cache[id(back), ()] = walk.scores.assign("back", text, scores.tiles)
         for dot, width, acc in sums:
-            writer.add_product(walk, acc, dot, width, "k")
+            writer.add_product(walk.rows, writer.weighted(walk, dot.a), acc, dot, width, "k")
 
     writer.walk(step)
     for dot, width, acc in sums:

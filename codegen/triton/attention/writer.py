@@ -24,19 +24,25 @@ LOG2E = math.log2(math.e)
 
 Step = Callable[["Walk"], None]
 
+ROWS = {"start": "row", "before": "row_before", "past": "row_past"}
+"""The places of a walked block's rows, by the name of their beginning."""
+STARTS = {"m": "first", **{rows: start for start, rows in ROWS.items()}}
+
 
 @dataclass(frozen=True)
 class Walk:
     """One loop along the walked side.
 
     scores: the scope of a tile of scores, the program's rows by the walked places. rows: the scope
-        of operands with a row for each walked place. hides: whether some scores of a tile may not
-        count, because of a causal mask or because the walked side ends.
+        of operands with a row for each walked place. past: of those of the block before. hides:
+        whether some scores of a tile may not count, because of a causal mask or because the walked
+        side ends.
     """
 
     block: Block
     scores: Scope
     rows: Scope
+    past: Scope
     hides: bool
 
 
@@ -75,8 +81,10 @@ class Writer:
             and not body.is_wide
         )
         self.specialized = schedule.specialized and self.descriptors
+        # One loop follows the other: the blocks of a span may be none.
+        self.ahead = schedule.ahead and self.span is None and not self.specialized
         body.fold = _done
-        self._operands: dict[tuple[int, Axis], str] = {}
+        self._operands: dict[tuple[int, Scope], str] = {}
         self._matrices: dict[tuple[int, Axis], str] = {}
         self.dtype = parts.products.input_dtype
         # One fused operation scales a score, by the last factor before masks, and subtracts the
@@ -160,6 +168,28 @@ class Writer:
             self._loop("0", "whole", False, step)
             self._loop("whole", count, True, step)
 
+    def walk_ahead(self, begin: Step, step: Step) -> Scope:
+        """Writes `begin` for one block of the walked side, and `step` for each other one, which may
+        use the block before. Returns the scope of the last block's operands.
+
+        The end of the walked side comes first, as it may hide scores. Mostly no other block does.
+        """
+        add, count = self.block.add, self.extents[self.walked]
+        causal = self.parts.causal is not None
+        add(f"stop = tl.minimum(first + BLOCK_M, {count})" if causal else f"stop = {count}")
+        add("end = (stop - 1) // BLOCK_N * BLOCK_N")
+        self._loop("end", "stop", causal or not self.exact, begin, "num_stages=1")
+        add("past = end")
+        ranges = [("0", "end", False)]
+        if causal and self.own_block > self.walked_block:
+            add("whole = tl.minimum((first + 1) // BLOCK_N * BLOCK_N, end)")
+            ranges = [("whole", "end", True), ("0", "whole", False)]
+        for start, stop, hides in ranges:
+            before = f"tl.where(start == {start}, past, start - BLOCK_N)"
+            self._loop(start, stop, hides, step, before=before)
+            self.block.add(f"past = tl.where({start} < {stop}, {stop} - BLOCK_N, past)")
+        return self._rows(self.block, "past", not self.exact)
+
     def _walk_span(self, span: Span, step: Step) -> None:
         """Walks along the least range that contains the spans of this block's rows: first where
         some rows see nothing, then where all rows see, then again where some see nothing."""
@@ -182,43 +212,54 @@ class Writer:
         self._loop("begin", "end", False, step)
         self._loop("end", "most", True, step)
 
-    def _loop(self, start: str, stop: str, hides: bool, step: Step) -> None:
+    def _loop(
+        self, start: str, stop: str, hides: bool, step: Step, how: str = "", before: str = ""
+    ) -> None:
+        """Writes `step` for the blocks from `start` on. how: arguments of the loop's range."""
         loop = Block()
         saved, self.block = self.block, loop
-        self._operands = {k: v for k, v in self._operands.items() if k[1] is self.own}
+        self._operands = {k: v for k, v in self._operands.items() if k[1] is self.root}
         if self.span is not None:
             ends = hides  # blocks of a span begin anywhere
         else:
             ends = not self.exact and (hides or self.by_key)
-        tiles = []
-        for name, place, index in (("n", 1, "[None, :]"), ("row", 0, "[:, None]")):
-            loop.add(f"{name} = start + tl.arange(0, BLOCK_N){index}")
-            ok = f"{name}_ok" if ends else None
-            if ok:
-                loop.add(f"{ok} = {name} < {self.extents[self.walked]}")
-            tiles.append(Tile(name, (self.walked,), place, "BLOCK_N", ok))
-        step(
-            Walk(
-                loop,
-                Scope(self.body, loop, tiles[:1], self.root),
-                Scope(self.body, loop, tiles[1:], self.root),
-                hides,
-            )
-        )
+        scores = self._scope(loop, "n", "start", 1, ends)
+        rows = past = self._rows(loop, "start", ends)
+        if before:
+            loop.add(f"before = {before}")
+            past = self._rows(loop, "before", not self.exact)
+        step(Walk(loop, scores, rows, past, hides))
         self.block = saved
-        walk = "range({}, {}, BLOCK_N)"
         if self.specialized:
-            walk = "tl.range({}, {}, BLOCK_N, warp_specialize=True)"
-        self.block.loop(f"for start in {walk.format(start, stop)}", loop)
+            how = "warp_specialize=True"
+        walk = f"range({start}, {stop}, BLOCK_N)"
+        if how:
+            walk = f"tl.{walk[:-1]}, {how})"
+        self.block.loop(f"for start in {walk}", loop)
+
+    def _rows(self, block: Block, start: str, ends: bool) -> Scope:
+        """The scope of operands with a row for each place of the block from `start` on."""
+        return self._scope(block, ROWS[start], start, 0, ends)
+
+    def _scope(self, block: Block, name: str, start: str, place: int, ends: bool) -> Scope:
+        """A scope of the walked block from `start` on, which lies along dimension `place`. ends:
+        whether the walked side may end within the block."""
+        index = "[None, :]" if place else "[:, None]"
+        block.add(f"{name} = {start} + tl.arange(0, BLOCK_N){index}")
+        ok = f"{name}_ok" if ends else None
+        if ok:
+            block.add(f"{ok} = {name} < {self.extents[self.walked]}")
+        tile = Tile(name, (self.walked,), place, "BLOCK_N", ok)
+        return Scope(self.body, block, [tile], self.root)
 
     # -- values
 
-    def operand(self, walk: Walk | None, value: Value, side: Axis, width: Axis, stem: str) -> str:
+    def operand(self, scope: Scope, value: Value, side: Axis, width: Axis, stem: str) -> str:
         """A tile of an operand, rows along `side` by a head's elements along `width`."""
         value, _ = factored(value)
-        key = id(value), side
+        scope = self.root if side is self.own else scope
+        key = id(value), scope
         if key not in self._operands:
-            scope = self.root if side is self.own else walk.rows  # type: ignore[union-attr]
             copied = self._copy(scope, value, side, width, stem) if self.descriptors else None
             if copied is not None:
                 self._operands[key] = copied
@@ -243,15 +284,16 @@ class Writer:
             about = (found.rows, found.stride), (found.stride, 1), (rows, width.extent)
             self._matrices[key] = parameter(self.body, found.buffer, *about)
         row, column = (self.root.index(i).text for i in (found.row, found.column))
-        start = "first" if side is self.own else "start"
+        (rows_of,) = scope.tile_names([side])
+        start = STARTS[rows_of]
         row = start if row == "0" else f"{row} + {start}"
         tiles = scope.tile_names([side, width])
         return scope.assign(stem, f"{self._matrices[key]}.load([{row}, {column}])", tiles).text
 
     def products(self, walk: Walk, dot: Dot, width: Axis) -> str:
         """The tile of a contraction of a query's element with a key's, without its factor."""
-        query = self.operand(walk, dot.a, self.parts.query, width, "q")
-        key = self.operand(walk, dot.b, self.parts.key, width, "k")
+        query = self.operand(walk.rows, dot.a, self.parts.query, width, "q")
+        key = self.operand(walk.rows, dot.b, self.parts.key, width, "k")
         own, other = (key, query) if self.by_key else (query, key)
         return f"tl.dot({own}, tl.trans({other}){precision(dot, self.body.tf32)})"
 
@@ -301,11 +343,12 @@ class Writer:
         half = half_type(self.dtype)
         return f"{ref.text}.to({half})" if half else ref.text
 
-    def add_product(self, walk: Walk, acc: str, dot: Dot, width: Axis, stem: str) -> None:
-        """acc += dot, for a contraction over the walked side."""
-        left = self.weighted(walk, dot.a)
-        right = self.operand(walk, dot.b, self.walked, width, stem)
-        walk.block.add(f"{acc} = tl.dot({left}, {right}, {acc}{precision(dot, self.body.tf32)})")
+    def add_product(
+        self, rows: Scope, left: str, acc: str, dot: Dot, width: Axis, stem: str
+    ) -> None:
+        """acc += left @ the right operand of `dot`, a contraction over the walked block `rows`."""
+        right = self.operand(rows, dot.b, self.walked, width, stem)
+        rows.block.add(f"{acc} = tl.dot({left}, {right}, {acc}{precision(dot, self.body.tf32)})")
 
     def zeros(self, stem: str, width: Axis) -> str:
         """A new accumulator, the program's rows by `width`."""

@@ -223,6 +223,146 @@ def copied(program: Program, schedule: Schedule = DESCRIBED) -> list[int]:
     return [sum(a.role == "matrix" for a in t.arguments) for t in texts]
 
 
+def ahead(rows: int, keys: int, **given: Any) -> InterpretDevice:
+    """A device whose schedules make weights during the products of those before."""
+    schedule = Schedule(block=256, block_r=64, looped=True, block_m=rows, block_n=keys, ahead=True)
+    return InterpretDevice(lambda kernel, target: replace(schedule, **given))
+
+
+@pytest.mark.parametrize("rows, keys", [(32, 16), pytest.param(16, 32, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("tails", marks=pytest.mark.slow),
+        *("causal, more keys", "causal, more queries", "odd", "causal and mask", "float mask"),
+    ],
+)
+def test_weights_ahead_of_products(torch: Any, name: str, rows: int, keys: int) -> None:
+    """The last block comes first, then those before the diagonal, then the others."""
+    built = Built(by_name[name])
+    (y, *_), program = compute(built.roots, built.values, INTERPRET, ahead(rows, keys))
+    assert "held" in emit(tiled(program)[0], Schedule(ahead=True)).body
+    assert_close([y], expected(torch, by_name[name])[:1], 3e-6)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(dt.float16, 3e-3), (dt.bfloat16, 2e-2)])
+@pytest.mark.parametrize("descriptors", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+def test_half_types_ahead_of_products(
+    torch: Any, causal: bool, descriptors: bool, dtype: DType, tolerance: float
+) -> None:
+    each = case("ahead", (2,), (64, 96, 16, 32), causal=causal)
+    built = Built(each, dtype)
+    (y, *_), _ = compute(
+        built.roots, built.values, INTERPRET, ahead(32, 16, descriptors=descriptors)
+    )
+    assert_close([y], expected(torch, each)[:1], tolerance)
+
+
+def test_the_same_keys_and_values_ahead_of_products(torch: Any) -> None:
+    """Keys are those of a step, values those of the step before."""
+    q, k = (ops.leaf(i, Size((2, 40, 16)), dt.float32) for i in range(2))
+    drawn = np.random.default_rng(0).standard_normal((2, 2, 40, 16)).astype(np.float32)
+    y = ops.scaled_dot_product_attention(q, k, k)
+    (found,), _ = compute([y], {q: drawn[0], k: drawn[1]}, INTERPRET, ahead(16, 16))
+    a, b = (torch.tensor(x).double() for x in drawn)
+    exact = torch.nn.functional.scaled_dot_product_attention(a, b, b)
+    assert_close([found], [exact.numpy()], 3e-6)
+
+
+def test_only_weights_of_a_block_may_be_infinite_where_its_values_are(torch: Any) -> None:
+    """No block is multiplied by zeros instead of weights: infinite values would give NaN."""
+    q, k, v = (ops.leaf(i, Size((1, 64, 16)), dt.float32) for i in range(3))
+    drawn = np.random.default_rng(0).standard_normal((3, 1, 64, 16)).astype(np.float32)
+    drawn[2, 0, [0, 20, 63], 3] = np.inf
+    y = ops.scaled_dot_product_attention(q, k, v)
+    (found,), _ = compute([y], dict(zip((q, k, v), drawn)), INTERPRET, ahead(16, 16))
+    assert np.isposinf(found[..., 3]).all() and np.isfinite(np.delete(found, 3, axis=-1)).all()
+
+
+@pytest.mark.parametrize("copied", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_products_are_under_way_while_weights_are_made(copied: bool) -> None:
+    """Between the products with values and the next wait there are exponentials."""
+    schedule = Schedule(
+        block_m=128, block_n=128, num_warps=8, num_stages=3, ahead=True, descriptors=copied
+    )
+    found = compile_offline(passes(128, True)[0], "sm_90", schedule)
+    assert found.spills == 0 and found.shared <= CHIPS["sm_90"].shared_each
+    ptx = found.asm["ptx"]
+    between = re.findall(r"wgmma.commit_group(?:(?!wgmma.wait_group|wgmma.commit).)*", ptx, re.S)
+    assert max(part.count("ex2.approx") for part in between) >= 64
+    assert read_under_way(ptx) >= 8 and not written_under_way(ptx)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("copied", [False, True])
+@pytest.mark.parametrize("width, rows, keys, warps", [(128, 128, 64, 8), (64, 64, 64, 4)])
+@pytest.mark.parametrize("more", [{}, {"mask": True}, {"dropout": 0.1}, {"length": 1000}])
+def test_weights_stay_while_products_read_them(
+    more: dict[str, Any], width: int, rows: int, keys: int, warps: int, copied: bool
+) -> None:
+    schedule = Schedule(
+        block_m=rows, block_n=keys, num_warps=warps, num_stages=3, ahead=True, descriptors=copied
+    )
+    ptx = compile_offline(passes(width, True, **more)[0], "sm_90", schedule).asm["ptx"]
+    assert read_under_way(ptx) and not written_under_way(ptx)
+
+
+WEIGHTED = re.compile(r"wgmma\.mma_async\S* \{[^}]*\},\s*(\{[^}]*\})")
+"""A product whose left operand is in registers."""
+
+
+def read_under_way(ptx: str) -> int:
+    """The number of products that read registers."""
+    return len(WEIGHTED.findall(ptx))
+
+
+def written_under_way(ptx: str) -> list[str]:
+    """Lines that write registers which products read that nobody has waited for. Each loop runs
+    twice."""
+    lines = ptx.splitlines()
+    labels = {line[: line.index(":")]: i for i, line in enumerate(lines) if line.startswith("$L_")}
+    order: list[int] = []
+    for i, line in enumerate(lines):
+        order.append(i)
+        back = re.search(r"\bbra\S*\s+(\$\w+);", line)
+        if back and labels[back[1]] < i:
+            order += range(labels[back[1]], i + 1)
+    read: set[str] = set()
+    found = []
+    for line in (lines[i].strip() for i in order):
+        if "wgmma.wait_group" in line:
+            read = set()
+        elif product := WEIGHTED.search(line):
+            read |= set(re.findall(r"%\w+", product[1]))
+        elif not line.startswith(("st.", "bra", "wgmma", "//")):
+            target = re.match(r"(?:@!?%\w+ )?[a-z]\S*\s+(\{[^}]*\}|%[\w|%]+)", line)
+            if target and read & set(re.findall(r"%\w+", target[1])):
+                found.append(line)
+    return found
+
+
+def test_writes_of_what_products_read_are_found() -> None:
+    product = "wgmma.mma_async.sync.aligned.m64 {%r1,%r2}, {%r5,%r6}, %rd1, 1, 1, 1;"
+    loop = ["$L_1:", product, "mov.b32 %r7, %r5;", "wgmma.wait_group.sync.aligned 0;"]
+    end = "@%p1 bra $L_1;"
+    assert written_under_way("\n".join([*loop, "mov.b32 %r5, %r7;", end])) == []
+    early = "\n".join([*loop[:3], "mov.b32 {%r5, %rs1}, %r7;", *loop[3:], end])
+    assert len(written_under_way(early)) == 2
+    late = "\n".join(["$L_1:", "mov.b32 %r6, %r7;", loop[3], product, end])
+    assert len(written_under_way(late)) == 1
+
+
+def test_passes_that_may_run_ahead() -> None:
+    def asked(target: str, **given: Any) -> list[set[bool]]:
+        return [
+            {s.ahead for s in space(k, gpu(target)).schedules} for k in passes(64, True, **given)
+        ]
+
+    assert asked("sm_90") == [{False, True}, {False}, {False}]
+    assert asked("sm_80") == asked("sm_100") == [{False}] * 3
+
+
 @pytest.mark.parametrize("dtype", [dt.float16, dt.bfloat16])
 @pytest.mark.parametrize("heads", [(), pytest.param((2, 3), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("causal", [False, True])
