@@ -185,7 +185,7 @@ class Side:
     def __init__(
         self, name: str, side: str, folder: Path, options: argparse.Namespace, alone: bool
     ):
-        self.values, self.log, self.limit = folder / f"{side}.pickle", folder / f"{side}.log", 0.0
+        self.values, self.log = folder / f"{side}.pickle", folder / f"{side}.log"
         environment = {**os.environ, "GPU_PROGRAMS": str(folder), "GPU_PROGRAMS_SIDE": side}
         environment.pop("TW_TIER", None)  # as users have it
         environment |= {"GPU_PROGRAMS_ALONE": "1"} if alone else {}
@@ -195,14 +195,15 @@ class Side:
         command = [sys.executable, __file__, name, "--serve", "--side", side]
         command += ["--device", options.device, "--values", str(self.values)]
         command += ["--limit", str(options.limit)]
-        self.child = subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.log.open("wb"),
-            cwd=folder,
-        )
+        with self.log.open("wb") as log:
+            self.child = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=folder,
+            )
 
     def answer(self, limit: float) -> dict[str, Any]:
         """Its next answer; a RuntimeError if it has ended or takes longer."""
@@ -226,6 +227,9 @@ class Side:
         """Kill it: it has told all that it had to."""
         self.child.kill()
         self.child.wait()
+        for pipe in (self.child.stdin, self.child.stdout):
+            assert pipe is not None
+            pipe.close()
 
 
 class Benchmark:
@@ -233,6 +237,7 @@ class Benchmark:
         self.options, self.folder, self.sides = options, folder, sides
         self.rows: dict[str, dict[str, Any]] = {}
         self.alive: dict[str, dict[str, Side]] = {}
+        self.started: list[Side] = []
         self.lock = threading.Lock()
         self.end = time.monotonic() + 60 * options.minutes
 
@@ -274,6 +279,7 @@ class Benchmark:
         limit = max(5.0, min(self.options.limit, self.end - time.monotonic()))
         end, alone = time.monotonic() + limit, len(self.sides) == 1
         sides = {s: Side(name, s, folder, self.options, alone) for s in self.sides}
+        self.started += sides.values()
         for which, side in sides.items():
             try:
                 answer = side.answer(max(0.1, end - time.monotonic()))
@@ -283,7 +289,8 @@ class Benchmark:
                 break
         if "answer" not in found:
             found["answer"] = "ran" if alone else self.compared(name, sides)
-        if found["answer"] in ("ran", "right") and self.options.turns:
+        fine = found["answer"] in ("ran", "right") and self.options.turns
+        if fine and len(self.alive) < self.options.timed:
             self.alive[name] = sides
         else:
             for side in sides.values():
@@ -317,9 +324,8 @@ class Benchmark:
                 side.end()
 
     def close(self) -> None:
-        for sides in self.alive.values():
-            for side in sides.values():
-                side.end()
+        for side in self.started:
+            side.end()
 
 
 def has_torch(device: str) -> bool:
@@ -336,6 +342,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=14, help="at a time, for the checks")
     parser.add_argument("--limit", type=float, default=75, help="seconds of a program's check")
     parser.add_argument("--turns", type=int, default=2, help="turns in timing; 0 times nothing")
+    parser.add_argument("--timed", type=int, default=30, help="programs that are timed, at most")
     parser.add_argument("--device", default="cuda", help="which device")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
