@@ -165,7 +165,7 @@ def gpt_float16(torch: Any, device: str) -> Step:
 def gpt_checkpointed(torch: Any, device: str) -> Step:
     import importlib
 
-    importlib.import_module("torch.utils.checkpoint")
+    importlib.import_module(f"{torch.__name__}.utils.checkpoint")
     model, (x, y) = gpt(torch, device, checkpoint=True), texts(torch, device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
 

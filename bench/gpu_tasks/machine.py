@@ -83,6 +83,9 @@ def memory(torch: Any, device: str) -> Step:
         a = torch.ones(size // 4, device=device)
         cuda.synchronize()
         held = cuda.memory_allocated() - before
+        free, whole = cuda.mem_get_info()
+        told = cuda.memory_reserved() >= held and 0 < free < whole
+        told = told and "MiB" in cuda.memory_summary()
         b = a + 1
         total = b[:1024].sum().item()
         del b
@@ -94,11 +97,7 @@ def memory(torch: Any, device: str) -> Step:
             large = "nothing"
         except torch.cuda.OutOfMemoryError:
             large = "OutOfMemoryError"
-        free, whole = cuda.mem_get_info()
-        fine = cuda.memory_reserved() >= held and 0 < free <= whole and "MiB" in (
-            cuda.memory_summary()
-        )  # fmt: skip
-        return total, held / size, size <= top <= 3 * size, left < size // 8, large, fine
+        return total, held / size, size <= top <= 3 * size, left < size // 8, large, told
 
     return step
 
