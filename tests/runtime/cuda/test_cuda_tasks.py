@@ -26,6 +26,7 @@ QUICK = (
 )
 LONG = (
     "VAE",
+    "GRU that predicts a series, Huber loss, RMSprop",
     "gradient accumulation over four batches",
     "EMA of weights by AveragedModel, Adam with foreach",
     "torch.compile(model) and a compiled function",
@@ -67,6 +68,7 @@ def anywhere(value: Any) -> Any:
     return [anywhere(each) for each in value] if isinstance(value, list) else value
 
 
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks", "ignore:.*script_method")  # PyTorch's
 @pytest.mark.parametrize(
     "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in LONG)]
 )
