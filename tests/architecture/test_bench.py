@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from unittest import mock
 
+import numpy as np
 import pytest
 from paths import BENCH
 
@@ -204,3 +205,50 @@ def test_the_gpu_benchmark_runs_alone(monkeypatch, tmp_path, capsys):
     assert by_name["product"]["roofline"] > 0 and by_name["product"]["predicted_ms"] > 0
     assert "matmul" in by_name["wrong"]["error"]
     assert by_name["1.19 relu"]["ours_ms"] > 0
+
+
+@pytest.mark.slow
+def test_programs_run_beside_pytorch(tmp_path):
+    """Each side in a process of its own, on the CPU here: values are compared, then steps timed."""
+    path = tmp_path / "programs.json"
+    command = [sys.executable, str(BENCH / "gpu_programs.py"), "--device", "cpu", "--turns", "1"]
+    command += ["--json", str(path), "shared, frozen", "other framework wrote"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    rows = json.loads(path.read_text())["rows"]
+    assert len(rows) == 2 and all(row["answer"] == "right" for row in rows), done.stderr
+    assert all(row["ratio"] == row["torch_ms"] / row["ours_ms"] for row in rows)
+
+
+def test_a_program_with_other_values_is_seen(bench):
+    import gpu_programs
+
+    def tensor(values, dtype="torch.float32", device="cuda"):
+        return "tensor", dtype, device, np.array(values)
+
+    def found(ours, theirs):
+        return list(gpu_programs.differences(ours, theirs, 1e-3))
+
+    wanted = {"a": [tensor([1.0, np.nan, np.inf, 1e-9]), 2.0, "x"], "b": tensor([1, 2])}
+    near = {"a": [tensor([1.0005, np.nan, np.inf, 0.0]), 2.001, "x"], "b": tensor([1, 2])}
+    assert found(wanted, wanted) == [] and found(near, wanted) == []
+    others = [tensor([1.002, np.nan, np.inf, 0.0]), tensor([1.0, 1.0, np.inf, 0.0])]
+    others += [tensor([1.0, np.nan, -np.inf, 0.0]), tensor([1.0]), tensor([np.nan] * 4)]
+    others += [tensor(wanted["a"][0][3], device="cpu"), tensor(wanted["a"][0][3], "torch.float64")]
+    for other in others:
+        assert len(found({**wanted, "a": [other, 2.0, "x"]}, wanted)) == 1
+    for other in ({**wanted, "b": tensor([1, 3])}, {"a": wanted["a"]}, {**wanted, "a": [2.0]}):
+        assert len(found(other, wanted)) == 1
+    assert len(found({**wanted, "a": [wanted["a"][0], 2.01, "y"]}, wanted)) == 2
+
+
+def test_a_program_that_dies_or_hangs_costs_no_other(bench, tmp_path):
+    import gpu_programs
+
+    options = SimpleNamespace(device="cpu", limit=60.0)
+    side = gpu_programs.Side("no such program", "ours", tmp_path, options, True)
+    with pytest.raises(RuntimeError, match="exit status 1: "):
+        side.answer(60.0)
+    side = gpu_programs.Side("VAE", "ours", tmp_path, options, True)
+    with pytest.raises(RuntimeError, match=r"no answer in 0 s"):
+        side.answer(0.01)
+    assert side.child.returncode == -9

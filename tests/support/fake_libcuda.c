@@ -93,9 +93,10 @@ int cuStreamIsCapturing(void *stream, int *out) { return *out = 0, 0; }
 int cuGetErrorString(int code, const char **out) { return *out = "an error", 0; }
 int cuGetErrorName(int code, const char **out) { return *out = "CUDA_ERROR", 0; }
 // Memory is 0 at first: positions that a kernel would have computed lie in range. The word before a
-// block is what calloc gave.
+// block is what calloc gave. Without memory the answer is CUDA_ERROR_OUT_OF_MEMORY.
 int cuMemAllocAsync(void **out, size_t size, void *stream) {
   char *base = calloc(1, size + 264), *block = (char *)(((size_t)base + 264) & ~(size_t)255);
+  if (!base) return 2;
   return ((void **)block)[-1] = base, *out = block, 0;
 }
 int cuMemFreeAsync(void *block, void *stream) { return free(((void **)block)[-1]), 0; }
