@@ -279,6 +279,7 @@ def copies_each(kernel: Kernel, target: Target) -> bool:
 
 
 def has_own_programs(kernel: Kernel) -> bool:
+    """Whether a product has a program for each tile even where hardware can copy tiles."""
     return sums_segments(kernel) or has_digits(kernel)
 
 

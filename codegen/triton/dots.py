@@ -17,7 +17,7 @@ from .boxes import Boxes, count_boxes, place_box
 from .descriptors import Descriptors
 from .digits import sum_digits
 from .folds import Rows, fold_rows
-from .operands import Step, is_native, masked, precision
+from .operands import Step, is_native, precision, tile_of
 from .scope import Body, Guards, Ref, Scope, Tile
 from .segments import bounds, count_tiles, place_rows, segments
 from .text import Block, tl_type
@@ -225,9 +225,9 @@ def _tiles(
         tiles.insert(0, places)
     else:
         block.add("m = first_m + tl.arange(0, BLOCK_M)[:, None]")
-        tiles.insert(0, masked(block, "m", role.m, 0, "BLOCK_M", end, ends))
+        tiles.insert(0, tile_of(block, "m", role.m, 0, "BLOCK_M", end, ends))
     block.add("n = first_n + tl.arange(0, BLOCK_N)[None, :]")
-    across = masked(block, "n", role.n, 1, "BLOCK_N", n_n, columns % schedule.block_n != 0)
+    across = tile_of(block, "n", role.n, 1, "BLOCK_N", n_n, columns % schedule.block_n != 0)
     down = row_tiles(role, schedule)
     programs = down * -(-columns // schedule.block_n) * batches
     return Scope(body, block, [across], Scope(body, block, tiles)), corner, programs

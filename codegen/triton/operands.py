@@ -55,10 +55,10 @@ class Step:
         self.block = Block()
         self.length, self.copies = length, copies
         self.block.add("k_a = start + tl.arange(0, BLOCK_K)[None, :]")
-        left = masked(self.block, "k_a", axes, 1, "BLOCK_K", length, ends)
+        left = tile_of(self.block, "k_a", axes, 1, "BLOCK_K", length, ends)
         self.left = Scope(root.body, self.block, [left], root)
         self.block.add("k_b = start + tl.arange(0, BLOCK_K)[:, None]")
-        right = masked(self.block, "k_b", axes, 0, "BLOCK_K", length, ends)
+        right = tile_of(self.block, "k_b", axes, 0, "BLOCK_K", length, ends)
         self.right = Scope(root.body, self.block, [right], root)
 
     def factor(self, value: Value, side: str, dtype: DType, native: bool = False) -> str:
@@ -70,7 +70,7 @@ class Step:
         return copied or operand(scope, value, tiles, stem, scope.own, dtype, native)
 
 
-def masked(
+def tile_of(
     block: Block, name: str, axes: tuple[Axis, ...], place: int, size: str, extent: str, ends: bool
 ) -> Tile:
     """A tile whose variable is written, and its mask unless its blocks end where the axes do."""
