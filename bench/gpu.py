@@ -3,8 +3,8 @@
     python bench/gpu.py [--json FILE] [--only PIECE ...] [--minutes 9] [--device cuda]
 
 Pieces: questions (checks for a first run on a card), tests (those marked `gpu`), memory, gemm,
-epilogue, grouped, attention, conv, model, kernelbench (200 problems, more than all other pieces:
-run it alone).
+float32 (products that aren't rounded to TF32), epilogue, grouped, attention, conv, model,
+kernelbench (200 problems, more than all other pieces: run it alone).
 
 Results are compared before anything is timed: with PyTorch's in float64, and for kernelbench with
 PyTorch's own. Times are medians by CUDA events, with the cache flushed before each call. Repeated

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import models
@@ -40,16 +40,23 @@ class Row:
 
 
 def numbers(
-    torch: Any, device: str, dtype: str, *shapes: Sequence[int], seed: int = 0
+    torch: Any,
+    device: str,
+    dtype: str,
+    *shapes: Sequence[int],
+    seed: int = 0,
+    rounded: bool = True,
 ) -> list[Any]:
-    """Tensors that are the same for every framework and dtype, as they are rounded to bfloat16.
-    Large ones repeat a block of numbers on the device."""
+    """Tensors that are the same for every framework and dtype, as they are rounded to bfloat16
+    (if `rounded`, otherwise for float32 and float64). Large ones repeat a block of numbers on the
+    device."""
     rng = np.random.default_rng(seed)
     out = []
     for shape in shapes:
         count = math.prod(shape)
         block = rng.standard_normal(min(count, DRAWN), dtype=np.float32)
-        block = (block.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+        if rounded:
+            block = (block.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
         values = torch.tensor(block).to(device).to(getattr(torch, dtype))
         if count > DRAWN:
             values = values.repeat(-(-count // DRAWN))[:count]
@@ -57,11 +64,11 @@ def numbers(
     return out
 
 
-def forward(function: Callable[..., Any], *shapes: Sequence[int]) -> Any:
+def forward(function: Callable[..., Any], *shapes: Sequence[int], rounded: bool = True) -> Any:
     """function(torch, *tensors), without gradients."""
 
     def make(torch: Any, device: str, dtype: str) -> Any:
-        tensors = numbers(torch, device, dtype, *shapes)
+        tensors = numbers(torch, device, dtype, *shapes, rounded=rounded)
 
         def step() -> Any:
             with torch.no_grad():
@@ -226,6 +233,31 @@ GEMM = [
     _gemm(16, 8192, 8192, transposed=True),
     _gemm(256, 256, 65536),
 ]
+
+
+def _float32(m: int, n: int, k: int, transposed: bool = False) -> Row:
+    """A product of float32 that isn't rounded to TF32, which PyTorch's default forbids."""
+    row = _gemm(m, n, k, transposed)
+    function, b = (_product_t, (n, k)) if transposed else (_product, (k, n))
+    return replace(
+        row,
+        name=f"float32 {row.name}",
+        goal=1.0,
+        measure="ratio",
+        make=forward(function, (m, k), b, rounded=False),
+        bytes=2 * row.bytes,
+        dtype="float32",
+        tolerance=1e-6,
+    )
+
+
+FLOAT32 = [
+    _float32(1024, 1024, 1024),
+    _float32(4096, 4096, 4096),
+    _float32(1024, 8192, 8192, transposed=True),
+    _float32(16384, 4096, 4096, transposed=True),
+    _float32(8205, 5921, 2949),
+]
 EPILOGUE = [
     Row("gelu(linear), 8192 x 4096 x 1024", 1.15, "ratio",
         forward(_linear_gelu, (8192, 1024), (4096, 1024), (4096,)),
@@ -355,6 +387,7 @@ MODEL = [
 PIECES = {
     "memory": MEMORY,
     "gemm": GEMM,
+    "float32": FLOAT32,
     "epilogue": EPILOGUE,
     "grouped": GROUPED,
     "attention": ATTENTION,
