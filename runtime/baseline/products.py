@@ -56,15 +56,14 @@ def _kernel(dtype: np.dtype[Any], by_columns: bool, chunks: int) -> Callable[...
 
 
 def _is_dot(a: Any, b: Any) -> bool:
-    """Whether a @ b is NumPy's `dot`, which calls the same BLAS in half the time, and never
-    warns."""
+    """Whether a @ b is NumPy's `dot`, which calls the same BLAS in half the time."""
     return a.ndim == 2 == b.ndim and a.dtype.char in "fd"
 
 
 def quiet(a: Any, b: Any) -> Any:
     """a @ b without NumPy's warnings."""
     if _is_dot(a, b) and len(a) * b.size < _WORK:
-        return a.dot(b)
+        return quietly(a.dot, b)
     return quietly(matmul, a, b)
 
 

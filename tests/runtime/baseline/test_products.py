@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -104,3 +105,13 @@ def test_large_products_of_bfloat16(op: Any, form: str, batch: tuple[int, ...]) 
         found = np.asarray(found)
         assert found.dtype == (half if op is ops.matmul else np.float32)
         np.testing.assert_allclose(found.astype(np.float64), want, rtol=rtol, atol=atol)
+
+
+def test_products_of_infinities_warn_nobody() -> None:
+    """NumPy's own do: infinity times 0 is an invalid value."""
+    a, b = np.full((12, 3), np.inf, np.float32), np.zeros((3, 2), np.float32)
+    with pytest.warns(RuntimeWarning, match="invalid value"):
+        expected = a @ b
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(products.quiet(a, b), expected)
