@@ -235,4 +235,6 @@ def test_tensor_cores_multiply_them(shapes: tuple[tuple[int, int], tuple[int, in
     ptx = compiled.asm["ptx"]
     assert ".bf16.bf16" in ptx and "cp.async.bulk.tensor" in ptx
     assert re.search(r"add(\.rn)?\.f32", ptx)  # steps are added outside of the tensor cores
+    # Each product is waited for before its sums are read: the next product, then the addition.
+    assert ptx.count("wgmma.commit_group") == ptx.count("wgmma.wait_group") > 0
     assert compiled.spills == 0
