@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import math
+from collections.abc import Sequence
 
 from ..kernel import Apply, Buffer, Kernel, Load, RandomBits, Reduce, Value, ranges
 from ..kernel.domain import Domain
@@ -80,8 +80,7 @@ def _steps(offset: Index) -> list[Axis]:
     return [atom for atom, step in offset.terms if step == 1 and isinstance(atom, Axis)]
 
 
-@functools.lru_cache(4096)
-def gains(merged: Kernel, apart: tuple[Kernel, ...], target: Target) -> bool:
+def gains(merged: Kernel, apart: Sequence[Kernel], target: Target) -> bool:
     """Whether a contraction that folds its rows takes less time than two kernels. Its tiles have
     all columns: they may read more, and keep fewer programs busy, than tiles of the best shape."""
     if target.large_programs:

@@ -23,7 +23,7 @@ from tilewright.ir.ops.attention import attention_query_grad
 from tilewright.ir.ops.external import external
 
 from ..kernel import Buffer, Dot, Kernel, Reduce
-from ..kernel.analysis import analyzed
+from ..kernel.analysis import Analysis
 from ..kernel.columns import columns, crossing
 from ..kernel.domain import Domain
 from ..kernel.index import Axis
@@ -68,9 +68,6 @@ class Group:
 
     template: the kernel, shared by the groups of one form.
     nodes: all nodes that it computes. outputs: the anchors that it stores.
-    kind: map, row (folds and scans), dot, update, sort or tiled (attention); loop, external and
-        host, which have no kernel of their own.
-    order: the place of its last anchor in the program.
     """
 
     index: int
@@ -82,17 +79,32 @@ class Group:
     reads: dict[Node, None] = field(default_factory=dict)
     before: int = 0  # the groups it depends on, as bits
     is_state: bool = False  # kept for a multi-tensor update
-    kind: str = field(init=False)
-    domain: Domain = field(init=False)
-    cost: float = field(init=False)
-    points: int = field(init=False)
-    elements: int = field(init=False)
-    order: int = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.kind, self.domain = self.template.kind, self.template.domain
-        self.cost, self.points = self.template.cost, self.domain.points
-        self.elements, self.order = self.points * self.domain.row, self.anchors[-1].seq
+    @property
+    def kind(self) -> str:
+        """map, row (folds and scans), dot, update, sort or tiled (attention); loop, external and
+        host, which have no kernel of their own."""
+        return self.template.kind
+
+    @property
+    def domain(self) -> Domain:
+        return self.template.domain
+
+    @property
+    def cost(self) -> float:
+        return self.template.cost
+
+    @property
+    def points(self) -> int:
+        return self.domain.points
+
+    @property
+    def elements(self) -> int:
+        return self.domain.points * self.domain.row
+
+    @property
+    def order(self) -> int:
+        return self.anchors[-1].seq
 
 
 class Partition:
@@ -328,12 +340,10 @@ class Partition:
     ) -> None:
         """Queues the merges of `group` with its neighbours, and those of its small readers with
         each other."""
+        near = [] if later_only else self.producers(group)
         readers = self.consumers(group)
-        near: list[Group] = []
-        if group.is_state is state_only:
-            near += [] if later_only else self.producers(group)
-            near += readers
-            near += (g for g in self.siblings(group) if not later_only or g.index > group.index)
+        near += readers
+        near += (g for g in self.siblings(group) if not later_only or g.index > group.index)
         pairs = [(group, other) for other in dict.fromkeys(near)]
         pairs += (p for p in pairwise(readers) if self._is_small(p[0]) and _alike(*p))
         for a, b in pairs:
@@ -456,7 +466,7 @@ def _check_contractions(kernel: Kernel, node: Node) -> None:
     """Tiles hold one product. Read at two places, as in y + y.T, a contraction would be two."""
     found = [v for v in kernel.values if isinstance(v, Dot)]
     if len(found) > 1:
-        analysis = analyzed(kernel)
+        analysis = Analysis(kernel)
         if len({roles(kernel, analysis, dot) for dot in found}) > 1:
             raise CannotFuse(node, "reads a contraction at two places")
 

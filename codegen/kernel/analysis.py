@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 
 from tilewright.ir import ops
@@ -129,9 +128,3 @@ class Analysis:
 
     def index_depth(self, index: Index) -> int:
         return max((self._depth[id(v)] for v in data_values(index)), default=0)
-
-
-@functools.lru_cache(256)
-def analyzed(kernel: Kernel, online: bool = False) -> Analysis:
-    """The analysis of a kernel. A schedule is looked for among many, each of which asks for it."""
-    return Analysis(kernel, online)

@@ -11,7 +11,6 @@ Registers and shared memory are those of the compiled kernel if there is one, el
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass
 
@@ -21,7 +20,7 @@ from tilewright.ir.dtype import DType
 from ..chip import GATHER, WINDOW, Chip
 from ..instructions import INSTRUCTIONS
 from ..kernel import Apply, Bundle, Dot, Kernel, Load, Ordered, RandomBits, Reduce
-from ..kernel.analysis import analyzed
+from ..kernel.analysis import Analysis
 from ..target import Target
 from .cutting import Pieces, cut, passes, seen_share
 from .schedule import Schedule, points
@@ -106,7 +105,6 @@ def occupancy(chip: Chip, warps: int, usage: Usage) -> int:
     return min(limits) if fits else 0
 
 
-@functools.lru_cache(256)
 def work(kernel: Kernel | Bundle) -> Work:
     """The least work that computes a kernel."""
     if isinstance(kernel, Bundle):
@@ -118,7 +116,7 @@ def work(kernel: Kernel | Bundle) -> Work:
             exponentials=0,
             dtype=None,
         )
-    analysis = analyzed(kernel)
+    analysis = Analysis(kernel)
     seen = seen_share(kernel)
     touched: dict[object, int] = {}
     flops = scalar = exponentials = 0

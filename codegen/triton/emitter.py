@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..kernel import Bundle, Dot, Kernel
-from ..kernel.analysis import analyzed
+from ..kernel.analysis import Analysis
 from ..kernel.index import Axis
 from ..kernel.roles import roles
 from ..schedule import Schedule
@@ -105,7 +105,7 @@ def _groups(kernel: Kernel) -> tuple[tuple[Axis, ...], ...]:
     if not kernel.has_dot or kernel.is_chained:
         return kernel.parallel, *kernel.folded
     dot = next(v for v in kernel.values if isinstance(v, Dot))
-    role = roles(kernel, analyzed(kernel), dot)
+    role = roles(kernel, Analysis(kernel), dot)
     return role.m, role.n, role.k, role.batch
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..kernel import Condition, Kernel, Store, Value
-from ..kernel.analysis import analyzed
+from ..kernel.analysis import Analysis
 from ..kernel.index import Axis, Check, Data, FloorDiv, Index, walk
 from .emitted import Argument
 from .sizes import Sizes
@@ -79,7 +79,7 @@ class Body:
     fold: Callable[[Scope, Value, Guards], Ref] | None = None
 
     def __post_init__(self) -> None:
-        self.analysis = analyzed(self.kernel, online=True)
+        self.analysis = Analysis(self.kernel, online=True)
         self.buffers = {b: f"out{i}" for i, b in enumerate(self.kernel.outputs)}
         self.buffers |= {b: f"in{i}" for i, b in enumerate(self.kernel.inputs)}
         self.scalars = {s.slot: f"x{i}" for i, s in enumerate(self.kernel.scalars)}
