@@ -19,9 +19,10 @@ from .partition import Group, Partition, makes_digits_again
 Batch = list[Group]
 
 
-_LATEST = 1 << 62
 WEIGHTS = (1, 8)
 """The weights of a freed byte, beside a byte that is taken."""
+_LATEST = 1 << 62
+"""The place in the queue of launches behind all others."""
 
 
 def ordered(partition: Partition, batches: Sequence[Batch]) -> list[Batch]:
@@ -41,6 +42,8 @@ class _Scheduler:
         self.batches = batches
         self.weight = weight
         self.peak = 0
+        # Digits are made again when nothing else can go on, in the order of their products.
+        self.again = [any(map(makes_digits_again, batch)) for batch in batches]
         number = {g.index: i for i, batch in enumerate(batches) for g in batch}
         self.after: list[list[int]] = [[] for _ in batches]
         self.waiting: list[int] = []
@@ -95,9 +98,7 @@ class _Scheduler:
         return out
 
     def _entry(self, i: int) -> tuple[int, int, int]:
-        # Digits are made again when nothing else can go on, in the order of their products.
-        again = any(map(makes_digits_again, self.batches[i]))
-        return _LATEST if again else -self.gain[i], self.batches[i][0].order, i
+        return _LATEST if self.again[i] else -self.gain[i], self.batches[i][0].order, i
 
     def _count_freed(self, read: Node, readers: set[int]) -> int:
         """`read` dies with its last reader, unless it is a result of the graph."""

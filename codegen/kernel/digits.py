@@ -31,4 +31,5 @@ def digits(factor: Value) -> tuple[Load, ...] | None:
 def has_digits(kernel: Kernel) -> bool:
     """Whether a kernel is one of products whose factors lie in memory as digits."""
     dots = [v for v in kernel.values if isinstance(v, Dot)]
-    return all(digits(d.a) and digits(d.b) for d in dots) and not kernel.columns
+    made = all(digits(d.a) and digits(d.b) for d in dots)
+    return bool(dots) and made and not kernel.columns
