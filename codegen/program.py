@@ -17,7 +17,8 @@ from tilewright.ir.passes.pipeline import lower_graph
 
 from .fusion import Group, Partition
 from .fusion.anchors import cut, is_buffer, memory
-from .fusion.bundles import bundles, keep_updates_apart
+from .fusion.bundles import bundles
+from .fusion.precedents import fuse
 from .kernel import Bundle, Kernel, Load, Scalar
 from .kernel.canonical import Note
 from .legalize import legalize
@@ -115,9 +116,7 @@ def compile_graph(roots: Sequence[Node], target: Target) -> Program:
     nodes = reachable(legal)
     leaves = [n for n in nodes if is_buffer(n)]
     results = [memory(r) for r in legal]
-    partition = Partition(cut(legal, target), results, leaves, target)
-    keep_updates_apart(partition)
-    partition.merge()
+    partition = fuse(cut(legal, target), nodes, results, leaves, target)
     batches = bundles(partition)
     return _Assembly(partition, leaves).program(batches, results, nodes)
 

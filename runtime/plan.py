@@ -202,9 +202,10 @@ def launch_count(program: Program) -> int:
 
 def clear() -> None:
     """Forget what was cached while plans were made."""
-    from tilewright.codegen.fusion import twins
+    from tilewright.codegen.fusion import precedents, twins
     from tilewright.ir import loop, rewrite
 
     loop.clear()
     rewrite.clear()
     twins.clear()
+    precedents.clear()

@@ -23,7 +23,7 @@ from tilewright.ir.ops.attention import attention_query_grad
 from tilewright.ir.ops.external import external
 
 from ..kernel import Buffer, Dot, Kernel, Reduce
-from ..kernel.analysis import Analysis
+from ..kernel.analysis import analyzed
 from ..kernel.columns import columns, crossing
 from ..kernel.domain import Domain
 from ..kernel.index import Axis
@@ -68,6 +68,9 @@ class Group:
 
     template: the kernel, shared by the groups of one form.
     nodes: all nodes that it computes. outputs: the anchors that it stores.
+    kind: map, row (folds and scans), dot, update, sort or tiled (attention); loop, external and
+        host, which have no kernel of their own.
+    order: the place of its last anchor in the program.
     """
 
     index: int
@@ -79,38 +82,33 @@ class Group:
     reads: dict[Node, None] = field(default_factory=dict)
     before: int = 0  # the groups it depends on, as bits
     is_state: bool = False  # kept for a multi-tensor update
+    kind: str = field(init=False)
+    domain: Domain = field(init=False)
+    cost: float = field(init=False)
+    points: int = field(init=False)
+    elements: int = field(init=False)
+    order: int = field(init=False)
 
-    @property
-    def kind(self) -> str:
-        """map, row (folds and scans), dot, update, sort or tiled (attention); loop, external and
-        host, which have no kernel of their own."""
-        return self.template.kind
-
-    @property
-    def domain(self) -> Domain:
-        return self.template.domain
-
-    @property
-    def cost(self) -> float:
-        return self.template.cost
-
-    @property
-    def points(self) -> int:
-        return self.domain.points
-
-    @property
-    def elements(self) -> int:
-        return self.domain.points * self.domain.row
-
-    @property
-    def order(self) -> int:
-        return self.anchors[-1].seq
+    def __post_init__(self) -> None:
+        self.kind, self.domain = self.template.kind, self.template.domain
+        self.cost, self.points = self.template.cost, self.domain.points
+        self.elements, self.order = self.points * self.domain.row, self.anchors[-1].seq
 
 
 class Partition:
-    """The groups of a graph, by index."""
+    """The groups of a graph, by index.
 
-    def __init__(self, found: Cut, results: Iterable[Node], leaves: Iterable[Node], target: Target):
+    begun: whether each anchor begins with a group; otherwise there are none yet.
+    """
+
+    def __init__(
+        self,
+        found: Cut,
+        results: Iterable[Node],
+        leaves: Iterable[Node],
+        target: Target,
+        begun: bool = True,
+    ):
         self.target = target
         self.reads = found.reads
         self.pairs = not target.complex_numbers or found.pairs
@@ -127,19 +125,26 @@ class Partition:
         self.reasons: dict[tuple[Node, Node], str] = {}
         self._outcomes = outcomes(target)
         self._count = 0
-        for anchors in self._together(found.anchors):
+        for anchors in self._together(found.anchors) if begun else ():
             if any(math.prod(a.shape) for a in anchors):
                 self._begin(anchors)
 
     def _begin(self, anchors: tuple[Node, ...]) -> None:
         """Begin a group with `anchors`, or one with each, if no kernel holds all of them."""
         try:
-            self._add(self._lowered(anchors))
+            self.add(anchors)
         except CannotFuse:
             if len(anchors) == 1:
                 raise
             for each in anchors:
                 self._begin((each,))
+
+    def add(self, anchors: tuple[Node, ...]) -> Group:
+        """Add the group of these anchors, all of whose producers are there. CannotFuse if no single
+        kernel computes them."""
+        group = self._lowered(anchors)
+        self._add(group)
+        return group
 
     def _together(self, anchors: Sequence[Node]) -> list[tuple[Node, ...]]:
         """The groups to begin with. Anchors share one if they are records of one attention, which
@@ -340,10 +345,12 @@ class Partition:
     ) -> None:
         """Queues the merges of `group` with its neighbours, and those of its small readers with
         each other."""
-        near = [] if later_only else self.producers(group)
         readers = self.consumers(group)
-        near += readers
-        near += (g for g in self.siblings(group) if not later_only or g.index > group.index)
+        near: list[Group] = []
+        if group.is_state is state_only:
+            near += [] if later_only else self.producers(group)
+            near += readers
+            near += (g for g in self.siblings(group) if not later_only or g.index > group.index)
         pairs = [(group, other) for other in dict.fromkeys(near)]
         pairs += (p for p in pairwise(readers) if self._is_small(p[0]) and _alike(*p))
         for a, b in pairs:
@@ -400,8 +407,13 @@ class Partition:
         return None
 
     def _gains(self, merged: Group, a: Group, b: Group) -> bool:
-        kernel, apart = merged.template.kernel, (a.template.kernel, b.template.kernel)
-        return not kernel.columns or gains(kernel, apart, self.target)
+        kernel, better = merged.template.kernel, merged.template.better
+        if not kernel.columns:
+            return True
+        key = a.form.key, b.form.key
+        if key not in better:
+            better[key] = gains(kernel, (a.template.kernel, b.template.kernel), self.target)
+        return better[key]
 
     def _mismatch(self, a: Group, b: Group) -> str | None:
         """The reason why two groups can't share a kernel, if their sizes show one."""
@@ -466,7 +478,7 @@ def _check_contractions(kernel: Kernel, node: Node) -> None:
     """Tiles hold one product. Read at two places, as in y + y.T, a contraction would be two."""
     found = [v for v in kernel.values if isinstance(v, Dot)]
     if len(found) > 1:
-        analysis = Analysis(kernel)
+        analysis = analyzed(kernel)
         if len({roles(kernel, analysis, dot) for dot in found}) > 1:
             raise CannotFuse(node, "reads a contraction at two places")
 

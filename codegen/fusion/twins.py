@@ -61,7 +61,7 @@ class Form:
                 stack.pop()
                 self.loaded[node] = None
                 self.number[node] = len(self.number)
-                text.extend((-1, _known((node.shape, node.dtype))))
+                text.extend((-1, known((node.shape, node.dtype))))
                 continue
             pending = [o for o in node.operands if o not in self.number]
             if pending:
@@ -98,6 +98,7 @@ class Template:
     """The kernel of a form, for all groups that have the form.
 
     nodes: the nodes it computes, by number; a node that only lowering made stands for itself.
+    better: whether it takes less time than the kernels of two forms, by their keys.
     """
 
     kind: str
@@ -105,6 +106,7 @@ class Template:
     domain: Domain
     nodes: tuple[int | Node, ...]
     cost: float
+    better: dict[tuple[bytes, bytes], bool] = field(default_factory=dict)
     _named: dict[tuple[str, tuple[Note, ...]], tuple[Kernel, dict[Buffer, Buffer]]] = field(
         default_factory=dict
     )
@@ -166,11 +168,11 @@ def _kind(node: Node) -> int:
         attrs = () if node.op is initial else node.attrs
         # A position that is data is reported with its line.
         loc = node.loc if node.op.kind in (Kind.GATHER, Kind.SCATTER, Kind.CHECK) else None
-        found = node.memo["form"] = _known((node.op, attrs, node.shape, node.dtype, loc))
+        found = node.memo["form"] = known((node.op, attrs, node.shape, node.dtype, loc))
     return found
 
 
-def _known(thing: Hashable) -> int:
+def known(thing: Hashable) -> int:
     """One number for equal things; a number is never used again."""
     global _next
     found = _ids.get(thing)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Concatenate, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 from tilewright.ir import ops
 from tilewright.ir.op import Fold
 
 from .index import Axis, Data, Index, walk
 from .ir import Apply, Dot, Kernel, Load, Reduce, Value, data_values, ranges
+
+_Kernel = TypeVar("_Kernel")
+_Others = ParamSpec("_Others")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +136,28 @@ class Analysis:
 
     def index_depth(self, index: Index) -> int:
         return max((self._depth[id(v)] for v in data_values(index)), default=0)
+
+
+def of_kernel(
+    function: Callable[Concatenate[_Kernel, _Others], _Result],
+) -> Callable[Concatenate[_Kernel, _Others], _Result]:
+    """`function` of a kernel and other hashable arguments, computed once for each kernel as long as
+    it lives: a schedule is looked for among many, each of which asks for the same. Its results must
+    not refer to the kernel."""
+    found: WeakKeyDictionary[_Kernel, dict[Any, _Result]] = WeakKeyDictionary()
+
+    @functools.wraps(function)
+    def remembered(kernel: _Kernel, /, *others: _Others.args, **named: _Others.kwargs) -> _Result:
+        of_this = found.setdefault(kernel, {})
+        key = others, *named.items()
+        if key not in of_this:
+            of_this[key] = function(kernel, *others, **named)
+        return of_this[key]
+
+    return remembered
+
+
+@of_kernel
+def analyzed(kernel: Kernel, online: bool = False) -> Analysis:
+    """The analysis of a kernel."""
+    return Analysis(kernel, online)

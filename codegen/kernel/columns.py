@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from ..target import Target
-from .analysis import Analysis
+from .analysis import analyzed
 from .domain import Domain
 from .index import Axis
 from .ir import ALONG, UPDATES, Dot, Kernel, Reduce, Store, Value, data_values
@@ -61,7 +61,7 @@ def columns(kernel: Kernel) -> Columns | None:
         return None
     if any(v.folded() not in ((), down, rest) for v in kernel.values):
         return None
-    after, analysis = _after(kernel, folds), Analysis(kernel)
+    after, analysis = _after(kernel, folds), analyzed(kernel)
     early: list[Store] = []
     late: list[Store] = []
     for store in kernel.stores:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from ..kernel import Buffer, Condition, Kernel, Scalar, Value
-from ..kernel.analysis import Analysis
+from ..kernel.analysis import analyzed
 from ..kernel.index import Axis, Check, Index
 from ..kernel.structure import SMALL
 from .arguments import Arguments
@@ -68,7 +68,7 @@ class Body:
         self.evaluate = evaluate
         self.lanes = form.lanes
         self.code = code or Code("kernel", "ptr %args, i64 %chunk")
-        self.analysis = Analysis(kernel)
+        self.analysis = analyzed(kernel)
         self.arguments = arguments or Arguments(kernel)
         self.axes: dict[Axis, tuple[Level, Ref]] = {}
         self.vector: Vector | None = None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tilewright.ir.op import Fold
 
 from ..kernel import ALONG, Apply, Dot, Kernel, Load, RandomBits, Reduce, Scan, Value
-from ..kernel.analysis import Analysis
+from ..kernel.analysis import Analysis, analyzed
 from ..kernel.index import Axis, Data, Index, walk
 from .cuts import lanes_for
 from .machine import Machine
@@ -58,7 +58,7 @@ def form_of(
     kernel: Kernel, machine: Machine, like: Form | None = None, schedule: Schedule = DEFAULT
 ) -> Form:
     """The form of a kernel. like: a form whose axis and lanes it takes, if it has that axis."""
-    analysis = Analysis(kernel)
+    analysis = analyzed(kernel)
     work = work_per_point(kernel)
     vector = _vector_axis(kernel, analysis, machine, schedule.along)
     lanes = 1 if vector is None else lanes_along(kernel, machine, vector, schedule)

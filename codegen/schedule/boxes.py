@@ -9,7 +9,7 @@ from dataclasses import replace
 from tilewright.ir.dtype import float32
 
 from ..kernel import Dot, Kernel
-from ..kernel.analysis import Analysis
+from ..kernel.analysis import analyzed
 from ..kernel.box import box, slides, tiles
 from ..kernel.roles import Roles, roles
 from ..target import Target
@@ -33,7 +33,7 @@ def has_boxes(kernel: Kernel, target: Target) -> bool:
     fed = dtype.itemsize == 2 or (dtype is float32 and target.rounds(dots[0].fast))
     if not target.chip.tensor_maps or not fed or kernel.columns:
         return False
-    role = roles(kernel, Analysis(kernel), dots[0])
+    role = roles(kernel, analyzed(kernel), dots[0])
     if not 2 <= len(role.m) <= 4 or points(role.m) > _PLACES or not depths(role):
         return False
     if points(role.n) < target.chip.rows:
@@ -72,7 +72,7 @@ def boxed(kernel: Kernel, schedule: Schedule) -> Schedule | None:
     """`schedule` with the places and channels of its tile exchanged, since the image is the second
     factor; None if there is no such box."""
     dot = next(v for v in kernel.values if isinstance(v, Dot))
-    role = roles(kernel, Analysis(kernel), dot)
+    role = roles(kernel, analyzed(kernel), dot)
     lengths = shape(role, schedule.block_n)
     if not lengths or schedule.block_n not in _SIDES:
         return None
@@ -85,7 +85,7 @@ def boxed(kernel: Kernel, schedule: Schedule) -> Schedule | None:
 def shapes(kernel: Kernel) -> list[tuple[int, ...]]:
     """The boxes that a convolution may have."""
     dot = next(v for v in kernel.values if isinstance(v, Dot))
-    role = roles(kernel, Analysis(kernel), dot)
+    role = roles(kernel, analyzed(kernel), dot)
     return [found for found in (shape(role, places) for places in _SIDES) if found]
 
 

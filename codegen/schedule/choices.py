@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..kernel import Bundle, Dot, Kernel
-from ..kernel.analysis import Analysis
+from ..kernel.analysis import analyzed
 from ..kernel.attention import Roles
 from ..kernel.attention import roles as attention_roles
 from ..kernel.roles import roles
@@ -92,7 +92,7 @@ def _choices(kernel: Kernel, target: Target, alone: bool) -> tuple[Schedule, Cho
 def _dot(kernel: Kernel, target: Target) -> tuple[Schedule, Choices]:
     default = dot_schedule(kernel, target)
     dot = next(v for v in kernel.values if isinstance(v, Dot))
-    role = roles(kernel, Analysis(kernel), dot)
+    role = roles(kernel, analyzed(kernel), dot)
     m, n, k = points(role.m), points(role.n), points(role.k)
     if dot.in_threads:
         return default, {"block_m": (16, 32), "block_n": (16, 32), "num_warps": (1, 2, 4, 8)}
@@ -177,7 +177,7 @@ def _is_boxed(kernel: Kernel, schedule: Schedule, target: Target) -> bool:
     if not schedule.box:
         return True
     dot = next(v for v in kernel.values if isinstance(v, Dot))
-    within = schedule.block_k in depths(roles(kernel, Analysis(kernel), dot))
+    within = schedule.block_k in depths(roles(kernel, analyzed(kernel), dot))
     fed = schedule.block_n >= target.chip.rows and schedule.num_warps >= _GROUP
     return math.prod(schedule.box) == schedule.block_m and within and fed
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..chip import Chip
 from ..kernel import Bundle, Dot, Guard, Kernel, Load, Value, attention, collect
-from ..kernel.analysis import Analysis
+from ..kernel.analysis import analyzed
 from ..kernel.box import tiles
 from ..kernel.columns import columns
 from ..kernel.index import Axis, FloorDiv, Index, Mod
@@ -99,7 +99,7 @@ def row_tiles(role: Roles, schedule: Schedule) -> int:
 
 
 def _dot_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
-    analysis = Analysis(kernel)
+    analysis = analyzed(kernel)
     dots = [v for v in kernel.values if isinstance(v, Dot)]
     role = roles(kernel, analysis, dots[0])
     m, n, k = schedule.block_m, schedule.block_n, schedule.block_k
@@ -240,7 +240,7 @@ def _attention_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
 
 
 def _tile_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
-    analysis = Analysis(kernel)
+    analysis = analyzed(kernel)
     rows, length = points(kernel.parallel), points(kernel.reduction)
     reduction = set(kernel.reduction)
     programs = _tiles(rows, schedule.block)
@@ -288,7 +288,7 @@ def _tile_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
 def _crossed_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
     """Rows with the folds of their columns: each is read once, while the next ones are copied to
     shared memory."""
-    found, analysis = columns(kernel), Analysis(kernel)
+    found, analysis = columns(kernel), analyzed(kernel)
     assert found is not None
     loads = [v for v in kernel.values if isinstance(v, Load)]
     rows = [v for v in loads if analysis.axes(v) >= {*found.down, *found.across}]
@@ -315,7 +315,7 @@ def _crossed_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
 
 def passes(kernel: Kernel) -> int:
     """How often a row is read if it doesn't stay on chip."""
-    analysis = Analysis(kernel, online=True)
+    analysis = analyzed(kernel, True)
     deepest = max((analysis.depth(v) for v in kernel.values), default=0)
     row = set(kernel.reduction)
     stored = (analysis.depth(s.value) + 1 for s in kernel.stores if row & analysis.axes(s.value))

@@ -9,7 +9,7 @@ from dataclasses import replace
 from tilewright.ir.dtype import FLOAT8
 
 from ..kernel import Dot, Kernel
-from ..kernel.analysis import Analysis
+from ..kernel.analysis import analyzed
 from ..kernel.digits import has_digits
 from ..kernel.matrix import matrices
 from ..kernel.roles import roles
@@ -129,7 +129,7 @@ def dot_schedule(
 ) -> Schedule:
     """known: the usage of schedules that were compiled and spill."""
     known = known or {}
-    analysis = Analysis(kernel)
+    analysis = analyzed(kernel)
     dot = next(v for v in kernel.values if isinstance(v, Dot))
     role = roles(kernel, analysis, dot)
     sizes = points(role.m), points(role.n), points(role.k)
@@ -286,7 +286,7 @@ def has_own_programs(kernel: Kernel) -> bool:
 def sums_segments(kernel: Kernel) -> bool:
     """Whether a product's sums are over segments, whose ends are data."""
     dot = next(v for v in kernel.values if isinstance(v, Dot))
-    role = roles(kernel, Analysis(kernel), dot)
+    role = roles(kernel, analyzed(kernel), dot)
     return role.group is not None and not role.has_segments_of_rows
 
 
@@ -295,7 +295,7 @@ def _copies(kernel: Kernel, target: Target) -> bool:
     fed = dots[0].input_dtype.itemsize == 2 or has_digits(kernel)
     if not target.chip.tensor_maps or not fed or kernel.columns:
         return False
-    role = roles(kernel, Analysis(kernel), dots[0])
+    role = roles(kernel, analyzed(kernel), dots[0])
     return all(matrices(dot, role, side) is not None for dot in dots for side in "mn")
 
 

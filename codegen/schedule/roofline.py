@@ -20,7 +20,7 @@ from tilewright.ir.dtype import DType
 from ..chip import GATHER, WINDOW, Chip
 from ..instructions import INSTRUCTIONS
 from ..kernel import Apply, Bundle, Dot, Kernel, Load, Ordered, RandomBits, Reduce
-from ..kernel.analysis import Analysis
+from ..kernel.analysis import analyzed, of_kernel
 from ..target import Target
 from .cutting import Pieces, cut, passes, seen_share
 from .schedule import Schedule, points
@@ -105,6 +105,7 @@ def occupancy(chip: Chip, warps: int, usage: Usage) -> int:
     return min(limits) if fits else 0
 
 
+@of_kernel
 def work(kernel: Kernel | Bundle) -> Work:
     """The least work that computes a kernel."""
     if isinstance(kernel, Bundle):
@@ -116,7 +117,7 @@ def work(kernel: Kernel | Bundle) -> Work:
             exponentials=0,
             dtype=None,
         )
-    analysis = Analysis(kernel)
+    analysis = analyzed(kernel)
     seen = seen_share(kernel)
     touched: dict[object, int] = {}
     flops = scalar = exponentials = 0

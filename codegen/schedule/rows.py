@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..kernel import Apply, Kernel, Load, Scan
-from ..kernel.analysis import Analysis
+from ..kernel.analysis import analyzed
 from ..kernel.columns import columns
 from ..kernel.index import Axis
 from ..target import Target
@@ -212,7 +212,7 @@ def _is_window(load: Load, kernel: Kernel) -> bool:
 
 def _loads_of_rows(kernel: Kernel) -> list[Load]:
     """The loads that range over the most points."""
-    analysis = Analysis(kernel)
+    analysis = analyzed(kernel)
     loads = [v for v in kernel.values if isinstance(v, Load)]
     counts = {v: points(analysis.axes(v)) for v in loads}
     most = max(counts.values(), default=1)

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from ..kernel import Kernel, Load
-from ..kernel.analysis import Analysis
+from ..kernel.analysis import analyzed
 from ..kernel.index import Axis, FloorDiv, Index, Mod
 from .schedule import points
 
@@ -47,7 +47,7 @@ def sides(kernel: Kernel) -> Sides | None:
     stored = {_run(s.offset)[:1] for s in kernel.stores}
     if len(stored) != 1 or not (store := _run(kernel.stores[0].offset)):
         return None
-    analysis = Analysis(kernel)
+    analysis = analyzed(kernel)
     least = points(axes) // SHARED
     loads = (v for v in kernel.values if isinstance(v, Load))
     large = [v for v in loads if points(analysis.axes(v)) >= least]

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..kernel import Bundle
 from ..schedule import Schedule
-from .emitted import ALIGNMENT, Argument, Emitted, header, source
+from .emitted import ALIGNMENT, LEAST_DIVISOR, Argument, Emitted, header, source
 from .sizes import Sizes
 
 _ELEMENT = {
@@ -50,7 +50,7 @@ def emit_bundle(bundle: Bundle, schedule: Schedule, write: Callable[..., Emitted
         entry = _entry("sizes", sizes.shape[1], place)
         # With a divisor of all, loads can be vectors, as in a plain kernel.
         power = int(np.gcd.reduce(sizes[:, place], initial=16))
-        text = f"tl.multiple_of({entry}, {power})" if power >= 4 else entry
+        text = f"tl.multiple_of({entry}, {power})" if power >= LEAST_DIVISOR else entry
         lines.append(f"{argument.name} = {text}")
     scalars, which = _scalars(bundle, first, lines)
     if first.checks:
@@ -70,7 +70,7 @@ def emit_bundle(bundle: Bundle, schedule: Schedule, write: Callable[..., Emitted
         Argument("starts", "*i32", "table", starts.astype(np.int32)),
         *scalars,
         *which,
-        *(a for a in first.arguments if a.role == "errors"),
+        *(a for a in first.arguments if a.role in ("number", "errors")),
     )
     return Emitted(
         name=first.name,

@@ -40,6 +40,9 @@ POINTER = {
 since not every GPU knows their types."""
 
 
+LEAST_DIVISOR = 4
+"""The least divisor of sizes that the compiler is told. Four floats are a vector."""
+
 _NUMBERS = ("scalar", "number", "matrix")
 """The roles of arguments for which the compiler is told no divisor."""
 
@@ -155,7 +158,7 @@ class Emitted:
         for each in self.arguments:
             if each.role == "size":
                 power = math.gcd(each.value, 16)
-                if power >= 4:
+                if power >= LEAST_DIVISOR:
                     found[each.name] = power
             elif each.role == "place":
                 if self.aligned and not each.value[1] % 16:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..kernel import Bundle, Dot, Kernel
-from ..kernel.analysis import Analysis
+from ..kernel.analysis import analyzed
 from ..kernel.index import Axis
 from ..kernel.roles import roles
 from ..schedule import Schedule
@@ -30,7 +30,8 @@ PID = "pid = tl.program_id(0)"
 def emit(kernel: Kernel | Bundle, schedule: Schedule) -> Emitted:
     """The kernel as source text, with the arguments and the grid of a launch.
 
-    Sizes are arguments. The text holds only ranks, dtypes, 0 and 1, small windows and block sizes.
+    Sizes are arguments, and so are numbers that may follow from them. The text holds only ranks,
+    dtypes, 0 and 1, small windows, block sizes and the numbers of formulas.
     """
     if isinstance(kernel, Bundle):
         return emit_bundle(kernel, schedule, emit_kernel)
@@ -105,7 +106,7 @@ def _groups(kernel: Kernel) -> tuple[tuple[Axis, ...], ...]:
     if not kernel.has_dot or kernel.is_chained:
         return kernel.parallel, *kernel.folded
     dot = next(v for v in kernel.values if isinstance(v, Dot))
-    role = roles(kernel, Analysis(kernel), dot)
+    role = roles(kernel, analyzed(kernel), dot)
     return role.m, role.n, role.k, role.batch
 
 
@@ -120,6 +121,7 @@ def _arguments(body: Body) -> tuple[Argument, ...]:
         Argument(body.scalars[s.slot], scalar_type(s.dtype), "scalar", place)
         for place, s in enumerate(kernel.scalars)
     ]
+    out += [Argument(n, kind, "number", v) for (v, kind), n in body.numbers.items()]
     for name, size in body.sizes.values.items():
         wide = body.is_wide or abs(size) >= NARROW
         out.append(Argument(name, "i64" if wide else "i32", "size", size))

@@ -11,11 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tilewright.ir.dtype import DType
 
 from ..kernel import Condition, Kernel, Store, Value
-from ..kernel.analysis import Analysis
+from ..kernel.analysis import analyzed
 from ..kernel.index import Axis, Check, Data, FloorDiv, Index, walk
-from .emitted import Argument
+from .emitted import Argument, scalar_type
 from .sizes import Sizes
 from .text import Block, Names, grouped, is_name, product
 
@@ -76,13 +79,19 @@ class Body:
     names: Names = field(default_factory=Names)
     checks: list[Check] = field(default_factory=list)
     matrices: list[Argument] = field(default_factory=list)
+    numbers: dict[tuple[Any, str], str] = field(default_factory=dict)
     fold: Callable[[Scope, Value, Guards], Ref] | None = None
 
     def __post_init__(self) -> None:
-        self.analysis = Analysis(self.kernel, online=True)
+        self.analysis = analyzed(self.kernel, True)
         self.buffers = {b: f"out{i}" for i, b in enumerate(self.kernel.outputs)}
         self.buffers |= {b: f"in{i}" for i, b in enumerate(self.kernel.inputs)}
         self.scalars = {s.slot: f"x{i}" for i, s in enumerate(self.kernel.scalars)}
+
+    def number(self, value: Any, dtype: DType) -> str:
+        """The argument for a number that may follow from sizes."""
+        name = f"c{len(self.numbers)}"
+        return self.numbers.setdefault((value.item(), scalar_type(dtype)), name)
 
     def needs_64_bits(self, index: Index) -> bool:
         """Whether an index is computed in 64 bits though the positions along tiles have 32."""

@@ -24,7 +24,7 @@ from ..kernel import (
 from .bounds import bound
 from .pairs import load_pair, sides, store_pair
 from .scope import Guards, Ref, Scope, pointer
-from .text import TL, grouped, literal, tl_type
+from .text import TL, grouped, literal, may_be_size, tl_type
 
 # Bools are added as torch and NumPy do it; Triton's have one bit, which overflows.
 _BOOL_ARITHMETIC = {
@@ -99,6 +99,8 @@ def _evaluate(scope: Scope, value: Value, guards: Guards) -> Ref:
 def _write(scope: Scope, value: Value, guards: Guards) -> Ref:
     body = scope.body
     if isinstance(value, Constant):
+        if may_be_size(value.value, value.dtype):
+            return Ref(body.number(value.value, value.dtype))
         return Ref(literal(value.value, value.dtype), is_literal=True)
     if isinstance(value, Scalar):
         name = body.scalars[value.slot]

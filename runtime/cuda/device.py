@@ -26,7 +26,7 @@ from .fallback import HostLaunch
 from .graphs import Replay, replays
 from .image import Image, suited
 from .kernels import Function, Kernels, Packed
-from .launch import Launcher
+from .launch import Launcher, Provisional
 from .memory import Buffer, Memory, Pool
 from .pinned import Pinned
 from .tuning import Gpu
@@ -225,7 +225,7 @@ class Cuda(Device):
         def compiled(asked: dict[Any, Schedule]) -> dict[Any, Usage]:
             made = {k: self._emitted(k, schedule) for k, schedule in asked.items()}
             native = {k: each for k, each in made.items() if each is not None}
-            loaded = dict(zip(native, self.kernels.load_all(list(native.values()))))
+            loaded = dict(zip(native, self.kernels.load_all([*native.values()], exact=False)))
             emitted.update(made)
             functions.update(loaded)
             return {k: Usage(0, limit + 1) if f is None else f.usage for k, f in loaded.items()}
@@ -237,7 +237,9 @@ class Cuda(Device):
                 made[k] = HostLaunch(self, k)
             else:
                 unaligned = partial(self._unaligned, each)
-                made[k] = Launcher(self, each, function, unaligned, outputs=len(k.outputs))
+                is_exact = function.promised == each.divisible
+                kind = Launcher if is_exact else Provisional
+                made[k] = kind(self, each, function, unaligned, outputs=len(k.outputs))
         return [made[k] for k in kernels]
 
     def bind(self, emitted: Emitted) -> Launcher:
@@ -251,7 +253,7 @@ class Cuda(Device):
 
     def _unaligned(self, emitted: Emitted, words: Words | None) -> Launcher:
         other = emitted.unaligned()
-        (function,) = self.kernels.load_all([other])
+        (function,) = self.kernels.load_all([other], exact=False)
         assert function is not None, "the aligned one had enough shared memory"
         return Launcher(self, other, function, words=words)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,14 +23,12 @@ from ..driver import CudaError, Edge
 from ..loops import BoundLoop
 from . import driver
 from .branches import Use, is_new, predecessors, sharing
-from .launch import Launcher, Ready
+from .launch import WARM, Launcher, Ready, settle
 from .memory import Buffer, Memory
 
 if TYPE_CHECKING:
     from .device import Cuda
 
-WARM = 2
-"""Runs made launch by launch before a graph pays for itself."""
 _LEAST, _MOST = 3, 1 << 14
 """The least and the most launches of a graph. Setting up a longer loop would cost more memory and
 time than the graph saves."""
@@ -70,6 +68,15 @@ def _count(launch: Launch) -> int:
     if isinstance(launch, BoundLoop):
         return launch.loop.count * sum(_count(each) for each, _ in launch.launches)
     return 1
+
+
+def _launchers(launches: Iterable[Launch]) -> Iterator[Launcher]:
+    """The launchers within launches."""
+    for each in launches:
+        if isinstance(each, BoundLoop):
+            yield from _launchers(inner for inner, _ in each.launches)
+        elif isinstance(each, Launcher):
+            yield each
 
 
 def calls(launch: Any, buffers: Sequence[Buffer], scalars: Sequence[Any]) -> Iterator[Call]:
@@ -133,6 +140,7 @@ class Replay:
             graph = None if is_new(pattern, graph.sharing) else graph
         if graph is None:
             self._made += 1
+            settle(_launchers(launch for launch, _, _ in self.launches))
             branches = BRANCHES and self._made <= _REBUILT
             graph = Graph(
                 self.device, self._calls(range(len(self.launches)), slots, scalars), branches

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.codegen.schedule import Usage
 from tilewright.codegen.triton import Emitted
@@ -15,6 +15,7 @@ from ..driver import CudaError
 from . import pack
 from .context import Context
 from .image import ASSEMBLER, Image, assembler_for, key_of
+from .promises import Divisors, Promises
 
 _SHARE = 3  # kernels that pay for another compiling process
 
@@ -34,7 +35,7 @@ class Packed:
 @dataclass(frozen=True, eq=False)
 class Function:
     """A loaded kernel. handle: CUfunction. threads: of a program. usage: what the compiler
-    reported."""
+    reported. promised: the divisors of parameters that it was told; None if they aren't known."""
 
     handle: int
     threads: int
@@ -42,6 +43,7 @@ class Function:
     scratch: int
     maps: tuple[offline.TensorMap, ...]
     usage: Usage
+    promised: Divisors | None = None
 
 
 class Kernels:
@@ -56,17 +58,23 @@ class Kernels:
         if self.assembler:
             os.environ[ASSEMBLER] = self.assembler  # for compiling processes too
         self._loaded: dict[str, Function | None] = {}
+        self._promises = Promises()
 
-    def load_all(self, kernels: Sequence[Emitted]) -> list[Function | None]:
+    def load_all(self, kernels: Sequence[Emitted], exact: bool = True) -> list[Function | None]:
         """A function for each kernel. Kernels that look the same to the compiler share one.
 
-        None for a kernel that needs more shared memory than this GPU has.
+        None for a kernel that needs more shared memory than this GPU has. exact: whether it is
+        compiled for the very sizes of the kernel, and not for all of which it was told.
         """
         requests = [offline.request(e, self.target) for e in kernels]
+        if not exact:
+            promised = map(self._promises.of, kernels)
+            requests = [replace(r, divisible=d) for r, d in zip(requests, promised)]
         keys = [key_of(r, self.assembler) for r in requests]
         missing = {k: r for k, r in zip(keys, requests) if k not in self._loaded}
         for (key, request), image in zip(missing.items(), _images(missing), strict=True):
-            self._loaded[key] = self.load(request.name, image)
+            function = self.load(request.name, image)
+            self._loaded[key] = function and replace(function, promised=request.divisible)
         return [self._loaded[k] for k in keys]
 
     def images(self, kernels: Sequence[Emitted]) -> list[Image]:

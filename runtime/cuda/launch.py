@@ -10,7 +10,7 @@ import ctypes
 import math
 import struct
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +41,8 @@ _FORMATS = {
     "fp32": "f",
     "fp64": "d",
 }
+WARM = 2
+"""Runs made launch by launch before a graph, or a kernel for these sizes alone, pays for itself."""
 _VECTOR = 16  # bytes of the widest load; kernels may expect addresses aligned to it
 _TABLES = 4  # pointer tables that a launch keeps, for calls that alternate buffers
 _MAPS = 64  # tensor maps that it keeps of each matrix, by address
@@ -330,3 +332,31 @@ class Launcher:
         memory = self.device.pool.allocate(values.nbytes, "tables of kernels")
         self.device.upload.copy(values, memory.pointer)
         return memory
+
+    def take(self, function: Function) -> None:
+        """Launch another compiled form of the same text from now on."""
+        self._ready = Ready(self.device.driver, function, self.emitted.programs, self.block)
+        self.scratch, self.usage = self._ready.scratch, function.usage
+
+
+class Provisional(Launcher):
+    """The launcher of a kernel that was compiled for more sizes than its own. Once it repeats, it
+    is compiled for its own."""
+
+    _runs = 0
+
+    def __call__(self, buffers: Sequence[Buffer], scalars: Sequence[Any]) -> None:
+        self._runs += 1
+        if self._runs == WARM + 1:
+            settle([self])
+        super().__call__(buffers, scalars)
+
+
+def settle(launchers: Iterable[Launcher]) -> None:
+    """Compile the provisional ones among launchers for their own sizes, all at a time."""
+    found = [each for each in launchers if isinstance(each, Provisional)]
+    functions = found[0].device.kernels.load_all([e.emitted for e in found]) if found else ()
+    for each, function in zip(found, functions):
+        each._runs = WARM + 1
+        if function is not None:  # else this form needs more shared memory than the other one
+            each.take(function)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ...kernel import ALONG, Dot, Guard, Kernel, Load, Reduce, Value, collect
-from ...kernel.analysis import Analysis
+from ...kernel.analysis import analyzed
 from ...kernel.index import Axis
 from ...kernel.roles import roles
 from ..machine import CannotLower
@@ -46,7 +46,7 @@ def product(kernel: Kernel, flipped: bool) -> Product:
         raise CannotLower("a product in groups")
     if not dot.dtype.is_floating_point or any(v.dtype is not dot.dtype for v in (dot.a, dot.b)):
         raise CannotLower("a contraction of integers")
-    analysis, summed = Analysis(kernel), set(kernel.reduction)
+    analysis, summed = analyzed(kernel), set(kernel.reduction)
     for store in kernel.stores:
         axes = analysis.axes(store.value) | analysis.index_axes(store.offset)
         if store.mode is not None or summed & axes:

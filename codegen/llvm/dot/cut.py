@@ -9,7 +9,7 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import float32
 
 from ...kernel import ALONG, Apply, Dot, Kernel, Load, Reduce, Value
-from ...kernel.analysis import Analysis
+from ...kernel.analysis import analyzed
 from ...kernel.index import Axis, Index, walk
 from ...kernel.roles import roles
 from ..machine import Machine
@@ -157,7 +157,7 @@ def tiling(kernel: Kernel, machine: Machine, schedule: Schedule = DEFAULT) -> Ti
     words = words_for(machine, dot, dot.a, dot.b)
     if kind not in ("float", "double") and words is None:
         return None
-    role = roles(kernel, Analysis(kernel), dot)
+    role = roles(kernel, analyzed(kernel), dot)
     if not (role.m and role.n and role.k) or not points(kernel.parallel + kernel.reduction):
         return None
     offset = kernel.stores[0].offset
@@ -185,7 +185,7 @@ def tiling(kernel: Kernel, machine: Machine, schedule: Schedule = DEFAULT) -> Ti
             words = None
     tile = tile_for(machine, kind, n.extent, schedule.tile, m.extent, words)
     deep = tuple(x for x in role.k if x is not k)
-    mentioned = Analysis(kernel).axes(b)
+    mentioned = analyzed(kernel).axes(b)
     rest = tuple(x for x in (*role.batch, *m_axes, *n_axes) if x is not m and x is not n)
     shared = tuple(x for x in rest if x in mentioned) if group is None else (group,)
     free = tuple(x for x in rest if x not in mentioned)

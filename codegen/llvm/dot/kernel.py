@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...kernel import Buffer, Kernel, Load, Value, collect
-from ...kernel.analysis import Analysis
+from ...kernel.analysis import analyzed
 from ...kernel.index import Axis
 from .. import phases
 from ..arguments import Arguments
@@ -82,7 +82,7 @@ class _Writer:
             self.a.in_place and not cut.deep and cut.n.extent <= NARROW * cut.tile.columns
         )
         self.squares = cut.tile.step > 1
-        analysis = Analysis(kernel)
+        analysis = analyzed(kernel)
         # The axes outside of the tile at whose positions the operands are packed.
         places = cut.outer + cut.deep
         self.at_a = tuple(x for x in places if x in analysis.axes(cut.a) or x in cut.deep)
