@@ -116,7 +116,7 @@ def compile_graph(roots: Sequence[Node], target: Target) -> Program:
     nodes = reachable(legal)
     leaves = [n for n in nodes if is_buffer(n)]
     results = [memory(r) for r in legal]
-    partition = fuse(cut(legal, target), nodes, results, leaves, target)
+    partition = fuse(cut(legal, target), legal, results, leaves, target)
     batches = bundles(partition)
     return _Assembly(partition, leaves).program(batches, results, nodes)
 

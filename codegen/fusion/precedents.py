@@ -31,7 +31,7 @@ LIMIT = 2000
 
 @dataclass(frozen=True)
 class Kept:
-    """A group of a precedent. anchors: by number."""
+    """A group of a precedent. anchors: by the place of each in a walk through the graph."""
 
     anchors: tuple[int, ...]
     kind: str
@@ -40,15 +40,13 @@ class Kept:
 
 @dataclass(frozen=True)
 class Precedent:
-    """A graph's groups, each behind those that it reads from. reasons: why anchors, by number, were
-    not fused."""
+    """A graph's groups, each behind those that it reads from. reasons: why anchors were not fused."""
 
     groups: tuple[Kept, ...]
     reasons: Mapping[tuple[int, int], str]
 
     @staticmethod
-    def of(partition: Partition, anchors: Sequence[Node]) -> Precedent:
-        number = {anchor: i for i, anchor in enumerate(anchors)}
+    def of(partition: Partition, number: Mapping[Node, int]) -> Precedent:
         # What a group depends on is a part of what its readers depend on.
         groups = sorted(partition.groups.values(), key=lambda g: g.before.bit_count())
         return Precedent(
@@ -56,17 +54,17 @@ class Precedent:
             {(number[a], number[b]): why for (a, b), why in partition.reasons.items()},
         )
 
-    def apply(self, partition: Partition, anchors: Sequence[Node]) -> bool:
+    def apply(self, partition: Partition, nodes: Sequence[Node]) -> bool:
         """Give `partition` the same groups. False if a kernel doesn't fit its sizes."""
         try:
             for kept in self.groups:
-                group = partition.add(tuple(anchors[i] for i in kept.anchors))
+                group = partition.add(tuple(nodes[i] for i in kept.anchors))
                 group.is_state = kept.is_state
                 if group.kind != kept.kind or not _fits(group, partition.target):
                     return False
         except CannotFuse:
             return False
-        partition.reasons = {(anchors[i], anchors[j]): why for (i, j), why in self.reasons.items()}
+        partition.reasons = {(nodes[i], nodes[j]): why for (i, j), why in self.reasons.items()}
         return True
 
 
@@ -80,25 +78,26 @@ _precedents: dict[Target, dict[bytes, Precedent]] = {}
 
 def fuse(
     found: Cut,
-    nodes: Sequence[Node],
+    roots: Sequence[Node],
     results: Sequence[Node],
     leaves: Sequence[Node],
     target: Target,
 ) -> Partition:
-    """The groups of a graph. nodes: all of its nodes, operands first."""
+    """The groups of the graph beneath `roots`. results: the nodes whose memory holds the roots."""
     precedents = _precedents.setdefault(target, {})
-    key = _structure(found, nodes, results)
+    number = _walk(roots)
+    key = _structure(number, found, results)
     precedent = precedents.get(key)
     if precedent is not None:
         partition = Partition(found, results, leaves, target, begun=False)
-        if precedent.apply(partition, found.anchors):
+        if precedent.apply(partition, [*number]):
             return partition
     partition = Partition(found, results, leaves, target)
     keep_updates_apart(partition)
     partition.merge()
     if len(precedents) >= LIMIT:
         precedents.clear()
-    precedents[key] = Precedent.of(partition, found.anchors)
+    precedents[key] = Precedent.of(partition, number)
     return partition
 
 
@@ -111,16 +110,31 @@ _SIZED = (Kind.LEAF, Kind.CONSTANT, Kind.GENERATE, Kind.MOVEMENT)
 """Kinds of nodes whose attrs are sizes, or numbers that may follow from them."""
 
 
-def _structure(found: Cut, nodes: Sequence[Node], results: Iterable[Node]) -> bytes:
+def _walk(roots: Iterable[Node]) -> dict[Node, int]:
+    """The nodes of a graph, operands first, with their places. The order depends on the structure
+    alone, not on which nodes other graphs had before."""
+    number: dict[Node, int] = {}
+    stack = list(roots)[::-1]
+    while stack:
+        node = stack[-1]
+        pending = [o for o in node.operands if o not in number]
+        if pending:
+            stack.extend(reversed(pending))
+            continue
+        stack.pop()
+        number.setdefault(node, len(number))
+    return number
+
+
+def _structure(number: Mapping[Node, int], found: Cut, results: Iterable[Node]) -> bytes:
     """A key that graphs share if they differ in sizes alone, and in none by a factor of two."""
-    number = {node: i for i, node in enumerate(nodes)}
     text = array("q")
-    for node in nodes:
+    for node in number:
         attrs = () if node.op.kind in _SIZED or node.op is initial else node.attrs
         size = math.prod(node.shape).bit_length()
         text.append(known((node.op, attrs, node.dtype, node.rank, size)))
         text.extend([number[o] for o in node.operands])
-    for members in (found.anchors, results):
+    for members in (sorted(map(number.__getitem__, found.anchors)), map(number.__getitem__, results)):
         text.append(-1)
-        text.extend([number[each] for each in members])
+        text.extend(members)
     return text.tobytes()

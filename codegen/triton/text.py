@@ -81,8 +81,8 @@ def literal(value: Any, dtype: DType) -> str:
     return short if any(c in short for c in ".en") else short + ".0"
 
 
-_FEW = 16
-"""Numbers up to this are rather those of a formula than sizes."""
+_FEW, _MANY = 16, 1 << 31
+"""Numbers up to the first, and beyond the second, are rather those of a formula than sizes."""
 
 
 def may_be_size(value: Any, dtype: DType) -> bool:
@@ -90,12 +90,10 @@ def may_be_size(value: Any, dtype: DType) -> bool:
     that isn't small, or the reciprocal of one. It is an argument, so that the text serves other
     sizes, too. Integers stay: the compiler divides by those that it knows in a few instructions."""
     number = abs(float(value)) if dtype.category == FLOAT else 0.0
-    if not 0 < number < math.inf:
-        return False
-    if number < 1:
+    if 0 < number < 1:
         whole = round(1 / number)
-        return whole > _FEW and dtype.np.type(1 / whole) == number
-    return number > _FEW and number.is_integer()
+        return _FEW < whole <= _MANY and bool(dtype.np.type(1 / whole) == number)
+    return _FEW < number <= _MANY and number.is_integer()
 
 
 def product(texts: list[str]) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import triton_kernels as tk
 from paths import GOLDEN
@@ -15,7 +17,7 @@ from tilewright.codegen.kernel import Bundle, Kernel, Store
 from tilewright.codegen.kernel.index import Axis, FloorDiv, Index, Mod, of
 from tilewright.codegen.schedule import Schedule, default_schedule
 from tilewright.codegen.target import CUDA
-from tilewright.codegen.triton import emit
+from tilewright.codegen.triton import Emitted, emit
 from tilewright.ir import dtype as dt
 from tilewright.ir.op import REGISTRY
 
@@ -88,3 +90,25 @@ def test_every_function_that_an_op_names_exists() -> None:
     for op in REGISTRY.values():
         if op.triton and op.triton not in ("tw_cast", "tw_bitcast"):
             used(op.triton)
+
+
+def test_numbers_that_may_follow_from_sizes_are_arguments() -> None:
+    """The count that a mean divides by, or its reciprocal. The numbers of a formula stay."""
+
+    def scaled(rows: int, factor: float) -> Emitted:
+        buffer, row = array("x", (rows, 40)), Axis("row", rows)
+        column = Axis("column", 40)
+        offset = of(row) * 40 + of(column)
+        value = tk.apply("mul", load(buffer, offset), tk.number(factor))
+        store = Store(array("y", (rows, 40)), offset, tk.apply("add", value, tk.number(0.7)))
+        return emit(Kernel("scaled", (row, column), (), (store,)), SMALL_BLOCKS)
+
+    def numbers(factor: float) -> list[float]:
+        return [a.value for a in scaled(33, factor).arguments if a.role == "number"]
+
+    one, other = scaled(33, 1 / 33), scaled(70, 1 / 70)
+    assert one.body == other.body and "0.7" in one.body
+    assert numbers(1 / 33) == [np.float32(1 / 33)]
+    assert numbers(-528.0) == [-528.0]
+    for factor in (0.5, 2.0, 16.0, 0.7, 1 / 16, 1e-30, math.inf, math.nan, 0.0):
+        assert not numbers(factor)
