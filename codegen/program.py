@@ -16,7 +16,7 @@ from tilewright.ir.ops.host import has_kernel, results_of
 from tilewright.ir.passes.pipeline import lower_graph
 
 from .fusion import Group, Partition
-from .fusion.anchors import cut, is_buffer, memory
+from .fusion.anchors import is_buffer, memory
 from .fusion.bundles import bundles
 from .fusion.precedents import fuse
 from .kernel import Bundle, Kernel, Load, Scalar
@@ -115,10 +115,9 @@ def compile_graph(roots: Sequence[Node], target: Target) -> Program:
     legal = legalize(roots, target)
     nodes = reachable(legal)
     leaves = [n for n in nodes if is_buffer(n)]
-    results = [memory(r) for r in legal]
-    partition = fuse(cut(legal, target), legal, results, leaves, target)
+    partition = fuse(legal, leaves, target)
     batches = bundles(partition)
-    return _Assembly(partition, leaves).program(batches, results, nodes)
+    return _Assembly(partition, leaves).program(batches, [memory(r) for r in legal], nodes)
 
 
 def body_of(node: Node, target: Target) -> Program:

@@ -1,10 +1,10 @@
-"""Precedents: how a graph of the same structure was fused, in other sizes.
+"""Precedents: how a graph of the same structure was cut and fused, in other sizes.
 
 To find the merges that pay, fusion lowers several times as many kernels as a graph ends with. A
 program whose sizes change from step to step, as with texts of any length, would do so at each step.
-So a graph is fused as an earlier one was that differs from it in sizes alone, and in none by a
-factor of two. Each kernel is still lowered for its own sizes. If one doesn't fit them, the graph is
-fused from the beginning.
+So a graph is cut and fused as an earlier one was that differs from it in sizes alone, and in none
+by a factor of two. Each kernel is still lowered for its own sizes. If one doesn't fit them, the
+graph is cut and fused from the beginning.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tilewright.ir import ops
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind
 
 from ..lower import CannotFuse
 from ..ops import initial
 from ..target import Target
-from .anchors import Cut
+from .anchors import Cut, cut, memory
 from .bundles import keep_updates_apart
 from .partition import Group, Partition
 from .twins import known
@@ -31,7 +32,7 @@ LIMIT = 2000
 
 @dataclass(frozen=True)
 class Kept:
-    """A group of a precedent. anchors: by the place of each in a walk through the graph."""
+    """A group of a precedent. anchors: by number."""
 
     anchors: tuple[int, ...]
     kind: str
@@ -40,32 +41,49 @@ class Kept:
 
 @dataclass(frozen=True)
 class Precedent:
-    """A graph's groups, each behind those that it reads from. reasons: why anchors were not fused."""
+    """How a graph was cut and fused, with its nodes by number.
 
+    reads: what each anchor reads. pairs: see `Cut`. groups: each behind those that it reads from.
+    reasons: why anchors were not fused.
+    """
+
+    reads: Mapping[int, tuple[int, ...]]
+    pairs: bool
     groups: tuple[Kept, ...]
     reasons: Mapping[tuple[int, int], str]
 
     @staticmethod
-    def of(partition: Partition, number: Mapping[Node, int]) -> Precedent:
+    def of(found: Cut, partition: Partition, number: Mapping[Node, int]) -> Precedent:
         # What a group depends on is a part of what its readers depend on.
         groups = sorted(partition.groups.values(), key=lambda g: g.before.bit_count())
         return Precedent(
+            {number[a]: tuple(number[r] for r in found.reads[a]) for a in found.anchors},
+            found.pairs,
             tuple(Kept(tuple(number[a] for a in g.anchors), g.kind, g.is_state) for g in groups),
             {(number[a], number[b]): why for (a, b), why in partition.reasons.items()},
         )
 
-    def apply(self, partition: Partition, nodes: Sequence[Node]) -> bool:
-        """Give `partition` the same groups. False if a kernel doesn't fit its sizes."""
+    def apply(
+        self,
+        nodes: Sequence[Node],
+        results: Sequence[Node],
+        leaves: Sequence[Node],
+        target: Target,
+    ) -> Partition | None:
+        """The same groups of a graph with these nodes. None if a kernel doesn't fit its sizes."""
+        reads = {nodes[a]: tuple(nodes[r] for r in read) for a, read in self.reads.items()}
+        found = Cut(sorted(reads, key=lambda n: n.seq), reads, self.pairs)
+        partition = Partition(found, results, leaves, target, begun=False)
         try:
             for kept in self.groups:
                 group = partition.add(tuple(nodes[i] for i in kept.anchors))
                 group.is_state = kept.is_state
-                if group.kind != kept.kind or not _fits(group, partition.target):
-                    return False
+                if group.kind != kept.kind or not _fits(group, target):
+                    return None
         except CannotFuse:
-            return False
+            return None
         partition.reasons = {(nodes[i], nodes[j]): why for (i, j), why in self.reasons.items()}
-        return True
+        return partition
 
 
 def _fits(group: Group, target: Target) -> bool:
@@ -76,28 +94,23 @@ def _fits(group: Group, target: Target) -> bool:
 _precedents: dict[Target, dict[bytes, Precedent]] = {}
 
 
-def fuse(
-    found: Cut,
-    roots: Sequence[Node],
-    results: Sequence[Node],
-    leaves: Sequence[Node],
-    target: Target,
-) -> Partition:
-    """The groups of the graph beneath `roots`. results: the nodes whose memory holds the roots."""
+def fuse(roots: Sequence[Node], leaves: Sequence[Node], target: Target) -> Partition:
+    """The groups of the graph beneath `roots`. leaves: the buffers that it reads."""
     precedents = _precedents.setdefault(target, {})
-    number = _walk(roots)
-    key = _structure(number, found, results)
+    number, results = _walk(roots), [memory(r) for r in roots]
+    key = _structure(number, results)
     precedent = precedents.get(key)
     if precedent is not None:
-        partition = Partition(found, results, leaves, target, begun=False)
-        if precedent.apply(partition, [*number]):
-            return partition
+        made = precedent.apply([*number], results, leaves, target)
+        if made is not None:
+            return made
+    found = cut(roots, target)
     partition = Partition(found, results, leaves, target)
     keep_updates_apart(partition)
     partition.merge()
     if len(precedents) >= LIMIT:
         precedents.clear()
-    precedents[key] = Precedent.of(partition, number)
+    precedents[key] = Precedent.of(found, partition, number)
     return partition
 
 
@@ -106,8 +119,9 @@ def clear() -> None:
     _precedents.clear()
 
 
-_SIZED = (Kind.LEAF, Kind.CONSTANT, Kind.GENERATE, Kind.MOVEMENT)
-"""Kinds of nodes whose attrs are sizes, or numbers that may follow from them."""
+_NUMBERED = (Kind.LEAF, Kind.CONSTANT, Kind.GENERATE)
+_SIZED = frozenset({ops.reshape_op, ops.expand_op, ops.slice_op, ops.pad_op, initial})
+"""Kinds and ops whose attrs are sizes, or numbers that may follow from them, or numbers of nodes."""
 
 
 def _walk(roots: Iterable[Node]) -> dict[Node, int]:
@@ -126,15 +140,14 @@ def _walk(roots: Iterable[Node]) -> dict[Node, int]:
     return number
 
 
-def _structure(number: Mapping[Node, int], found: Cut, results: Iterable[Node]) -> bytes:
+def _structure(number: Mapping[Node, int], results: Iterable[Node]) -> bytes:
     """A key that graphs share if they differ in sizes alone, and in none by a factor of two."""
     text = array("q")
     for node in number:
-        attrs = () if node.op.kind in _SIZED or node.op is initial else node.attrs
+        attrs = () if node.op.kind in _NUMBERED or node.op in _SIZED else node.attrs
         size = math.prod(node.shape).bit_length()
         text.append(known((node.op, attrs, node.dtype, node.rank, size)))
         text.extend([number[o] for o in node.operands])
-    for members in (sorted(map(number.__getitem__, found.anchors)), map(number.__getitem__, results)):
-        text.append(-1)
-        text.extend(members)
+    text.append(-1)
+    text.extend([number[each] for each in results])
     return text.tobytes()

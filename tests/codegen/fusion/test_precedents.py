@@ -130,3 +130,14 @@ def test_values_in_many_sizes() -> None:
         n = (p - p.mean(-1, keepdims=True)) / np.sqrt(p.var(-1, keepdims=True) + 1e-5)
         np.testing.assert_allclose(loss.item(), (n**2).mean(), rtol=1e-4)
         assert a.grad is not None and np.isfinite(a.grad.numpy()).all()
+
+
+def test_other_orders_of_dimensions_are_another_structure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def turned(order: tuple[int, ...]) -> list[Node]:
+        x = leaf(0, 9, 10, 11)
+        return [ops.tanh(ops.permute(x, order)) + ops.permute(x, order), ops.sum(x, (0,))]
+
+    compiled(turned((1, 0, 2)), LLVM)
+    seen = searches(monkeypatch)
+    compiled(turned((2, 1, 0)), LLVM)
+    assert seen
