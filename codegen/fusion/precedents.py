@@ -121,7 +121,7 @@ def clear() -> None:
 
 _NUMBERED = (Kind.LEAF, Kind.CONSTANT, Kind.GENERATE)
 _SIZED = frozenset({ops.reshape_op, ops.expand_op, ops.slice_op, ops.pad_op, initial})
-"""Kinds and ops whose attrs are sizes, or numbers that may follow from them, or numbers of nodes."""
+"""Kinds and ops whose attrs are sizes, numbers that may follow from them, or numbers of nodes."""
 
 
 def _walk(roots: Iterable[Node]) -> dict[Node, int]:

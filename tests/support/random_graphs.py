@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
+from hypothesis import reject
 from hypothesis import strategies as st
 
 from tilewright.ir import ops
@@ -27,7 +31,42 @@ def _bounded(x: Node) -> Node:
 @st.composite
 def graphs(draw: st.DrawFn) -> list[Node]:
     """Roots of a graph over a few shapes, so that nodes meet again and again."""
-    dims = draw(st.sampled_from([(2, 3), (3, 3), (2, 3, 2), (4, 2)]))
+    return _build(draw, draw(st.sampled_from([(2, 3), (3, 3), (2, 3, 2), (4, 2)])))
+
+
+_PAIRS = [
+    ((5, 6), (4, 7)),
+    ((4, 4), (5, 5)),
+    ((4, 4), (4, 6)),  # sizes that are equal in one of them alone
+    ((4, 6), (4, 4)),
+    ((6, 6), (5, 7)),
+    ((2, 3, 4), (3, 2, 4)),
+    ((2, 2, 4), (2, 3, 5)),
+]
+
+
+@st.composite
+def graphs_in_two_sizes(draw: st.DrawFn) -> tuple[list[Node], list[Node]]:
+    """The roots of two graphs that are made alike, of shapes that differ by less than two."""
+    first, second = draw(st.sampled_from(_PAIRS))
+    drawn: list[Any] = []
+
+    def noted(strategy: st.SearchStrategy[Any]) -> Any:
+        drawn.append((strategy, draw(strategy)))
+        return drawn[-1][1]
+
+    one, rest = _build(noted, first), iter(drawn)
+
+    def again(_: st.SearchStrategy[Any]) -> Any:
+        return next(rest)[1]
+
+    try:
+        return one, _build(again, second)
+    except Exception:  # its sizes took another way
+        reject()
+
+
+def _build(draw: Callable[[st.SearchStrategy[Any]], Any], dims: tuple[int, ...]) -> list[Node]:
     nodes: list[Node] = [ops.leaf(i, Size(dims), float64) for i in range(2)]
     nodes.append(ops.leaf(2, Size(dims[-1:]), float64))
 
@@ -112,11 +151,11 @@ def graphs(draw: st.DrawFn) -> list[Node]:
         scan,
     )
     for _ in range(draw(st.integers(3, 14))):
-        made = draw(st.sampled_from(steps))()
+        made = steps[draw(st.integers(0, len(steps) - 1))]()
         if made.shape.numel() <= 40:
             nodes.append(made)
-    roots = draw(st.lists(st.sampled_from(nodes), min_size=1, max_size=4, unique=True))
-    return [nodes[-1], *roots]
+    roots = draw(st.lists(st.integers(0, len(nodes) - 1), min_size=1, max_size=4, unique=True))
+    return [nodes[-1], *(nodes[i] for i in roots)]
 
 
 def _borders(rank: int) -> tuple[list[int], list[int]]:
