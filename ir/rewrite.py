@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from .node import Node, grad_mode, intern, set_location
-from .op import Kind
+from .op import Kind, Op
 
 Rule = Callable[[Node], Node | None]
 """Returns the replacement of a node whose operands are already rewritten, or None."""
 
 
+def on(*subjects: Op | Kind) -> Callable[[_AnyRule], _AnyRule]:
+    """Says of which ops, or kinds of ops, a rule may replace nodes. It is asked about no others."""
+
+    def said(rule: _AnyRule) -> _AnyRule:
+        rule.subjects = subjects  # type: ignore[attr-defined]
+        return rule
+
+    return said
+
+
+_AnyRule = TypeVar("_AnyRule")
 _done: dict[tuple[Rule, ...], dict[Node, Node]] = {}
 
 
@@ -28,17 +39,34 @@ def rewrite(roots: Sequence[Node], rules: Sequence[Rule]) -> list[Node]:
     remembered for the next graph that contains it.
     """
     done = _done.setdefault(tuple(rules), {})
+    of = _Suited(rules)
     before = set_location(None)
     try:
         with grad_mode(False):
             for root in roots:
-                _rewrite(root, rules, done)
+                _rewrite(root, of, done)
     finally:
         set_location(before)
     return [done[r] for r in roots]
 
 
-def _rewrite(root: Node, rules: Sequence[Rule], done: dict[Node, Node]) -> None:
+class _Suited(dict[Op, tuple[Rule, ...]]):
+    """The rules that may replace nodes of an op."""
+
+    def __init__(self, rules: Sequence[Rule]):
+        super().__init__()
+        self._rules = [(rule, getattr(rule, "subjects", None)) for rule in rules]
+
+    def __missing__(self, op: Op) -> tuple[Rule, ...]:
+        self[op] = found = tuple(
+            rule
+            for rule, subjects in self._rules
+            if subjects is None or op in subjects or op.kind in subjects
+        )
+        return found
+
+
+def _rewrite(root: Node, rules: Mapping[Op, Sequence[Rule]], done: dict[Node, Node]) -> None:
     stack = [root]
     while stack:
         node = stack[-1]
@@ -58,7 +86,11 @@ def _rewrite(root: Node, rules: Sequence[Rule], done: dict[Node, Node]) -> None:
             done[node] = done[current]
             stack.pop()
             continue
-        replacement = next((r for r in (rule(current) for rule in rules) if r is not None), None)
+        replacement = None
+        for rule in rules[current.op]:
+            replacement = rule(current)
+            if replacement is not None:
+                break
         if replacement is None or replacement is current:
             done[node] = done[current] = current
             stack.pop()

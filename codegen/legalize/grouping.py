@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from tilewright.ir import ops
 from tilewright.ir.dtype import BOOL, accumulator
 from tilewright.ir.node import Node
+from tilewright.ir.rewrite import on
 from tilewright.ir.shape import contiguous_strides
 
 from ..lower.scatter import meeting
@@ -26,9 +27,10 @@ LONG = 64
 """Groups that are longer on average are summed in parts."""
 
 
+@on(ops.scatter)
 def group_updates(node: Node) -> Node | None:
     """A scatter of many values, with the values for one place brought together."""
-    if node.op is not ops.scatter or node.dtype.category == BOOL or 0 in node.operands[1].shape:
+    if node.dtype.category == BOOL or 0 in node.operands[1].shape:
         return None
     if meeting(node) < LEAST:
         return None

@@ -17,17 +17,19 @@ from dataclasses import dataclass
 
 from tilewright.ir import ops
 from tilewright.ir.node import Node
+from tilewright.ir.rewrite import on
 
 from ..target import Target
 from .few_channels import is_vector
 
 
+@on(ops.conv_input_grad)
 @dataclass(frozen=True)
 class InterleaveStrides:
     target: Target
 
     def __call__(self, node: Node) -> Node | None:
-        if node.op is not ops.conv_input_grad or not self.target.interleaved_strides:
+        if not self.target.interleaved_strides:
             return None
         g, w = node.operands
         sizes, strides, padding, dilation, groups = node.attrs

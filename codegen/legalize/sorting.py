@@ -11,6 +11,7 @@ from __future__ import annotations
 from tilewright.ir import ops
 from tilewright.ir.dtype import BOOL, DType, float64, int16, int32, int64, uint64
 from tilewright.ir.node import Node
+from tilewright.ir.rewrite import on
 
 from ..ops import leading, ordered
 
@@ -23,10 +24,9 @@ times the length of the row: a new one among them moves half of those that were 
 EVEN = 16  # runs have a multiple of it, so that they are read by vectors
 
 
+@on(ops.argsort_op)
 def sort_words(node: Node) -> Node | None:
     """argsort by words."""
-    if node.op is not ops.argsort_op:
-        return None
     (x,) = node.operands
     axis, descending = node.attrs
     if x.shape[axis] < 2 or 0 in x.shape:
@@ -40,6 +40,7 @@ def sort_words(node: Node) -> Node | None:
     return ops.take_along(first, second, axis)
 
 
+@on(ops.slice_op)
 def sort_first(node: Node) -> Node | None:
     """The first few positions of a long argsort: only as many of each run are kept."""
     found = _first_of(node)
@@ -64,6 +65,7 @@ def sort_first(node: Node) -> Node | None:
     return ops.slice_(order, *node.attrs)
 
 
+@on(ops.slice_op)
 def sort_leading(node: Node) -> Node | None:
     """The first few positions of an argsort: only these are brought in order."""
     found = _first_of(node)
@@ -78,7 +80,7 @@ def sort_leading(node: Node) -> Node | None:
 def _first_of(node: Node) -> tuple[Node, int, bool, int] | None:
     """(x, axis, descending, count) of a slice of an argsort that reads its first `count`
     positions."""
-    if node.op is not ops.slice_op or node.operands[0].op is not ops.argsort_op:
+    if node.operands[0].op is not ops.argsort_op:
         return None
     (order,) = node.operands
     (x,), (axis, descending) = order.operands, order.attrs

@@ -16,6 +16,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.ops.composite import as_dtype, to_accumulator
 from tilewright.ir.passes.autodiff import decomposed
+from tilewright.ir.rewrite import on
 
 from ..target import Target
 from .digits import is_of_digits
@@ -28,6 +29,7 @@ _MOST_FOR_EACH = 4
 """The most parts of such rows for each multiprocessor."""
 
 
+@on(Kind.REDUCE)
 @dataclass(frozen=True)
 class SplitFolds:
     """Splits folds of long rows or columns that are too few to keep the machine busy.
@@ -40,7 +42,7 @@ class SplitFolds:
     rows: Container[tuple[int, int]] = ()
 
     def __call__(self, node: Node) -> Node | None:
-        if node.op.kind is not Kind.REDUCE or node.op.fold is None or node.op.fold.picks:
+        if node.op.fold is None or node.op.fold.picks:
             return None
         (x,) = node.operands
         (axes,) = node.attrs
@@ -117,15 +119,18 @@ def _parts_of(x: Node) -> Op | None:
 
 
 def folded_rows(nodes: Iterable[Node]) -> frozenset[tuple[int, int]]:
-    """The number and the length of the rows that nodes fold, for each fold of whole rows."""
-    found = set()
+    """The number and the length of the rows whose elements some nodes fold, and whose columns
+    others fold."""
+    rows, columns = set(), set()
     for node in nodes:
         if node.op.kind is Kind.REDUCE:
-            (x,), (axes,) = node.operands, node.attrs
+            (x,), (axes, *_) = node.operands, node.attrs
+            length, points = math.prod(x.shape[a] for a in axes), math.prod(node.shape)
             if sorted(axes) == list(range(x.rank - len(axes), x.rank)):
-                length = math.prod(x.shape[a] for a in axes)
-                found.add((math.prod(x.shape) // max(length, 1), length))
-    return frozenset(found)
+                rows.add((points, length))
+            else:
+                columns.add((length, points))
+    return frozenset(rows & columns)
 
 
 def _innermost(x: Node) -> int:
@@ -157,6 +162,7 @@ def _merged(x: Node, axes: tuple[int, ...]) -> tuple[Node, tuple[int, ...]]:
     return ops.reshape(x, shape), tuple(folded)
 
 
+@on(Kind.SCAN)
 @dataclass(frozen=True)
 class SplitScans:
     """Splits running folds of long rows that are too few to keep the machine busy. Each part of a
@@ -208,6 +214,7 @@ _FOLDS: dict[Op, tuple[Callable[..., Node], Callable[..., Node], Callable[[DType
 _PART = 1024  # elements of a part: a tile's row
 
 
+@on(Kind.CONTRACTION)
 @dataclass(frozen=True)
 class SplitProducts:
     """Splits products of few tiles and a long sum into batches of products, which are then summed:

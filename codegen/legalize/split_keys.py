@@ -23,6 +23,7 @@ from tilewright.ir.ops.attention import (
     attention_wide,
 )
 from tilewright.ir.ops.composite import as_dtype
+from tilewright.ir.rewrite import on
 
 from ..target import Target
 from .templates import has_template
@@ -37,6 +38,7 @@ _FULL = 2
 """Programs of each multiprocessor that keep memory busy."""
 
 
+@on(attention, attention_logsumexp)
 @dataclass(frozen=True)
 class SplitKeys:
     """Splits the keys of attention whose programs are too few to keep the machine busy. With
@@ -46,9 +48,7 @@ class SplitKeys:
     target: Target
 
     def __call__(self, node: Node) -> Node | None:
-        if node.op not in (attention, attention_logsumexp) or not self.target.split_keys:
-            return None
-        if not has_template(node, self.target):
+        if not self.target.split_keys or not has_template(node, self.target):
             return None
         a = attention_args(*node.operands, *node.attrs)
         size = self._size(a)

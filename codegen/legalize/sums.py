@@ -12,6 +12,7 @@ from tilewright.ir.dtype import DType, accumulator
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.ops.composite import as_dtype, to_accumulator
+from tilewright.ir.rewrite import on
 from tilewright.ir.shape import Ints, Pairs, broadcast
 
 from ..target import Target
@@ -23,6 +24,7 @@ _OUTPUTS = 8
 """The most output channels for each input channel of a depthwise convolution."""
 
 
+@on(*_PRODUCTS)
 @dataclass(frozen=True)
 class SumVectors:
     """Turns a matrix times a vector into folds of the matrix's rows. So it does with few vectors if
@@ -31,8 +33,6 @@ class SumVectors:
     target: Target
 
     def __call__(self, node: Node) -> Node | None:
-        if node.op not in _PRODUCTS:
-            return None
         a, b = node.operands
         is_large = math.prod(node.shape) * a.shape[-1] > _FEW
         if is_large or node.op is ops.integer_matmul:

@@ -8,12 +8,14 @@ from ..op import Kind
 from ..ops.generate import constant
 from ..ops.marker import LEAK, MARKERS, example
 from ..ops.unary import cast
+from ..rewrite import on
 from .autodiff import decomposed
 
 
+@on(Kind.COMPOSITE)
 def decompose_composites(node: Node) -> Node | None:
     """Replace a composite by its decomposition."""
-    return decomposed(node) if node.op.kind is Kind.COMPOSITE else None
+    return decomposed(node)
 
 
 def widen_long_sums(node: Node) -> Node | None:
@@ -24,10 +26,9 @@ def widen_long_sums(node: Node) -> Node | None:
     return cast(node.op(*[cast(o, wide) for o in node.operands], *node.attrs), node.dtype)
 
 
+@on(Kind.MARKER)
 def drop_markers(node: Node) -> Node | None:
     """Replace a marker (`variable`, `detach`, `with_value`, …) by the value it marks."""
-    if node.op.kind is not Kind.MARKER:
-        return None
     if node.op is example:
         raise RuntimeError(LEAK)
     place = MARKERS.get(node.op)

@@ -18,6 +18,7 @@ from ..op import Kind
 from ..ops.composite import as_dtype
 from ..ops.unary import cast, widened
 from ..reference import evaluate
+from ..rewrite import on
 
 
 def splat(node: Node) -> Any:
@@ -31,10 +32,9 @@ def _fill(value: Any, like: Node) -> Node:
     return ops.expand(ops.constant(value, like.dtype, like.device), like.shape)
 
 
+@on(Kind.ELEMENTWISE)
 def fold_constants(node: Node) -> Node | None:
     """An elementwise op on constants is a constant, if all engines agree on its value."""
-    if node.op.kind is not Kind.ELEMENTWISE:
-        return None
     if node.op.error > 0.5 and node.dtype.is_differentiable:
         return None
     values = []
@@ -47,13 +47,11 @@ def fold_constants(node: Node) -> Node | None:
         return _fill(evaluate(node, [np.asarray(v) for v in values]), node)
 
 
-_HAS_NEUTRAL = {ops.mul, ops.div, ops.add, ops.sub}
-
-
+@on(ops.mul, ops.div, ops.add, ops.sub)
 def fold_identity_arithmetic(node: Node) -> Node | None:
     """x * 1, x / 1, x - 0, x + -0.0, and for integers x + 0."""
     op = node.op
-    if op not in _HAS_NEUTRAL or node.dtype.category == COMPLEX:  # (inf + 0i) * 1 has a NaN
+    if node.dtype.category == COMPLEX:  # (inf + 0i) * 1 has a NaN
         return None
     a, b = node.operands
     for x, other, right in ((a, b, True), (b, a, False)):
@@ -74,41 +72,39 @@ def fold_identity_arithmetic(node: Node) -> Node | None:
     return None
 
 
+@on(cast, widened)
 def fold_casts(node: Node) -> Node | None:
     """A cast to the same dtype vanishes; `widened` becomes a cast."""
     if node.op is widened:
         return cast(node.operands[0], node.dtype)
-    if node.op is cast and node.operands[0].dtype is node.dtype:
-        return node.operands[0]
-    return None
+    return node.operands[0] if node.operands[0].dtype is node.dtype else None
 
 
+@on(ops.neg, ops.add, ops.sub)
 def fold_negations(node: Node) -> Node | None:
     """--x is x; a + -b is a - b; a - -b is a + b."""
     op = node.op
     if op is ops.neg and node.operands[0].op is op:
         return node.operands[0].operands[0]
-    if (op is ops.add or op is ops.sub) and node.operands[1].op is ops.neg:
+    if op is not ops.neg and node.operands[1].op is ops.neg:
         a, b = node.operands[0], node.operands[1].operands[0]
         return a - b if op is ops.add else a + b
     return None
 
 
+@on(ops.where)
 def fold_where(node: Node) -> Node | None:
     """A where with a known condition is one of its branches."""
-    if node.op is not ops.where:
-        return None
     condition = splat(node.operands[0])
     if condition is None:
         return None
     return ops.expand(node.operands[1 if condition else 2], node.shape)
 
 
+@on(ops.reshape_op, ops.permute_op, ops.expand_op)
 def merge_movement(node: Node) -> Node | None:
     """reshape of reshape, permute of permute, expand of expand, and each that changes nothing."""
     op = node.op
-    if op is not ops.reshape_op and op is not ops.permute_op and op is not ops.expand_op:
-        return None
     inner = node.operands[0]
     if op is ops.permute_op:
         if node.attrs[0] == tuple(range(node.rank)):
@@ -124,10 +120,11 @@ def merge_movement(node: Node) -> Node | None:
     return None
 
 
+@on(ops.slice_op, ops.pad_op)
 def merge_regions(node: Node) -> Node | None:
     """slice of slice, and pad of pad with one value."""
     op = node.op
-    if (op is not ops.slice_op and op is not ops.pad_op) or node.operands[0].op is not op:
+    if node.operands[0].op is not op:
         return None
     inner = node.operands[0]
     if op is ops.slice_op:
@@ -149,9 +146,10 @@ def merge_regions(node: Node) -> Node | None:
     return ops.pad(inner.operands[0], low, high, interior, node.operands[1])
 
 
+@on(ops.sum_op)
 def sum_of_broadcast(node: Node) -> Node | None:
     """A sum over copies of one element is a product (for integers and exact counts of floats)."""
-    if node.op is not ops.sum_op or node.operands[0].op is not ops.expand_op:
+    if node.operands[0].op is not ops.expand_op:
         return None
     if node.dtype.category == COMPLEX:
         return None
@@ -167,11 +165,10 @@ def sum_of_broadcast(node: Node) -> Node | None:
     return ops.expand(base, kept) * count
 
 
+@on(ops.matmul, ops.matmul_wide)
 def product_with_one_number(node: Node) -> Node | None:
     """A product with a matrix that has one number everywhere is a sum of the other one's rows or
     columns. The cotangent of a result whose elements are added up is such a matrix."""
-    if node.op is not ops.matmul and node.op is not ops.matmul_wide:
-        return None
     a, b = node.operands
     if a.dtype.category != FLOAT or a.dtype in FLOAT8:
         return None
@@ -183,11 +180,10 @@ def product_with_one_number(node: Node) -> Node | None:
     return None
 
 
+@on(ops.matmul, ops.matmul_wide)
 def product_of_copies(node: Node) -> Node | None:
     """A product whose rows, columns or matrices repeat is made once. Rows of several axes, which
     were made one, may repeat along some of them."""
-    if node.op is not ops.matmul and node.op is not ops.matmul_wide:
-        return None
     a, b = node.operands
     if 0 in node.shape or 0 in a.shape:
         return None
