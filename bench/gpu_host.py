@@ -4,8 +4,10 @@ The driver is a library that does next to nothing (`tests/support/fake_libcuda.c
 no GPU is needed and nothing but the host's work is measured. Times are medians in microseconds. The
 least of several rounds counts, as clocks and neighbours change. --step adds the processor's time of
 a training step of GPT-2 (12 layers, 8 x 1,024 tokens, AdamW), whose kernels are compiled first.
+--sizes adds that of work in sizes that are new: the tokens of a text whose keys grow, and training
+steps of another length each. It is the time of plans, as most kernels were compiled by a first run.
 
-python bench/gpu_host.py [--step] --json host.json
+python bench/gpu_host.py [--step] [--sizes] --json host.json
 """
 
 from __future__ import annotations
@@ -126,6 +128,75 @@ def of_a_step() -> float:
     return statistics.median(times) / 1e3
 
 
+def of_a_token() -> float:
+    """Microseconds of the processor for the next token of a text, of 12 layers whose keys grow."""
+    import tilewright as tw
+    import tilewright.nn as nn
+    import tilewright.nn.functional as F
+
+    width, heads, layers, tokens = 128, 4, 12, 56
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.joint, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+        def forward(self, x: Any, past: Any) -> Any:
+            count, length, _ = x.shape
+            joint = self.joint(self.before(x)).view(count, length, 3, heads, width // heads)
+            q, k, v = joint.permute(2, 0, 3, 1, 4)
+            if past is not None:
+                k, v = tw.cat([past[0], k], 2), tw.cat([past[1], v], 2)
+            y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(x.shape)
+            x = x + self.out(y)
+            return x + self.down(F.gelu(self.up(self.between(x)))), (k, v)
+
+    blocks = nn.ModuleList([Block() for _ in range(layers)]).to("cuda")
+    embedding, head = nn.Embedding(100, width).to("cuda"), nn.Linear(width, 100).to("cuda")
+    ids, past, times = tw.zeros(1, 8, dtype=tw.int64, device="cuda"), [None] * layers, []
+    with tw.no_grad():
+        for _ in range(tokens):
+            start = time.thread_time_ns()
+            x = embedding(ids)
+            for i, block in enumerate(blocks):
+                x, past[i] = block(x, past[i])
+            head(x[:, -1:]).argmax(-1).tolist()
+            times.append(time.thread_time_ns() - start)
+            ids = tw.zeros(1, 1, dtype=tw.int64, device="cuda")
+    return statistics.median(times) / 1e3
+
+
+def of_a_length() -> float:
+    """Microseconds of the processor for a training step of a Transformer of two layers, with a
+    length that it hasn't met."""
+    import tilewright as tw
+    import tilewright.nn as nn
+    import tilewright.nn.functional as F
+    import tilewright.optim
+
+    layer = nn.TransformerEncoderLayer(64, 4, 128, dropout=0.0, batch_first=True)
+    model = nn.Sequential(
+        nn.Embedding(100, 64),
+        nn.TransformerEncoder(layer, 2, enable_nested_tensor=False),
+        nn.Linear(64, 100),
+    ).to("cuda")
+    optimizer = tilewright.optim.SGD(model.parameters(), lr=0.01)
+    times = []
+    for turn in range(60):
+        length = 17 + 37 * turn % 103  # every second one of many, in no order
+        start = time.thread_time_ns()
+        ids = tw.zeros(8, length, dtype=tw.int64, device="cuda")
+        loss = F.cross_entropy(model(ids).flatten(0, 1), ids.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        loss.item()
+        times.append(time.thread_time_ns() - start)
+    return statistics.median(times) / 1e3
+
+
 def measured() -> dict[str, float]:
     work = rows()
     for each in work.values():
@@ -141,12 +212,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--json", help="the file for the results")
     parser.add_argument("--step", action="store_true", help="also a training step of GPT-2")
+    parser.add_argument("--sizes", action="store_true", help="also work in sizes that are new")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside:
         found = measured()
         if options.step:
             found["a training step of GPT-2"] = round(of_a_step())
+        if options.sizes:
+            found["a token, keys grow, 12 layers"] = round(of_a_token())
+            found["a training step of another length, 2 layers"] = round(of_a_length())
         print(json.dumps(found))
         return
     import timing
@@ -157,10 +232,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         fake_libcuda.build(Path(folder), PROTOTYPES)
         environment = {**os.environ, "LD_LIBRARY_PATH": folder, "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, __file__, "--inside", *["--step"] * options.step]
-        done = subprocess.run(
-            command, env=environment, stdout=subprocess.PIPE, text=True, check=True
-        )
+        command = [sys.executable, __file__, "--inside"]
+        command += ["--step"] * options.step + ["--sizes"] * options.sizes
+        for _ in range(1 + options.sizes):  # the first run compiles kernels for these sizes
+            done = subprocess.run(
+                command, env=environment, stdout=subprocess.PIPE, text=True, check=True
+            )
     found = json.loads(done.stdout)
     for name, time_taken in found.items():
         print(f"{time_taken:8.2f}  {name}")
