@@ -68,14 +68,21 @@ class Kernels:
         """
         requests = [offline.request(e, self.target) for e in kernels]
         if not exact:
-            promised = map(self._promises.of, kernels)
-            requests = [replace(r, divisible=d) for r, d in zip(requests, promised)]
+            requests = list(map(self._for_all_sizes, kernels, requests))
         keys = [key_of(r, self.assembler) for r in requests]
         missing = {k: r for k, r in zip(keys, requests) if k not in self._loaded}
         for (key, request), image in zip(missing.items(), _images(missing), strict=True):
             function = self.load(request.name, image)
             self._loaded[key] = function and replace(function, promised=request.divisible)
         return [self._loaded[k] for k in keys]
+
+    def _for_all_sizes(self, kernel: Emitted, exact: offline.Request) -> offline.Request:
+        """The request for a kernel that serves all sizes of which its text was told. If a pack has
+        one for its own sizes, that needs no compiler."""
+        found = replace(exact, divisible=self._promises.of(kernel))
+        if found == exact or pack.image(key_of(exact, self.assembler)) is not None:
+            return exact
+        return found
 
     def images(self, kernels: Sequence[Emitted]) -> list[Image]:
         """The compiled kernels, for another process to load."""

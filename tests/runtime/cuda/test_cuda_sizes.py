@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from fake_cuda import FakeCuda, installed
+from fake_cuda import FakeCuda, compile_many, installed
 from networks import values
+from triton_kernels import activation
 
 import tilewright
 from tilewright.codegen.schedule import Schedule
 from tilewright.codegen.triton import Emitted, emit
-from tilewright.runtime import devices
+from tilewright.runtime import devices, offline
+from tilewright.runtime.cuda import image, pack
 from tilewright.runtime.cuda.launch import WARM, Launcher, Provisional
 from tilewright.runtime.cuda.promises import EXACT, Promises
 
@@ -26,8 +30,6 @@ def fake() -> Iterator[FakeCuda]:
 
 
 def emitted(rows: int, columns: int) -> Emitted:
-    from triton_kernels import activation
-
     return emit(activation(rows, columns), Schedule())
 
 
@@ -78,11 +80,33 @@ def test_a_size_that_repeats_gets_its_own_kernel(fake: FakeCuda) -> None:
 
 def test_a_launcher_is_provisional_until_it_repeats(fake: FakeCuda) -> None:
     device = devices.get("cuda:0")
-    from triton_kernels import activation
-
     launchers: list[Launcher] = []
     for n in (80, 72, 65, 68):
         (launch,) = device.compile_all([activation(n, 3)])
         assert isinstance(launch, Launcher)
         launchers.append(launch)
     assert [isinstance(each, Provisional) for each in launchers] == [False, False, False, True]
+
+
+def test_a_pack_has_kernels_for_all_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were compiled for these very sizes, and are not compiled again for several."""
+    asked: list[offline.Request] = []
+
+    def compiler(requests: Any, processes: int | None = None) -> list[offline.Compiled]:
+        asked.extend(requests)
+        return compile_many(requests, processes or 1)
+
+    kernels = [activation(n, 3) for n in (80, 72, 65, 68)]
+    monkeypatch.setenv("TW_CACHE", "0")
+    monkeypatch.setattr(offline, "compile_many", compiler)
+    monkeypatch.setattr(image, "_compiler", lambda: "fake")
+    file = tmp_path / "kernels.pack"
+    pack.write(file, "sm_90", pack.compiled(kernels, "sm_90").images)
+    monkeypatch.setenv("TW_KERNELS", str(file))
+    asked.clear()
+    with installed(compiler=compiler):
+        card: Any = devices.get("cuda:0")
+        monkeypatch.setattr(card, "_schedule", card._tuned)
+        launchers = [card.compile(kernel) for kernel in kernels]
+    assert not asked
+    assert not any(isinstance(each, Provisional) for each in launchers)
