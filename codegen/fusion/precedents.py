@@ -2,9 +2,9 @@
 
 To find the merges that pay, fusion lowers several times as many kernels as a graph ends with. A
 program whose sizes change from step to step, as with texts of any length, would do so at each step.
-So a graph is cut and fused as an earlier one was that differs from it in sizes alone, and in none
-by a factor of two. Each kernel is still lowered for its own sizes. If one doesn't fit them, the
-graph is cut and fused from the beginning.
+So a graph is cut and fused as an earlier one was that differs from it in sizes alone, and in no
+large one by a factor of two. Each kernel is still lowered for its own sizes. If one doesn't fit
+them, the graph is cut and fused from the beginning.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def fuse(roots: Sequence[Node], leaves: Sequence[Node], target: Target) -> Parti
     """The groups of the graph beneath `roots`. leaves: the buffers that it reads."""
     precedents = _precedents.setdefault(target, {})
     number, results = _walk(roots), [memory(r) for r in roots]
-    key = _structure(number, results)
+    key = _structure(number, results, target)
     precedent = precedents.get(key)
     if precedent is not None:
         made = precedent.apply([*number], results, leaves, target)
@@ -140,13 +140,21 @@ def _walk(roots: Iterable[Node]) -> dict[Node, int]:
     return number
 
 
-def _structure(number: Mapping[Node, int], results: Iterable[Node]) -> bytes:
-    """A key that graphs share if they differ in sizes alone, and in none by a factor of two."""
+SMALL = 16
+"""A tensor of an element for so many bytes of a launch's cost takes no time beside the launch."""
+
+
+def _structure(number: Mapping[Node, int], results: Iterable[Node], target: Target) -> bytes:
+    """A key that graphs share if they differ in sizes alone: in none between 1 and more, and in
+    those that count beside a launch by less than two."""
+    small = target.launch_cost // SMALL
     text = array("q")
     for node in number:
         attrs = () if node.op.kind in _NUMBERED or node.op in _SIZED else node.attrs
-        size = math.prod(node.shape).bit_length()
-        text.append(known((node.op, attrs, node.dtype, node.rank, size)))
+        count = math.prod(node.shape)
+        size = max(count, small).bit_length() if count else 0
+        ones = tuple([d == 1 for d in node.shape])
+        text.append(known((node.op, attrs, node.dtype, ones, size)))
         text.extend([number[o] for o in node.operands])
     text.append(-1)
     text.extend([number[each] for each in results])

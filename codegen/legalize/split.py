@@ -99,8 +99,10 @@ class SplitFolds:
         return min(fits, key=lambda n: abs(math.log(n / (2 * busy))), default=None)
 
     def _enough(self, points: int, length: int) -> int:
-        """The number of parts that fills the machine, or that equals the elements of a part."""
-        return min(-(-4 * self.target.parallel // points), math.isqrt(length - 1) + 1)
+        """The number of parts that fills the machine, or that equals the elements of a part. It is
+        a power of two, so that lengths which differ by little are mostly cut alike."""
+        least = min(-(-4 * self.target.parallel // points), math.isqrt(length - 1) + 1)
+        return 1 << (least - 1).bit_length()
 
     def _parts(self, extent: int, points: int, length: int, least: int) -> int | None:
         """The number of equal parts, each of at least `least` elements, to cut an axis into."""
