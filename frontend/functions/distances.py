@@ -56,6 +56,8 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = _MO
         )
     if not (x1.dtype.is_floating_point and x2.dtype.is_floating_point):
         raise RuntimeError(f"cdist only supports floating-point dtypes{at_user_line()}")
+    if p < 0:
+        raise RuntimeError(f"cdist only supports non-negative p values{at_user_line()}")
     if compute_mode not in _MODES:
         raise ValueError(f"{compute_mode} is not a valid value for compute_mode{at_user_line()}")
     x1, x2 = lowered(_euclidean, x1, x2)

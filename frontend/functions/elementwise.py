@@ -269,7 +269,7 @@ def _hypot(a: Node, b: Node) -> Node:
     return ops.hypot(*promoted(a, b))
 
 
-def _of_power(args: Any) -> str:
+def of_power(args: Any) -> str:
     """PyTorch numbers the forms of pow: the exponent is a number, both are tensors, the base is a
     number."""
     base, exponent = args
@@ -296,7 +296,7 @@ remainder = binary(
     "remainder", promoting(ops.remainder), operator="mod", gradient=_by_second("Remainder")
 )
 fmod = binary("fmod", promoting(ops.fmod), number_first=False, gradient=_by_second("Fmod"))
-pow = binary("pow", _pow, operator="pow", second="exponent", casts=ON_A_GPU, gradient=_of_power)
+pow = binary("pow", _pow, operator="pow", second="exponent", casts=ON_A_GPU, gradient=of_power)
 atan2 = binary(
     "atan2",
     promoting_float(ops.atan2),

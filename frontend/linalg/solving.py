@@ -334,7 +334,11 @@ def tensorsolve(
     return into(out, solve(moved.reshape(rows, columns), B.flatten()).reshape(*result))
 
 
-@builder("linalg_vecdot")
+def _vecdot_name(args: Sequence[Any]) -> str:
+    return "SumBackward1" if max(args[0].rank, args[1].rank) > 1 else "VdotBackward0"
+
+
+@builder("linalg_vecdot", gradient=_vecdot_name)
 def _vecdot(x: Node, y: Node, dim: int) -> Node:
     from tilewright.ir.shape import normalize_axis
 
