@@ -51,6 +51,7 @@ _REFLECTED = {
 }
 _ATTRIBUTES = "T mT H mH data real imag".split()
 _READS = "item tolist numpy __bool__ __float__ __int__ __index__ __complex__ __array__".split()
+_COUNTS = ("__len__", "__iter__")
 _SIZES = ("size", "numel", "nelement")
 _SIZED = (operator.getitem, getattr, *_OPERATORS.values())
 
@@ -289,6 +290,9 @@ class Watcher(TracerBase):
             stacklevel=3,
         )
 
+    def count(self, name: str, t: Any) -> None:
+        """The program counts the rows of a tensor; Python takes no other number than theirs."""
+
     def sizes(self, t: Any, shape: Size) -> Any:
         """The sizes of a tensor, each with a node that asks for it."""
         if id(t) not in self._known:
@@ -350,8 +354,8 @@ class Watcher(TracerBase):
             return _reading(self, name, value)
         if name == "__setitem__":
             return _writing(self, value)
-        if name == "__iter__":
-            return lambda t: iter(t.unbind(0)) if self._open() and t.dim() else value(t)
+        if name in _COUNTS:
+            return _counting(self, name, value)
         if name in _OPERATORS or name in _REFLECTED:
             return _operating(self, name, value)
         if name.startswith("_"):
@@ -407,6 +411,16 @@ def _reading(watch: Watcher, name: str, own: Any) -> Any:
             return own(t, *args, **kwargs)
         finally:
             watch.depth -= 1
+
+    return call
+
+
+def _counting(watch: Watcher, name: str, own: Any) -> Any:
+    def call(t: Any) -> Any:
+        if not watch._open():
+            return own(t)
+        watch.count(name, t)
+        return iter(t.unbind(0)) if name == "__iter__" and t.dim() else own(t)
 
     return call
 

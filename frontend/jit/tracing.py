@@ -104,7 +104,7 @@ def _traced(
     if any(isinstance(x, Handle) and x.requires_grad and not x.is_leaf for x in leaves):
         args, kwargs = _detached((args, dict(kwargs)))
     root = skeleton(owner)
-    watch = Watcher(root, holders=owner)
+    watch = _Watcher(root, holders=owner)
     result = watch.trace(function, args, kwargs)
     # The graph module has the names of all tensors, those that it doesn't use too.
     made = GraphModule(root, watch.graph, type(owner).__name__)
@@ -112,6 +112,21 @@ def _traced(
     if tolerance:
         _check(made, args, kwargs, result, tolerance)
     return made
+
+
+class _Watcher(Watcher):
+    def count(self, name: str, t: Any) -> None:
+        if id(t) in self._known:
+            text = f"{_COUNTED[name]}{at_user_line()}"
+            warnings.warn(text, TracerWarning, stacklevel=3)
+
+
+_COUNTED = {
+    "__len__": "Using len to get tensor shape might cause the trace to be incorrect. Recommended "
+    "usage would be tensor.shape[0]. A length is the same for all inputs",
+    "__iter__": "Iterating over a tensor might cause the trace to be incorrect. Passing a tensor "
+    "of different shape won't change the number of iterations executed",
+}
 
 
 def _detached(value: Any) -> Any:
