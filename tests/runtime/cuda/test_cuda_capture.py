@@ -627,7 +627,7 @@ def test_without_a_gpu() -> None:
     if tw.cuda.is_available():
         pytest.skip("there is one")
     assert not tw.cuda.is_current_stream_capturing()
-    with pytest.raises(RuntimeError, match="No CUDA device is available"):
+    with pytest.raises(RuntimeError, match="No CUDA GPUs are available"):
         tw.cuda.CUDAGraph()
 
 
