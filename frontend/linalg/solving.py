@@ -312,7 +312,7 @@ def tensorinv(A: Tensor, ind: int = 2, *, out: Tensor | None = None) -> Tensor:
             f"{at_user_line()}"
         )
     flat = A.reshape(math.prod(rows), math.prod(columns))
-    return into(out, inv(flat).reshape(*columns, *rows))
+    return into(out, inv(flat).reshape((*columns, *rows)))
 
 
 @also_named(input="A", other="B")
@@ -331,7 +331,7 @@ def tensorsolve(
             "Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == "
             f"prod(self.shape[:other.ndim]), but got {columns} != {rows}{at_user_line()}"
         )
-    return into(out, solve(moved.reshape(rows, columns), B.flatten()).reshape(*result))
+    return into(out, solve(moved.reshape(rows, columns), B.flatten()).reshape(result))
 
 
 def _vecdot_name(args: Sequence[Any]) -> str:
