@@ -461,7 +461,8 @@ class Tensor(Methods, metaclass=TensorMeta):
                 "Tensor.__contains__ only supports Tensor or scalar, but you passed in a "
                 f"{type(element)}.{at_user_line()}"
             )
-        return bool((self == element).any().item())
+        equals: Any = self == element
+        return bool(equals.any().item())
 
     __hash__ = object.__hash__
 

@@ -9,6 +9,7 @@ other sizes too.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import inspect
 import operator
@@ -26,6 +27,7 @@ from tilewright.ir.shape import Size
 from .. import recording
 from .._tensor import Tensor
 from ..functions.assertions import _assert
+from ..functions.quantized import QuantizedTensor
 from ..nn import Module
 from ..publish import LATER
 from ..recording import Handle, novelty
@@ -34,7 +36,7 @@ from .node import Node, base_types, map_aggregate
 from .numbers import Traced, plain, traced
 from .patching import patches, spaces
 from .proxy import TracerBase
-from .targets import inner_functions, public_functions
+from .targets import inner_functions, keeps_whole, public_functions, quantized_functions
 from .tracing import tensors_of
 
 __all__ = ["TracerWarning", "Watcher", "fresh", "is_watching", "prune", "watcher"]
@@ -314,13 +316,18 @@ class Watcher(TracerBase):
     def _watching(self, function: Any) -> Iterator[None]:
         for module in LATER:
             importlib.import_module(f"..{module}", __package__)
-        functions = {id(f): f for f in (*public_functions(), *inner_functions())}
+        watched = (*public_functions(), *inner_functions(), *quantized_functions())
+        functions = {id(f): f for f in watched}
         # What a tensor depends on is seen by its node.
         with novelty.recorded(), patches() as made:
-            for name, value in list(vars(Tensor).items()):
-                new = self._seen(name, value)
-                if new is not None:
-                    made.put(Tensor, name, new)
+            for kind in (Tensor, QuantizedTensor):
+                for name, value in list(vars(kind).items()):
+                    new = self._seen(name, value)
+                    if new is not None:
+                        made.put(kind, name, new)
+            found = _found(self, QuantizedTensor.__getattr__)
+            made.put(QuantizedTensor, "__getattr__", found)
+            made.put(Module, "__call__", _calling(self, Module.__call__))
             made.replace(functions, self._watched, spaces(function, self._holders, ()))
             _current.append(self)
             try:
@@ -370,6 +377,39 @@ class Watcher(TracerBase):
 
     def _shape(self, t: Any, shape: Size) -> Any:
         return self.sizes(t, shape) if self._open() else shape
+
+
+def _found(watch: Watcher, own: Any) -> Any:
+    """Methods that an attribute's lookup makes."""
+
+    def get(t: Any, name: str) -> Any:
+        method = own(t, name)
+        if not watch._open() or name.startswith("_") or not callable(method):
+            return method
+        return lambda *args, **options: watch.called(
+            "call_method",
+            name,
+            lambda _, *given, **named: method(*given, **named),
+            (t, *args),
+            options,
+        )
+
+    return get
+
+
+def _calling(watch: Watcher, own: Any) -> Any:
+    def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+        if not (watch._open() and keeps_whole(module)):
+            return own(module, *args, **kwargs)
+        if watch.strict:
+            raise watch.error(
+                f"{type(module).__name__} takes or gives quantized tensors, which an exported "
+                f"program can't hold: use torch.jit.trace{at_user_line()}"
+            )
+        path = watch.path_of(module)
+        return watch.called("call_module", path, functools.partial(own, module), args, kwargs)
+
+    return call
 
 
 def _attribute(watch: Watcher, name: str, own: property) -> property:

@@ -12,6 +12,7 @@ from .. import recording
 from .._tensor import Tensor
 from ..fx.concrete import TracerWarning, Watcher, fresh
 from ..fx.graph_module import GraphModule, take_tensors
+from ..fx.targets import keeps_whole
 from ..nn import Module
 from ..recording import Handle
 from ..utils._pytree import tree_flatten
@@ -142,8 +143,8 @@ def skeleton(module: Module) -> Module:
     memo: dict[int, Module] = {}
 
     def bones(m: Module) -> Module:
-        if isinstance(m, ScriptModule) and m is not module:
-            return m  # it stays whole
+        if (isinstance(m, ScriptModule) or keeps_whole(m)) and m is not module:
+            return m
         if id(m) not in memo:
             made = memo[id(m)] = Module()
             made.training = m.training
