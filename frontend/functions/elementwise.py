@@ -647,8 +647,10 @@ def _plus_scaled(op: Any, x: Node, a: Node, b: Node, value: Node) -> Node:
     dtype = result_dtype(x, a, b)
     if dtype.is_differentiable:  # whole numbers beside halves are halves, too
         a, b = to(a, dtype), to(b, dtype)
+    if value.dtype.is_complex and not dtype.is_complex:
+        raise RuntimeError(f"value cannot be converted to {dtype} without overflow{at_user_line()}")
     term = op(a, b)
-    return _add(x, _mul(term, to(value, term.dtype) if term.dtype.is_differentiable else value))
+    return _add(x, _mul(term, to(value, term.dtype)))
 
 
 @public("addcdiv", in_place=True)

@@ -87,6 +87,13 @@ torch.tensordot(x, x, dims=5)
 "a" in x
 None in x
 [reversed(x).tolist(), reversed(torch.tensor(1.0)).item()]
+torch.addcmul(i, i, i, value=1j)
+torch.addcmul(i, i, i, value=1.5)
+torch.addcmul(i.float(), i, i, value=1.5)
+torch.cdist(x[0], x)
+torch.nn.functional.max_pool1d(x, 0, 1)
+torch.nn.functional.max_pool2d(x[None], -1, 1)
+torch.nn.functional.avg_pool1d(x, 0, 1)
 torch.autograd.backward([])
 torch.autograd.backward(())
 torch.autograd.backward(x)
