@@ -645,11 +645,9 @@ def _addcmul(x: Node, a: Node, b: Node, value: Node) -> Node:
 def _plus_scaled(op: Any, x: Node, a: Node, b: Node, value: Node) -> Node:
     x, a, b, value = beside(x, a, b, value)
     dtype = result_dtype(x, a, b)
-    if dtype.is_differentiable:  # whole numbers beside halves are halves, too
-        a, b = to(a, dtype), to(b, dtype)
     if value.dtype.is_complex and not dtype.is_complex:
         raise RuntimeError(f"value cannot be converted to {dtype} without overflow{at_user_line()}")
-    term = op(a, b)
+    term = op(to(a, dtype), to(b, dtype))
     return _add(x, _mul(term, to(value, term.dtype)))
 
 

@@ -89,6 +89,7 @@ None in x
 [reversed(x).tolist(), reversed(torch.tensor(1.0)).item()]
 torch.addcmul(i, i, i, value=1j)
 torch.addcmul(i, i, i, value=1.5)
+torch.addcmul(i.int(), i.char(), i.char() * 100, value=-3)
 torch.addcmul(i.float(), i, i, value=1.5)
 torch.cdist(x[0], x)
 torch.nn.functional.max_pool1d(x, 0, 1)
