@@ -451,8 +451,18 @@ class Tensor(Methods, metaclass=TensorMeta):
             raise TypeError("iteration over a 0-d tensor")
         return iter(parts.unbind(self, 0))
 
+    def __reversed__(self) -> Tensor:
+        """The rows in the opposite order."""
+        return self.flip(0) if self.dim() else self
+
     def __contains__(self, element: Any) -> bool:
-        return bool((self == element).any().item())
+        if not isinstance(element, (Tensor, bool, int, float, complex, np.number)):
+            raise RuntimeError(
+                "Tensor.__contains__ only supports Tensor or scalar, but you passed in a "
+                f"{type(element)}.{at_user_line()}"
+            )
+        equals: Any = self == element
+        return bool(equals.any().item())
 
     __hash__ = object.__hash__
 
@@ -623,6 +633,7 @@ class Tensor(Methods, metaclass=TensorMeta):
         return typed.constructed(dtype, device, data, **options)
 
     def type_as(self, other: Tensor) -> Tensor:
+        arguments.need_tensor("type_as", other, "other")
         return self.to(other)
 
     def new_tensor(self, data: Any, **options: Any) -> Tensor:
@@ -721,7 +732,7 @@ class Tensor(Methods, metaclass=TensorMeta):
 
     def resize_(self, *sizes: Any) -> Self:
         """Change the shape in place: see `exchange.resizing.resize`. New elements are zero."""
-        resizing.resize(self, Size(arguments.sizes(sizes)))
+        resizing.resize(self, Size(arguments.sizes(sizes, name="resize_")))
         return self
 
     def __delitem__(self, key: Any) -> None:

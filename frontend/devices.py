@@ -160,11 +160,13 @@ def cuda_available() -> bool:
 
 
 def check_cuda() -> None:
+    """RuntimeError without a GPU. PyTorch's builds with CUDA have this class and these first words;
+    its builds without CUDA, which no driver could help, raise an AssertionError."""
     if not cuda_available():
         from tilewright.runtime.cuda import driver
 
         raise RuntimeError(
-            f"No CUDA device is available: {driver.reason_against()}. Use device='cpu', or "
+            f"No CUDA GPUs are available: {driver.reason_against()}. Use device='cpu', or "
             f"'interpret' to run the GPU's kernels without one{at_user_line()}"
         )
 

@@ -51,7 +51,6 @@ PATHS: dict[str, dict[str, str]] = {
         "lstm lstm_cell meshgrid norm nuclear_norm frobenius_norm rnn_relu rnn_relu_cell rnn_tanh "
         "rnn_tanh_cell split stft tensordot unique_consecutive"
     },
-    "accelerator.graphs": {"accelerator": "Graph"},
     "accelerator.memory": {
         "accelerator": "empty_cache empty_host_cache get_memory_info max_memory_allocated "
         "max_memory_reserved memory_allocated memory_reserved memory_stats "

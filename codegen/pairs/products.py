@@ -7,18 +7,20 @@ matrices. So a product is one real product with as many terms as it has.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import complex32
+from tilewright.ir.dtype import complex32, int64
 from tilewright.ir.node import Node
 from tilewright.ir.op import Op
-from tilewright.ir.shape import broadcast
+from tilewright.ir.shape import broadcast, contiguous_strides
 
 from ..ops import flat, pair, unflat
-from .arithmetic import Pair, mul
+from .arithmetic import Pair, mul, where
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,43 @@ def cumprod(z: Pair, axis: int) -> Pair:
         z = ops.cat([first[0], done[0]], axis), ops.cat([first[1], done[1]], axis)
         apart *= 2
     return z
+
+
+def multiply_at(base: Pair, values: Pair, *rest: Any) -> Pair:
+    """`base` times the values for its elements, by the operands of a scatter.
+
+    A stable sort of the places makes values for one element neighbours. Each of them is multiplied
+    by those before it, as in `cumprod`. So the last one, which a scatter keeps, has all factors.
+    """
+    *indices, axis, _ = rest
+    shape, sizes = values[0].shape, base[0].shape[axis : axis + len(indices)]
+    behind = base[0].rank - len(indices) - axis
+    placed = shape[axis : len(shape) - behind]
+    count = math.prod(placed)
+    if 0 in shape:
+        return base
+    lines = [ops.reshape(ops.expand(i, placed), (count,)) for i in indices]
+    strides = [ops.constant(s, int64) for s in contiguous_strides(sizes)]
+    place = functools.reduce(ops.add, map(ops.mul, lines, strides))
+    order = ops.argsort(place, 0)
+    *lines, place = [ops.gather(line, order, 0) for line in (*lines, place)]
+    rows = (*shape[:axis], count, *shape[len(shape) - behind :])
+    z = _each(values, lambda x: ops.gather(ops.reshape(x, rows), order, axis))
+    apart = 1
+    while apart < count:
+        first, early = _sliced(z, axis, 0, apart), _sliced(z, axis, 0, count - apart)
+        late = _sliced(z, axis, apart, count)
+        meets = ops.eq(
+            ops.slice_axis(place, 0, apart, count), ops.slice_axis(place, 0, 0, count - apart)
+        )
+        meets = ops.reshape(meets, (count - apart, *[1] * behind))
+        done = where(ops.expand(meets, late[0].shape), mul(late, early), late)
+        z = ops.cat([first[0], done[0]], axis), ops.cat([first[1], done[1]], axis)
+        apart *= 2
+    real, imag = mul(_each(base, lambda x: ops.gather(x, *lines, axis)), z)
+    return ops.scatter(base[0], real, *lines, axis, "set"), ops.scatter(
+        base[1], imag, *lines, axis, "set"
+    )
 
 
 def _each(z: Pair, function: Callable[[Node], Node]) -> Pair:

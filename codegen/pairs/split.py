@@ -134,7 +134,9 @@ class _Split:
         if op in PRODUCTS:
             return PRODUCTS[op](*[self._factor(o) for o in node.operands], *attrs)
         operands = [self._operand(o) for o in node.operands]
-        formula = FORMULAS.get(op) or _FOLDS.get(op)
+        formula: Callable[..., Any] | None = FORMULAS.get(op) or _FOLDS.get(op)
+        if op is ops.scatter and attrs[1] == "mul":
+            formula = products.multiply_at
         if formula is None:  # it moves elements, or adds them: both parts alike
             first, second = (op(*[_part(x, i) for x in operands], *attrs) for i in range(2))
             return first, second

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from .. import cuda
-from ..cuda import CUDAGraph as Graph
 from ..cuda import current_device as current_device_idx
 from ..cuda import current_device as current_device_index
 from ..cuda import (
@@ -28,6 +27,7 @@ from ..cuda import mem_get_info as get_memory_info
 from ..cuda import set_device as set_device_idx
 from ..cuda import set_device as set_device_index
 from ..devices import device
+from .graphs import Graph
 
 __all__ = [
     "Graph",

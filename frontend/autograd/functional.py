@@ -195,7 +195,7 @@ def jacobian(
                 column.append(g)
         rows.append(
             tuple(
-                stack(c).reshape(*o.shape, *x.shape) if c else o.new_zeros(*o.shape, *x.shape)
+                stack(c).reshape((*o.shape, *x.shape)) if c else o.new_zeros((*o.shape, *x.shape))
                 for c, x in zip(columns, args, strict=True)
             )
         )

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.ir.location import at_user_line
+from tilewright.ir.dtype import complex128, float64
+from tilewright.ir.location import at_user_line, warn
 
 from ..recording import Handle
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
+
+_FINE = (float64, complex128)
+"""The dtypes whose finite differences are accurate."""
 
 
 class GradcheckError(RuntimeError):
@@ -93,6 +97,13 @@ def gradcheck(
             "gradcheck expects at least one input tensor to require gradient, but none of them "
             f"have requires_grad=True.{at_user_line()}"
         )
+    for i, each in enumerate(args):
+        if isinstance(each, Handle) and each.requires_grad and each.dtype not in _FINE:
+            warn(
+                f"Input #{i} requires gradient and is not a double precision floating point or "
+                "complex. This check will likely fail if all the inputs are not of double "
+                "precision floating point or complex. "
+            )
     failure = _consistency(func, args, nondet_tol, check_grad_dtypes, check_batched_grad)
     if failure is not None:
         if not raise_exception:

@@ -369,7 +369,7 @@ def jacrev(
                 found = vmap(row, chunk_size=chunk_size)(_basis(o.detach()))
                 rows.append(
                     [
-                        r.reshape(*o.shape, *x.shape)
+                        r.reshape((*o.shape, *x.shape))
                         for r, x in zip(found, inputs.tensors, strict=True)
                     ]
                 )
@@ -412,7 +412,7 @@ def jacfwd(
                 _basis(x.detach())
             )
             columns.append(
-                [c.reshape(*o.shape, *x.shape) for c, o in zip(found, map_.outs, strict=True)]
+                [c.reshape((*o.shape, *x.shape)) for c, o in zip(found, map_.outs, strict=True)]
             )
         map_.done()
         form = map_.inputs.form

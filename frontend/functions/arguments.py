@@ -134,12 +134,12 @@ def _share(a: Any, b: Any) -> bool:
     return contiguous and max(starts) < min(s + t.numel() for s, t in zip(starts, (a, b)))
 
 
-def need_tensor(name: str, input: Any) -> None:
-    """TypeError unless the first argument of a function is a tensor."""
-    if not isinstance(input, Handle):
+def need_tensor(name: str, value: Any, argument: str = "input", place: int = 1) -> None:
+    """TypeError unless an argument of a function, the first one by default, is a tensor."""
+    if not isinstance(value, Handle):
         raise TypeError(
-            f"{name}(): argument 'input' (position 1) must be Tensor, not "
-            f"{type(input).__name__}{at_user_line()}"
+            f"{name}(): argument '{argument}' (position {place}) must be Tensor, not "
+            f"{type(value).__name__}{at_user_line()}"
         )
 
 
@@ -158,8 +158,18 @@ def listed(dims: Any) -> tuple[int, ...]:
     return tuple(map(operator.index, dims))
 
 
-def sizes(args: Sequence[Any], named: Any = None) -> tuple[int, ...]:
-    """Sizes given as separate arguments, or as one sequence, also by keyword."""
+def sizes(
+    args: Sequence[Any], named: Any = None, name: str = "", what: str = "size"
+) -> tuple[int, ...]:
+    """Sizes given as separate arguments, or as one sequence, also by keyword.
+
+    TypeError without any: those of a single element are given as (). name, what: the names of the
+    function and of its argument.
+    """
+    if named is None and not args:
+        raise TypeError(
+            f"{name}() missing 1 required positional argument: {what!r}{at_user_line()}"
+        )
     if named is not None:
         if args:
             raise TypeError(f"sizes are given twice: {args} and {named}{at_user_line()}")
@@ -168,3 +178,13 @@ def sizes(args: Sequence[Any], named: Any = None) -> tuple[int, ...]:
     if several and not is_whole(args[0]):
         args = tuple(args[0])
     return tuple(map(operator.index, args))
+
+
+def shape_of(name: str, size: Any) -> tuple[int, ...]:
+    """Sizes given as one sequence. TypeError for a number."""
+    if isinstance(size, int):
+        raise TypeError(
+            f"{name}(): argument 'size' must be tuple of ints, not {type(size).__name__}"
+            f"{at_user_line()}"
+        )
+    return sizes((size,))

@@ -17,6 +17,7 @@ from ..recording import record
 from ..recording.builders import blind, builder
 from .arguments import into, need_tensor
 from .call import binary, public, unary, without_operator
+from .elementwise import of_power
 from .fitting import filling
 from .promotion import WHOLE, beside, floating, promoted, promoting_float, refuse, to
 from .sorting import complex_logaddexp
@@ -145,7 +146,7 @@ logaddexp = binary("logaddexp", _logaddexp, numbers=False, in_place=False)
 logaddexp2 = binary("logaddexp2", _logaddexp2, numbers=False, in_place=False)
 xlogy = binary("xlogy", promoting_float(ops.xlogy), in_place_function=True, floats=True)
 heaviside = binary("heaviside", _heaviside, numbers=False, second="values")
-float_power = binary("float_power", _float_power, floats=True, second="exponent")
+float_power = binary("float_power", _float_power, floats=True, second="exponent", gradient=of_power)
 ldexp = binary("ldexp", _ldexp, numbers=False, in_place_function=True)
 
 

@@ -214,6 +214,10 @@ def tensordot(
     second: Any
     if isinstance(dims, int) or is_whole(dims):
         dims = int(dims)  # type: ignore[arg-type]
+        if not 0 <= dims <= min(a.dim(), b.dim()):
+            raise RuntimeError(
+                f"tensordot expects dims <= ndim_a and ndim_b, but got dims={dims}{at_user_line()}"
+            )
         first, second = list(range(a.dim() - dims, a.dim())), list(range(dims))
     else:
         first, second = ([d] if isinstance(d, int) else list(d) for d in dims)

@@ -20,7 +20,7 @@ from .. import devices as device_module
 from .. import recording
 from ..layouts import strided
 from ..recording import Handle, compounds
-from .arguments import into, sizes
+from .arguments import into, need_tensor, shape_of, sizes
 from .fitting import fitting
 from .from_data import finished, upload
 from .spellings import by_numpys_names
@@ -102,7 +102,7 @@ def full(
     return into(
         out,
         filled(
-            sizes((size,)),
+            shape_of("full", size),
             fill_value,
             written(out, dtype),
             device,
@@ -126,11 +126,13 @@ def zeros(
     """Zeros of shape `size`; without elements in a sparse layout."""
     if layout not in (None, strided):
         dtype = recording.named_dtype(dtype)
-        return compounds.sparse().empty(layout, sizes(args, size), dtype, device, requires_grad)
+        return compounds.sparse().empty(
+            layout, sizes(args, size, "zeros"), dtype, device, requires_grad
+        )
     dtype = recording.named_dtype(written(out, dtype))
     return into(
         out,
-        filled(sizes(args, size), 0, dtype, device, requires_grad, pin_memory),
+        filled(sizes(args, size, "zeros"), 0, dtype, device, requires_grad, pin_memory),
         cast=dtype is None,
     )
 
@@ -149,7 +151,7 @@ def ones(
     dtype = recording.named_dtype(written(out, dtype))
     return into(
         out,
-        filled(sizes(args, size), 1, dtype, device, requires_grad, pin_memory),
+        filled(sizes(args, size, "ones"), 1, dtype, device, requires_grad, pin_memory),
         cast=dtype is None,
     )
 
@@ -172,13 +174,17 @@ def empty(
     """
     if layout not in (None, strided):
         dtype = recording.named_dtype(dtype)
-        return compounds.sparse().empty(layout, sizes(args, size), dtype, device, requires_grad)
-    node = _filled(sizes(args, size), 0, recording.named_dtype(written(out, dtype)), device)
+        return compounds.sparse().empty(
+            layout, sizes(args, size, "empty"), dtype, device, requires_grad
+        )
+    node = _filled(
+        sizes(args, size, "empty"), 0, recording.named_dtype(written(out, dtype)), device
+    )
     t = recording.wrap(ops.empty(node))
     return into(out, finished(t, requires_grad, pin_memory), cast=dtype is None)
 
 
-def _like(value: Any) -> Any:
+def _like(name: str, value: Any) -> Any:
     def build(
         input: Any,
         *,
@@ -190,6 +196,7 @@ def _like(value: Any) -> Any:
         pin_memory: bool = False,
     ) -> Any:
         """A tensor of the shape, dtype and device of `input` (unless others are named)."""
+        need_tensor(name, input)
         if compounds.is_compound(input) and layout is not strided:
             return compounds.apply(filled, (input, value, dtype, requires_grad))
         return filled(
@@ -204,7 +211,7 @@ def _like(value: Any) -> Any:
     return by_numpys_names(build)
 
 
-zeros_like, ones_like = _like(0), _like(1)
+zeros_like, ones_like = _like("zeros_like", 0), _like("ones_like", 1)
 
 
 @by_numpys_names
@@ -219,6 +226,7 @@ def empty_like(
     pin_memory: bool = False,
 ) -> Tensor:
     """`empty` of the shape, dtype and device of `input` (unless others are named)."""
+    need_tensor("empty_like", input)
     if compounds.is_compound(input):
         return zeros_like(input, dtype=dtype, requires_grad=requires_grad)
     return empty(
@@ -242,6 +250,7 @@ def full_like(
     memory_format: Any = None,
     pin_memory: bool = False,
 ) -> Tensor:
+    need_tensor("full_like", input)
     if isinstance(fill_value, Handle):
         fill_value = fill_value.item()  # type: ignore[attr-defined]
     if compounds.is_compound(input):

@@ -20,7 +20,7 @@ from tilewright.ir.shape import normalize_axis
 
 from .. import recording
 from . import joining, shapes
-from .arguments import into
+from .arguments import into, need_tensor
 from .call import public
 from .creation import ones, zeros
 from .from_data import beside
@@ -184,6 +184,7 @@ def unique(
     dim: int | None = None,
 ) -> Any:
     """The distinct elements (or slices along `dim`), in order."""
+    need_tensor("unique", input)
     if input.dtype.is_complex:
         raise not_implemented("unique", input.dtype)
     if dim is None and recording.stand_in(distinct_of):

@@ -49,6 +49,11 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = _MO
     compute_mode: whether Euclidean distances come from a product of matrices, which is faster and
     cancels digits of small distances; by default they do from 26 rows on.
     """
+    for name, x in (("X1", x1), ("X2", x2)):
+        if x.dim() < 2:
+            raise RuntimeError(
+                f"cdist only supports at least 2D tensors, {name} got: {x.dim()}D{at_user_line()}"
+            )
     if x1.shape[-1] != x2.shape[-1]:
         raise RuntimeError(
             f"X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: "
@@ -56,6 +61,8 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = _MO
         )
     if not (x1.dtype.is_floating_point and x2.dtype.is_floating_point):
         raise RuntimeError(f"cdist only supports floating-point dtypes{at_user_line()}")
+    if p < 0:
+        raise RuntimeError(f"cdist only supports non-negative p values{at_user_line()}")
     if compute_mode not in _MODES:
         raise ValueError(f"{compute_mode} is not a valid value for compute_mode{at_user_line()}")
     x1, x2 = lowered(_euclidean, x1, x2)

@@ -269,7 +269,7 @@ def _hypot(a: Node, b: Node) -> Node:
     return ops.hypot(*promoted(a, b))
 
 
-def _of_power(args: Any) -> str:
+def of_power(args: Any) -> str:
     """PyTorch numbers the forms of pow: the exponent is a number, both are tensors, the base is a
     number."""
     base, exponent = args
@@ -296,7 +296,7 @@ remainder = binary(
     "remainder", promoting(ops.remainder), operator="mod", gradient=_by_second("Remainder")
 )
 fmod = binary("fmod", promoting(ops.fmod), number_first=False, gradient=_by_second("Fmod"))
-pow = binary("pow", _pow, operator="pow", second="exponent", casts=ON_A_GPU, gradient=_of_power)
+pow = binary("pow", _pow, operator="pow", second="exponent", casts=ON_A_GPU, gradient=of_power)
 atan2 = binary(
     "atan2",
     promoting_float(ops.atan2),
@@ -645,10 +645,10 @@ def _addcmul(x: Node, a: Node, b: Node, value: Node) -> Node:
 def _plus_scaled(op: Any, x: Node, a: Node, b: Node, value: Node) -> Node:
     x, a, b, value = beside(x, a, b, value)
     dtype = result_dtype(x, a, b)
-    if dtype.is_differentiable:  # whole numbers beside halves are halves, too
-        a, b = to(a, dtype), to(b, dtype)
-    term = op(a, b)
-    return _add(x, _mul(term, to(value, term.dtype) if term.dtype.is_differentiable else value))
+    if value.dtype.is_complex and not dtype.is_complex:
+        raise RuntimeError(f"value cannot be converted to {dtype} without overflow{at_user_line()}")
+    term = op(to(a, dtype), to(b, dtype))
+    return _add(x, _mul(term, to(value, term.dtype)))
 
 
 @public("addcdiv", in_place=True)

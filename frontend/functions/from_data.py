@@ -144,6 +144,12 @@ def _no_number(data: Any, array: np.ndarray) -> Exception:
             f"expected numbers{at_user_line()}"
         )
     if array.dtype.kind in "US":
+        first = data
+        while isinstance(first, (list, tuple)):
+            first = first[0]
+        if not isinstance(first, str):  # the text stands where a number stood before
+            kind = {"U": "str", "S": "bytes"}[array.dtype.kind]
+            return TypeError(f"invalid data type '{kind}': expected numbers{at_user_line()}")
         return ValueError(f"too many dimensions 'str': expected numbers{at_user_line()}")
     strange = [
         each for each in array.flat if not isinstance(each, (bool, int, float, complex, np.number))

@@ -16,7 +16,7 @@ from tilewright.ir.shape import normalize_axis
 
 from ..recording import Handle, at_once, named_dtype, record
 from ..recording.builders import WIDEST, builder, joins
-from .arguments import into, listed, sizes
+from .arguments import into, listed, need_tensor, sizes
 from .call import public
 from .parts import tensor_split
 from .promotion import can_cast, result_dtype, to
@@ -185,9 +185,7 @@ def flip(
     input: Tensor, *args: int | Sequence[int], dims: int | Sequence[int] | None = None
 ) -> Tensor:
     """The order reversed along `dims` (a copy, as in PyTorch); TypeError without them."""
-    if not args and dims is None:
-        raise TypeError(f"flip() missing 1 required positional argument: 'dims'{at_user_line()}")
-    return record(_flip, input, sizes(args, dims))
+    return record(_flip, input, sizes(args, dims, "flip", "dims"))
 
 
 @public("fliplr")
@@ -247,7 +245,7 @@ def repeat(
     input: Tensor, *args: int | Sequence[int], repeats: int | Sequence[int] | None = None
 ) -> Tensor:
     """The tensor tiled repeats[i] times along dimension i."""
-    times = sizes(args, repeats)
+    times = sizes(args, repeats, "repeat", "repeats")
     if len(times) < input.dim():
         raise RuntimeError(
             "Number of dimensions of repeat dims can not be smaller than number of dimensions of "
@@ -260,7 +258,7 @@ def repeat(
 def tile(
     input: Tensor, *args: int | Sequence[int], dims: int | Sequence[int] | None = None
 ) -> Tensor:
-    times = sizes(args, dims)
+    times = sizes(args, dims, "tile", "dims")
     return repeat(input, (1,) * (input.dim() - len(times)) + times)
 
 
@@ -288,13 +286,13 @@ _tril, _triu = _triangle(True), _triangle(False)
 @public("tril", _tril, in_place=True)
 def tril(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """The lower triangle of the last two dimensions; zero elsewhere."""
-    return into(out, record(_tril, input, int(diagonal)), cast=False)
+    return into(out, record(_tril, input, operator.index(diagonal)), cast=False)
 
 
 @public("triu", _triu, in_place=True)
 def triu(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """The upper triangle of the last two dimensions; zero elsewhere."""
-    return into(out, record(_triu, input, int(diagonal)), cast=False)
+    return into(out, record(_triu, input, operator.index(diagonal)), cast=False)
 
 
 def _diag(x: Node, offset: int) -> Node:
@@ -308,7 +306,7 @@ def _diag(x: Node, offset: int) -> Node:
 @public("diag", _diag)
 def diag(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """A vector as a diagonal matrix, or the diagonal of a matrix."""
-    return into(out, record(_diag, input, int(diagonal)), cast=False)
+    return into(out, record(_diag, input, operator.index(diagonal)), cast=False)
 
 
 @public("meshgrid", method=False)
@@ -328,7 +326,10 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
             f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}'
             f"{at_user_line()}"
         )
-    for each in tensors:
+    if not tensors:
+        raise RuntimeError(f"meshgrid expects a non-empty TensorList{at_user_line()}")
+    for i, each in enumerate(tensors, 1):
+        need_tensor("meshgrid", each, "tensors", i)
         if each.dtype is not tensors[0].dtype:
             raise RuntimeError(
                 "torch.meshgrid expects all tensors to have the same dtype, got "

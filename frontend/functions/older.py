@@ -41,7 +41,7 @@ def resize(self: Tensor, *sizes: Any) -> Tensor:
 @public("resize_as", function=False)
 def resize_as(self: Tensor, tensor: Tensor) -> Tensor:
     """Deprecated: a tensor with the same elements in the shape of another one."""
-    return resize(self, *tensor.shape)
+    return resize(self, tensor.shape)
 
 
 @public("is_inference")

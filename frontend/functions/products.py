@@ -118,6 +118,8 @@ def _dot(a: Node, b: Node) -> Node:
 
 
 def _ranks(name: str, input: Any, other: Any, a: int, b: int) -> None:
+    need_tensor(name, input)
+    need_tensor(name, other, "other", 2)
     if input.dim() != a or other.dim() != b:
         raise RuntimeError(
             f"{name}: expected {a}D and {b}D tensors, got {input.dim()}D and "
@@ -288,6 +290,8 @@ def trace(input: Tensor) -> Tensor:
 @public("kron")
 def kron(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Kronecker's product: each element of `input` times all of `other`."""
+    need_tensor("kron", input)
+    need_tensor("kron", other, "other", 2)
     rank = max(input.dim(), other.dim())
     a = input.reshape((1,) * (rank - input.dim()) + tuple(input.shape))
     b = other.reshape((1,) * (rank - other.dim()) + tuple(other.shape))

@@ -572,7 +572,7 @@ def _empty_per_channel_affine_quantized(
 def empty_quantized(size: Any, qtensor: QuantizedTensor, **options: Any) -> QuantizedTensor:
     """A tensor with any integers, at the scale of `qtensor`."""
     qtensor.q_scale()
-    return qtensor._with(empty(*size, dtype=qtensor.dtype.stored, device=qtensor.device))
+    return qtensor._with(empty(size, dtype=qtensor.dtype.stored, device=qtensor.device))
 
 
 def affine_parameters(

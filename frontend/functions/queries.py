@@ -12,7 +12,7 @@ from tilewright.ir.shape import Size, broadcast
 from .. import layouts, recording
 from ..recording import Handle
 from . import elementwise, from_data, shapes
-from .arguments import as_handle
+from .arguments import as_handle, need_tensor
 from .call import public
 from .promotion import can_cast, promote_types, result_dtype
 from .spellings import also_named
@@ -58,6 +58,7 @@ def result_type(tensor: Number | Tensor, other: Number | Tensor) -> DType:
 @public("equal")
 def equal(input: Tensor, other: Tensor) -> bool:
     """Whether two tensors have the same shape and elements."""
+    need_tensor("equal", other, "other", 2)
     return input.shape == other.shape and bool((input == other).all().item())
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from .. import devices as device_module
 from .. import recording
 from ..recording import Handle, compounds, record, volatile
 from ..recording.builders import builder, takes_sizes
-from .arguments import into, sizes
+from .arguments import into, shape_of, sizes
 from .call import public
 from .complexes import view_as_real
 from .from_data import finished
@@ -118,9 +119,7 @@ def _drawn(
 
 
 def _size(name: str, size: tuple[Any, ...], option: Any) -> tuple[int, ...]:
-    if option is not None:
-        size = (option,)
-    shape = sizes(size)
+    shape = sizes(size, option, name)
     if any(s < 0 for s in shape):
         raise RuntimeError(
             f"Trying to create tensor with negative dimension: {list(shape)}{at_user_line()}"
@@ -182,7 +181,7 @@ def randint(
     Called as randint(high, size) or randint(low, high, size).
     """
     given: list[Any] = list(args)
-    if size is None:
+    if size is None and given:
         size = given.pop()
     bounds = [*given, *(v for v in (low, high) if v is not None)]
     if len(bounds) == 1:
@@ -191,13 +190,13 @@ def randint(
         raise TypeError(
             f"randint() takes (high, size) or (low, high, size), got {args}{at_user_line()}"
         )
+    shape = _size("randint", (), shape_of("randint", size))
     low, high = (int(v) for v in bounds)
     if low >= high:
         raise RuntimeError(
             f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
             f"{at_user_line()}"
         )
-    shape = _size("randint", (), size)
     where, dtype = device_module.resolve(device), recording.named_dtype(dtype, dtypes.int64)
     made = drawn_at_once(draws.integers, generator, where, shape, dtype, low, high)
     if made is not None:
@@ -223,9 +222,10 @@ def randperm(
     pin_memory: bool = False,
 ) -> Tensor:
     """A random permutation of 0, …, n - 1."""
+    n = operator.index(n)
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}{at_user_line()}")
-    n, dtype = int(n), recording.named_dtype(dtype, dtypes.int64)
+    dtype = recording.named_dtype(dtype, dtypes.int64)
     where = device_module.resolve(device)
     made = drawn_at_once(draws.permutation, generator, where, (n,), dtype)
     if made is not None:

@@ -135,7 +135,7 @@ def _combined(
     put: Callable[[Node, Node, str], Node], x: Node, src: Node, reduce: str, include_self: bool
 ) -> Node:
     """x with the reductions of `src` at the places that `put` writes to."""
-    if reduce not in ("sum", "mean"):
+    if reduce in ("amax", "amin"):
         refuse(f"reduce_{reduce}", x, dtypes.COMPLEX)
     if reduce == "mean":
         refuse("reduce_mean", x, dtypes.BOOL)

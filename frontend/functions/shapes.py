@@ -18,7 +18,7 @@ from .. import recording
 from ..recording import Handle, cached_view, named_dtype, record, view, views
 from ..recording.builders import builder, takes_sizes
 from . import creation, from_data, parts
-from .arguments import listed, sizes
+from .arguments import listed, need_tensor, sizes
 from .call import public
 from .spellings import by_numpys_names, named_tensor
 
@@ -82,7 +82,7 @@ def reshape(
     input: Tensor, *args: int | Sequence[int], shape: int | Sequence[int] | None = None
 ) -> Tensor:
     """The elements in another shape: a view where strides allow it, else a copy."""
-    target = infer_reshape(input.shape, sizes(args, shape))
+    target = infer_reshape(input.shape, sizes(args, shape, "reshape", "shape"))
     if _viewable(input, target):
         return view(input, views.VIEW, tuple(target))
     return record(_reshape, input, tuple(target))
@@ -104,7 +104,7 @@ def view_(
         dtype = named_dtype(args[0])
     if dtype is not None:
         return _retyped(input, named_dtype(dtype))
-    target = infer_reshape(input.shape, sizes(args, size))
+    target = infer_reshape(input.shape, sizes(args, size, "view"))
     if not _viewable(input, target):
         raise RuntimeError(
             "view size is not compatible with input tensor's size and stride (at least one "
@@ -166,11 +166,13 @@ def alias(input: Tensor) -> Any:
 
 @public("view_as", function=False)
 def view_as(input: Tensor, other: Tensor) -> Tensor:
+    need_tensor("view_as", other, "other")
     return view_(input, other.shape)
 
 
 @public("reshape_as", function=False)
 def reshape_as(input: Tensor, other: Tensor) -> Tensor:
+    need_tensor("reshape_as", other, "other")
     return reshape(input, other.shape)
 
 
@@ -214,7 +216,7 @@ def permute(
     input: Tensor, *args: int | Sequence[int], dims: int | Sequence[int] | None = None
 ) -> Tensor:
     """Dimension i of the result is dimension dims[i] of the input."""
-    order = sizes(args, dims)
+    order = sizes(args, dims, "permute", "dims")
     rank = input.dim()
     if len(order) != rank:
         raise RuntimeError(
@@ -308,7 +310,7 @@ def expand(
     input: Tensor, *args: int | Sequence[int], size: int | Sequence[int] | None = None
 ) -> Tensor:
     """A view in which dimensions of size 1 repeat; -1 keeps a size."""
-    target = list(sizes(args, size))
+    target = list(sizes(args, size, "expand"))
     lead = len(target) - input.dim()
     for i, size in enumerate(target):
         if size == -1:
@@ -328,6 +330,7 @@ def expand(
 
 @public("expand_as", function=False)
 def expand_as(input: Tensor, other: Tensor) -> Tensor:
+    need_tensor("expand_as", other, "other")
     return expand(input, other.shape)
 
 
@@ -343,6 +346,8 @@ def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
 
 @public("broadcast_tensors", method=False)
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
+    for i, each in enumerate(tensors, 1):
+        need_tensor("broadcast_tensors", each, "tensors", i)
     shape = broadcast(*(x.shape for x in tensors))
     return tuple(x if x.shape == shape else expand(x, shape) for x in tensors)
 
@@ -506,7 +511,7 @@ def sum_to_size(
     input: Tensor, *args: int | Sequence[int], size: int | Sequence[int] | None = None
 ) -> Tensor:
     """The sum over the dimensions that broadcasting from `size` would repeat."""
-    return record(_sum_to, input, sizes(args, size))
+    return record(_sum_to, input, sizes(args, size, "sum_to_size"))
 
 
 @builder("sum_to_size")

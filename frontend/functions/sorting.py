@@ -329,7 +329,17 @@ def _median(x: Node, dim: int | None, keepdim: bool, skip_nan: bool) -> tuple[No
         else:
             middle = ops.where(count > 0, left, middle)
     index = ops.take_along(order, middle, axis)
-    return _dropped(ops.take_along(x, index, axis), index, axis, keepdim)
+    value = ops.take_along(x, index, axis)
+    if whole and x.dtype.is_differentiable:
+        value = ops.with_value(_mean_of_equals(x, value), value)
+    return _dropped(value, index, axis, keepdim)
+
+
+def _mean_of_equals(x: Node, value: Node) -> Node:
+    """The mean of the elements that equal `value`, which therefore share its gradient."""
+    equals = ops.bitwise_or(ops.eq(x, value), ops.bitwise_and(ops.isnan(x), ops.isnan(value)))
+    total = ops.sum(ops.where(equals, x, ops.zeros_like(x)), (0,))
+    return total / to(ops.sum(to(equals, dtypes.int64), (0,)), x.dtype)
 
 
 def _median_name(args: Sequence[Any]) -> str:

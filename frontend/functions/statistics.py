@@ -63,18 +63,20 @@ def _spread(
     if isinstance(dim, bool):  # var(unbiased)
         dim, unbiased = None, dim
     taken = _correction(unbiased, correction)
-    is_tensor = isinstance(input, Handle)
-    if is_tensor and taken > 0 and input.numel() and _count(input, dim) <= taken:
+    if isinstance(input, Handle) and _count(input, dim) <= taken:
+        name = f"{'std' if root else 'var'}{'_mean' * (build is _with_mean)}"
         warn(
-            f"{'std' if root else 'var'}(): degrees of freedom is <= 0. Correction should be "
+            f"{name}(): degrees of freedom is <= 0. Correction should be "
             "strictly less than the reduction factor (input numel divided by output numel)."
         )
     return record(build, input, hashable(dim), taken, bool(keepdim), root)
 
 
 def _count(input: Any, dim: Any) -> float:
-    """The number of elements that each result is of."""
+    """The number of elements that each result is of; 0 if there are no results."""
     shape = input.shape
+    if 0 in shape:
+        return 0
     axes = range(len(shape)) if dim in (None, (), []) else dim
     axes = (axes,) if isinstance(axes, int) else axes
     if not isinstance(axes, (tuple, list, range)):
@@ -180,7 +182,12 @@ def cov(
         centered = x - x.mean(1, keepdim=True)
         weighted = centered
         freedom: Any = total - correction
-        freedom = freedom if freedom > 0 else 0
+        if freedom <= 0:
+            warn(
+                "cov(): degrees of freedom is <= 0. Correction should be strictly less than the "
+                "number of observations."
+            )
+            freedom = 0
     else:
         total = weight.sum()
         centered = x - (x * weight).sum(1, keepdim=True) / total

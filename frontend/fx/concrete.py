@@ -9,6 +9,7 @@ other sizes too.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import inspect
 import operator
@@ -26,6 +27,7 @@ from tilewright.ir.shape import Size
 from .. import recording
 from .._tensor import Tensor
 from ..functions.assertions import _assert
+from ..functions.quantized import QuantizedTensor
 from ..nn import Module
 from ..publish import LATER
 from ..recording import Handle, novelty
@@ -34,7 +36,7 @@ from .node import Node, base_types, map_aggregate
 from .numbers import Traced, plain, traced
 from .patching import patches, spaces
 from .proxy import TracerBase
-from .targets import inner_functions, public_functions
+from .targets import inner_functions, keeps_whole, public_functions, quantized_functions
 from .tracing import tensors_of
 
 __all__ = ["TracerWarning", "Watcher", "fresh", "is_watching", "prune", "watcher"]
@@ -51,6 +53,7 @@ _REFLECTED = {
 }
 _ATTRIBUTES = "T mT H mH data real imag".split()
 _READS = "item tolist numpy __bool__ __float__ __int__ __index__ __complex__ __array__".split()
+_COUNTS = ("__len__", "__iter__")
 _SIZES = ("size", "numel", "nelement")
 _SIZED = (operator.getitem, getattr, *_OPERATORS.values())
 
@@ -289,6 +292,9 @@ class Watcher(TracerBase):
             stacklevel=3,
         )
 
+    def count(self, name: str, t: Any) -> None:
+        """The program counts the rows of a tensor; Python takes no other number than theirs."""
+
     def sizes(self, t: Any, shape: Size) -> Any:
         """The sizes of a tensor, each with a node that asks for it."""
         if id(t) not in self._known:
@@ -310,13 +316,18 @@ class Watcher(TracerBase):
     def _watching(self, function: Any) -> Iterator[None]:
         for module in LATER:
             importlib.import_module(f"..{module}", __package__)
-        functions = {id(f): f for f in (*public_functions(), *inner_functions())}
+        watched = (*public_functions(), *inner_functions(), *quantized_functions())
+        functions = {id(f): f for f in watched}
         # What a tensor depends on is seen by its node.
         with novelty.recorded(), patches() as made:
-            for name, value in list(vars(Tensor).items()):
-                new = self._seen(name, value)
-                if new is not None:
-                    made.put(Tensor, name, new)
+            for kind in (Tensor, QuantizedTensor):
+                for name, value in list(vars(kind).items()):
+                    new = self._seen(name, value)
+                    if new is not None:
+                        made.put(kind, name, new)
+            found = _found(self, QuantizedTensor.__getattr__)
+            made.put(QuantizedTensor, "__getattr__", found)
+            made.put(Module, "__call__", _calling(self, Module.__call__))
             made.replace(functions, self._watched, spaces(function, self._holders, ()))
             _current.append(self)
             try:
@@ -350,8 +361,8 @@ class Watcher(TracerBase):
             return _reading(self, name, value)
         if name == "__setitem__":
             return _writing(self, value)
-        if name == "__iter__":
-            return lambda t: iter(t.unbind(0)) if self._open() and t.dim() else value(t)
+        if name in _COUNTS:
+            return _counting(self, name, value)
         if name in _OPERATORS or name in _REFLECTED:
             return _operating(self, name, value)
         if name.startswith("_"):
@@ -366,6 +377,39 @@ class Watcher(TracerBase):
 
     def _shape(self, t: Any, shape: Size) -> Any:
         return self.sizes(t, shape) if self._open() else shape
+
+
+def _found(watch: Watcher, own: Any) -> Any:
+    """Methods that an attribute's lookup makes."""
+
+    def get(t: Any, name: str) -> Any:
+        method = own(t, name)
+        if not watch._open() or name.startswith("_") or not callable(method):
+            return method
+        return lambda *args, **options: watch.called(
+            "call_method",
+            name,
+            lambda _, *given, **named: method(*given, **named),
+            (t, *args),
+            options,
+        )
+
+    return get
+
+
+def _calling(watch: Watcher, own: Any) -> Any:
+    def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+        if not (watch._open() and keeps_whole(module)):
+            return own(module, *args, **kwargs)
+        if watch.strict:
+            raise watch.error(
+                f"{type(module).__name__} takes or gives quantized tensors, which an exported "
+                f"program can't hold: use torch.jit.trace{at_user_line()}"
+            )
+        path = watch.path_of(module)
+        return watch.called("call_module", path, functools.partial(own, module), args, kwargs)
+
+    return call
 
 
 def _attribute(watch: Watcher, name: str, own: property) -> property:
@@ -407,6 +451,16 @@ def _reading(watch: Watcher, name: str, own: Any) -> Any:
             return own(t, *args, **kwargs)
         finally:
             watch.depth -= 1
+
+    return call
+
+
+def _counting(watch: Watcher, name: str, own: Any) -> Any:
+    def call(t: Any) -> Any:
+        if not watch._open():
+            return own(t)
+        watch.count(name, t)
+        return iter(t.unbind(0)) if name == "__iter__" and t.dim() else own(t)
 
     return call
 

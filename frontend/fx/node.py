@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from ..recording import Handle
 from .immutable_collections import immutable_dict, immutable_list
 from .targets import qualified_name
 
@@ -234,9 +235,18 @@ class Node:
         return None
 
     def format_node(
-        self, placeholder_names: list[str] | None = None, maybe_return_typename: Any = None
+        self,
+        placeholder_names: list[str] | None = None,
+        maybe_return_typename: list[str] | None = None,
+        *,
+        include_tensor_metadata: bool = False,
     ) -> str | None:
-        """A line that describes the node."""
+        """A line that describes the node.
+
+        placeholder_names: takes the name of a placeholder, which has no line then.
+        maybe_return_typename: its first place takes the type of an output. include_tensor_metadata:
+        whether the line of a call tells dtype, sizes, strides and device of its example value.
+        """
         typed = " :" if self.type is None else f" : {inspect.formatannotation(self.type)}"
         if self.op == "placeholder":
             if placeholder_names is not None:
@@ -249,16 +259,38 @@ class Node:
             users = f"[num_users={len(self.users)}]"
             return f"%{self.name}{typed} {users} = get_attr[target={self.target}]"
         if self.op == "output":
+            if self.type is not None and maybe_return_typename:
+                maybe_return_typename[0] = f" -> {inspect.formatannotation(self.type)}"
             return f"return {self.args[0]}"
+        example = next((self.meta[k] for k in _EXAMPLES if k in self.meta), None)
+        if include_tensor_metadata and isinstance(example, Handle):
+            typed = f" : {_told(example)}"
+        else:
+            typed += " "
         target = self.target if isinstance(self.target, str) else _described(self.target)
         options = _text(dict(self.kwargs))
         return (
-            f"%{self.name}{typed} [num_users={len(self.users)}] = {self.op}[target={target}]"
+            f"%{self.name}{typed}[num_users={len(self.users)}] = {self.op}[target={target}]"
             f"(args = {_text(self.args)}, kwargs = {options})"
         )
 
     def __repr__(self) -> str:
         return self.name
+
+
+_EXAMPLES = ("val", "tensor_meta", "example_value")
+"""Where a node's metadata has the value that the call had for example inputs."""
+
+
+def _told(t: Any) -> str:
+    kind = t.dtype.name.replace("_", "")
+    for long, short in _SHORT.items():
+        kind = kind.replace(long, short)
+    return f'Tensor "{kind}{list(t.shape)}{list(t.stride())}{t.device}"'
+
+
+_SHORT = {"bfloat": "bf", "float": "f", "complex": "c", "uint": "u", "int": "i", "bool": "b8"}
+"""The beginnings of dtypes' names, and what stands for them in a line."""
 
 
 def _described(function: Any) -> str:

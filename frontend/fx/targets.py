@@ -75,3 +75,17 @@ def inner_functions() -> tuple[Callable[..., Any], ...]:
     normalization = importlib.import_module(f"{_PACKAGE}.nn.functional.normalization")
     narrow = importlib.import_module(f"{_PACKAGE}.nn.functional.narrow")
     return rnn.run_layer, rnn.run_cell, normalization.batch_norm_step, *narrow.LAYERS
+
+
+def quantized_functions() -> tuple[Callable[..., Any], ...]:
+    """The operations of quantized models, once such a model is there."""
+    operations = sys.modules.get(f"{_PACKAGE}.ao.nn.quantized.operations")
+    names = ("add", "add_scalar", "cat", "matmul", "mul", "mul_scalar")
+    return tuple(getattr(operations, name) for name in names) if operations else ()
+
+
+def keeps_whole(module: Any) -> bool:
+    """Whether a graph calls a layer as a whole: one of quantized tensors."""
+    home = type(module).__module__
+    ours = (f"{_PACKAGE}.ao.nn.quantized.", f"{_PACKAGE}.ao.nn.intrinsic.quantized")
+    return home.startswith(ours) and ".dynamic" not in home

@@ -12,6 +12,7 @@ from .. import recording
 from .._tensor import Tensor
 from ..fx.concrete import TracerWarning, Watcher, fresh
 from ..fx.graph_module import GraphModule, take_tensors
+from ..fx.targets import keeps_whole
 from ..nn import Module
 from ..recording import Handle
 from ..utils._pytree import tree_flatten
@@ -104,7 +105,7 @@ def _traced(
     if any(isinstance(x, Handle) and x.requires_grad and not x.is_leaf for x in leaves):
         args, kwargs = _detached((args, dict(kwargs)))
     root = skeleton(owner)
-    watch = Watcher(root, holders=owner)
+    watch = _Watcher(root, holders=owner)
     result = watch.trace(function, args, kwargs)
     # The graph module has the names of all tensors, those that it doesn't use too.
     made = GraphModule(root, watch.graph, type(owner).__name__)
@@ -112,6 +113,21 @@ def _traced(
     if tolerance:
         _check(made, args, kwargs, result, tolerance)
     return made
+
+
+class _Watcher(Watcher):
+    def count(self, name: str, t: Any) -> None:
+        if id(t) in self._known:
+            text = f"{_COUNTED[name]}{at_user_line()}"
+            warnings.warn(text, TracerWarning, stacklevel=3)
+
+
+_COUNTED = {
+    "__len__": "Using len to get tensor shape might cause the trace to be incorrect. Recommended "
+    "usage would be tensor.shape[0]. A length is the same for all inputs",
+    "__iter__": "Iterating over a tensor might cause the trace to be incorrect. Passing a tensor "
+    "of different shape won't change the number of iterations executed",
+}
 
 
 def _detached(value: Any) -> Any:
@@ -127,8 +143,8 @@ def skeleton(module: Module) -> Module:
     memo: dict[int, Module] = {}
 
     def bones(m: Module) -> Module:
-        if isinstance(m, ScriptModule) and m is not module:
-            return m  # it stays whole
+        if (isinstance(m, ScriptModule) or keeps_whole(m)) and m is not module:
+            return m
         if id(m) not in memo:
             made = memo[id(m)] = Module()
             made.training = m.training

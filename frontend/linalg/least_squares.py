@@ -122,7 +122,7 @@ def lstsq(
     made = record_fallible(_lstsq, A, B, float(rcond), chosen)  # type: ignore[arg-type]
     solution, rank, values = caught(made)
     m, n = A.shape[-2:]
-    none = solution.new_empty(0)
+    none = solution.new_empty(0, dtype=solution.dtype.to_real())
     if chosen == "gels":
         is_full, rank = True, none.to(dtypes.int64)
     else:

@@ -312,7 +312,7 @@ def tensorinv(A: Tensor, ind: int = 2, *, out: Tensor | None = None) -> Tensor:
             f"{at_user_line()}"
         )
     flat = A.reshape(math.prod(rows), math.prod(columns))
-    return into(out, inv(flat).reshape(*columns, *rows))
+    return into(out, inv(flat).reshape((*columns, *rows)))
 
 
 @also_named(input="A", other="B")
@@ -331,10 +331,14 @@ def tensorsolve(
             "Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == "
             f"prod(self.shape[:other.ndim]), but got {columns} != {rows}{at_user_line()}"
         )
-    return into(out, solve(moved.reshape(rows, columns), B.flatten()).reshape(*result))
+    return into(out, solve(moved.reshape(rows, columns), B.flatten()).reshape(result))
 
 
-@builder("linalg_vecdot")
+def _vecdot_name(args: Sequence[Any]) -> str:
+    return "SumBackward1" if max(args[0].rank, args[1].rank) > 1 else "VdotBackward0"
+
+
+@builder("linalg_vecdot", gradient=_vecdot_name)
 def _vecdot(x: Node, y: Node, dim: int) -> Node:
     from tilewright.ir.shape import normalize_axis
 

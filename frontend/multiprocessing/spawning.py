@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 import multiprocessing.connection
+import shutil
 import signal
 import sys
+import tempfile
 import traceback
+import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 
@@ -39,21 +43,25 @@ class ProcessExitedException(ProcessException):
         self.exit_code, self.signal_name = exit_code, signal_name
 
 
-def _run(fn: Callable[..., Any], place: int, args: tuple[Any, ...], errors: Any) -> None:
+def _run(fn: Callable[..., Any], place: int, args: tuple[Any, ...], error_file: str) -> None:
     try:
         fn(place, *args)
     except KeyboardInterrupt:
         pass
     except Exception:
-        errors.put(traceback.format_exc())
+        Path(error_file).write_text(traceback.format_exc(), encoding="utf-8")
         sys.exit(1)
 
 
 class ProcessContext:
-    """The processes of one call of `start_processes`."""
+    """The processes of one call of `start_processes`.
 
-    def __init__(self, processes: list[Any], errors: list[Any]):
-        self.processes, self.error_queues = processes, errors
+    error_files: the file of each, which has its exception. A pipe holds less than a long traceback
+    and would keep the process from its end.
+    """
+
+    def __init__(self, processes: list[Any], error_files: list[str]):
+        self.processes, self.error_files = processes, error_files
         self.sentinels = {p.sentinel: i for i, p in enumerate(processes)}
 
     def pids(self) -> list[int]:
@@ -85,8 +93,8 @@ class ProcessContext:
         raise self._error(failed)
 
     def _error(self, place: int) -> ProcessException:
-        process, errors = self.processes[place], self.error_queues[place]
-        if errors.empty():
+        process, said = self.processes[place], Path(self.error_files[place])
+        if not said.exists() or not said.stat().st_size:
             code = process.exitcode
             if code < 0:
                 name = signal.Signals(-code).name
@@ -94,7 +102,8 @@ class ProcessContext:
                 return ProcessExitedException(text, place, process.pid, code, name)
             text = f"process {place} terminated with exit code {code}"
             return ProcessExitedException(text, place, process.pid, code)
-        text = f"\n\n-- Process {place} terminated with the following error:\n{errors.get()}"
+        text = f"\n\n-- Process {place} terminated with the following error:\n"
+        text += said.read_text(encoding="utf-8")
         return ProcessRaisedException(text, place, process.pid)
 
 
@@ -112,14 +121,15 @@ def start_processes(
 ) -> ProcessContext | None:
     """Start processes that call fn(i, *args), for i from 0 to nprocs - 1. join: wait for them."""
     context: Any = multiprocessing.get_context(start_method)
-    processes, errors = [], []
+    processes, files = [], []
+    folder = tempfile.mkdtemp(prefix="spawned-")
     for i in range(nprocs):
-        queue = context.SimpleQueue()
-        process = context.Process(target=_run, args=(fn, i, args, queue), daemon=daemon)
+        files.append(str(Path(folder, f"{i}.txt")))
+        process = context.Process(target=_run, args=(fn, i, args, files[-1]), daemon=daemon)
         process.start()
         processes.append(process)
-        errors.append(queue)
-    started = SpawnContext(processes, errors)
+    started = SpawnContext(processes, files)
+    weakref.finalize(started, shutil.rmtree, folder, ignore_errors=True)
     if not join:
         return started
     while not started.join():

@@ -143,6 +143,10 @@ class Sequential(_Listed):
     def __iadd__(self, other: Sequential) -> Sequential:
         return self.extend(other)
 
+    def extend(self, sequential: Iterable[Module]) -> Self:
+        """Add modules at the end."""
+        return super().extend(sequential)
+
     def __mul__(self, times: int) -> Sequential:
         if times <= 0:
             raise ValueError(f"Non-positive multiplication factor {times} for {type(self)}")

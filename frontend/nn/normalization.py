@@ -345,11 +345,11 @@ class LayerNorm(Module):
         self.elementwise_affine = elementwise_affine
         where: dict[str, Any] = {"device": device, "dtype": dtype}
         if elementwise_affine:
-            self.weight = Parameter(empty(*self.normalized_shape, **where))
+            self.weight = Parameter(empty(self.normalized_shape, **where))
         else:
             self.register_parameter("weight", None)
         if elementwise_affine and bias:
-            self.bias = Parameter(empty(*self.normalized_shape, **where))
+            self.bias = Parameter(empty(self.normalized_shape, **where))
         else:
             self.register_parameter("bias", None)
         self.reset_parameters()
@@ -387,7 +387,7 @@ class RMSNorm(Module):
         self.eps = eps
         self.elementwise_affine = elementwise_affine
         if elementwise_affine:
-            self.weight = Parameter(empty(*self.normalized_shape, device=device, dtype=dtype))
+            self.weight = Parameter(empty(self.normalized_shape, device=device, dtype=dtype))
         else:
             self.register_parameter("weight", None)
         self.reset_parameters()

@@ -305,7 +305,7 @@ def _value(reader: FileSystemReader, metadata: meta.Metadata, name: str) -> Any:
         return reader.read(next(iter(parts.values())))
     if len(parts) == 1:
         return reader.read(next(iter(parts.values())))
-    whole = empty(*fact.size, dtype=fact.properties.dtype)
+    whole = empty(fact.size, dtype=fact.properties.dtype)
     for index, info in parts.items():
         part = reader.read(info)
         place = tuple(

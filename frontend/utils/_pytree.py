@@ -147,7 +147,9 @@ def is_namedtuple_instance(tree: Any) -> bool:
     return is_namedtuple_class(type(tree))
 
 
-is_namedtuple = is_namedtuple_instance
+def is_namedtuple(obj: Any) -> bool:
+    """Whether an object is a named tuple, or a class of such tuples."""
+    return is_namedtuple_class(obj if isinstance(obj, type) else type(obj))
 
 
 def is_structseq_class(cls: Any) -> bool:

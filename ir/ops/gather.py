@@ -131,7 +131,7 @@ def _scatter_vjp(
     zeros = [eq(factor, zeros_like(factor)) for factor in (base, values)]
     first, factors = (where(z, full_like(f, 1), f) for z, f in zip(zeros, (base, values)))
     product = g * scatter(first, factors, *indices, axis, "mul")
-    count = scatter(*(cast(z, g.dtype) for z in zeros), *indices, axis, "add")
+    count = scatter(*(cast(z, g.dtype.to_real()) for z in zeros), *indices, axis, "add")
     nothing = [where(z, f, zeros_like(f)) for z, f in zip(zeros, (base, values))]
     total = scatter(*nothing, *indices, axis, "add")
     rest, many, sums = (gather(x, *indices, axis) for x in (product, count, total))

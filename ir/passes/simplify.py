@@ -203,6 +203,19 @@ def product_of_copies(node: Node) -> Node | None:
     return ops.expand(once, node.shape)
 
 
+def read_of_nothing(node: Node) -> Node | None:
+    """A read from a tensor without elements reads no memory: its check raises the error."""
+    if node.op is not ops.gather or 0 not in node.operands[0].shape or 0 in node.shape:
+        return None
+    x, *indices = node.operands
+    axis = node.attrs[0]
+    at = next(i for i in range(len(indices)) if x.shape[axis + i] == 0)
+    found = ops.check(indices[at], 0, axis + at, "position")
+    behind = x.rank - axis - len(indices)
+    found = ops.reshape(found, (*found.shape, *[1] * behind))
+    return ops.expand(ops.cast(found, node.dtype), node.shape)
+
+
 def _alike(node: Node, rank: int) -> set[int]:
     """The axes of a tensor of `rank`, to which `node` is broadcast, along which it repeats."""
     source = node.operands[0] if node.op is ops.expand_op else node
@@ -232,4 +245,5 @@ RULES = (
     sum_of_broadcast,
     product_with_one_number,
     product_of_copies,
+    read_of_nothing,
 )

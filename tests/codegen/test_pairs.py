@@ -222,6 +222,23 @@ def test_folds_and_movement(engine: str, name: str, shape: tuple[int, int]) -> N
     np.testing.assert_allclose(found, reference(x), rtol=2e-5, atol=2e-5)
 
 
+@each_engine
+@pytest.mark.parametrize(
+    "base, placed, axis, indexed",
+    [((5,), (40,), 0, 1), ((4, 3), (7, 2), 0, 2), ((2, 4, 3), (9,), 1, 1), ((3, 2), (0,), 0, 1)],
+)
+def test_products_at_positions(
+    engine: str, base: tuple[int, ...], placed: tuple[int, ...], axis: int, indexed: int
+) -> None:
+    x = numbers(*base, dtype=np.complex128)
+    values = numbers(*base[:axis], *placed, *base[axis + indexed :], dtype=np.complex128)
+    places = [RNG.integers(0, base[axis + i], placed) for i in range(indexed)]
+    expected = x.copy()
+    np.multiply.at(expected, (*(slice(None),) * axis, *places), values)
+    found = run(engine, lambda *given: ops.scatter(*given, axis, "mul"), x, values, *places)
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
 # ---- kernels ---------------------------------------------------------------------------------
 
 

@@ -98,7 +98,7 @@ def tensor(numbers: list[float], text: str = "", shape: Sequence[int] = (2,)) ->
         (["err", "ValueError", "no"], None, ["err", "ValueError", "another text"], False),
         (["err", "ValueError", "no"], None, ["err", "TypeError", "no"], True),
         (["err", "AssertionError", "Torch not compiled with CUDA enabled"], None,
-         ["err", "RuntimeError", "No CUDA device"], False),
+         ["err", "RuntimeError", "No CUDA GPUs"], False),
         (["ok", [["object", "A", "<A object at 0x>"]], ""], None,
          ["ok", [["object", "A", "A(3)"]], ""], False),
         (["ok", [["number", 1.0]], ""], None, ["ok", [["number", 2.0]], ""], True),

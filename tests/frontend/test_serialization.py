@@ -166,7 +166,7 @@ def test_file_objects_and_map_location(tmp_path):
         buffer.seek(0)
         assert tw.load(buffer, map_location=where)["a"].tolist() == [1, 1]
     buffer.seek(0)
-    with pytest.raises(RuntimeError, match="No CUDA device"):
+    with pytest.raises(RuntimeError, match="No CUDA GPUs"):
         tw.load(buffer, map_location="cuda")
 
 

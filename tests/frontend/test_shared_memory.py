@@ -120,3 +120,35 @@ def test_a_tensor_with_a_history_stays_in_its_process() -> None:
     assert there.recv().requires_grad
     with pytest.raises(RuntimeError, match="Cowardly refusing to serialize non-leaf tensor"):
         here.send(tw.ones(2, requires_grad=True) * 2)
+
+
+FAILING = """
+import torch
+import torch.multiprocessing as mp
+
+def fail(place):
+    if place:
+        raise ValueError("no " * 100_000)  # more than a pipe holds
+
+if __name__ == "__main__":
+    try:
+        mp.spawn(fail, nprocs=2)
+    except mp.ProcessRaisedException as error:
+        print(error.error_index, len(str(error)) > 300_000, "ValueError: no no" in str(error))
+    context = mp.spawn(print, nprocs=1, join=False)
+    while not context.join():
+        pass
+"""
+
+
+def test_a_long_exception_of_a_process_arrives(tmp_path: Path) -> None:
+    script = tmp_path / "failing.py"
+    script.write_text(
+        FAILING.replace("import torch", "import tilewright as torch", 1).replace(
+            "import torch.multi", "import tilewright.multi"
+        )
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.splitlines() == ["1 True True", "0"]

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tilewright.ao import quantization
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch calls all of it deprecated
 LEVELS = 0.4
@@ -439,3 +440,41 @@ def test_older_paths_hold_the_same(torch: Any) -> None:
             assert hasattr(part(torch, path), name)
             assert getattr(part(tw, path), name) is not None
     assert tw.quantization.prepare is tw.ao.quantization.prepare
+
+
+class Traced(tw.nn.Module):
+    """Layers of quantized tensors, and functions and methods between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.quant, self.dequant = quantization.QuantStub(), quantization.DeQuantStub()
+        self.conv, self.relu = tw.nn.Conv2d(1, 4, 3), tw.nn.ReLU()
+        self.linear = tw.nn.Linear(36, 3)
+        self.of_two = tw.ao.nn.quantized.FloatFunctional()
+
+    def forward(self, x: tw.Tensor) -> tw.Tensor:
+        x = self.relu(self.conv(self.quant(x)))
+        x = self.of_two.cat([self.of_two.add(x, x), self.of_two.mul_scalar(x, 2.0)], 1)
+        x = tw.nn.functional.max_pool2d(x, 2).transpose(1, 2)[:, :, :4]
+        x = tw.flatten(x, 2).reshape(x.shape[0], -1)
+        return self.dequant(self.linear(x))
+
+
+def test_traces_of_quantized_models_take_other_batches_and_are_saved() -> None:
+    tw.manual_seed(0)
+    model = Traced().eval()
+    model.qconfig = quantization.get_default_qconfig("fbgemm")
+    model = quantization.prepare(quantization.fuse_modules(model, [["conv", "relu"]]))
+    model(tw.randn(8, 1, 8, 8))
+    model = quantization.convert(model)
+    traced = tw.jit.trace(model, tw.randn(2, 1, 8, 8))
+    calls = [str(node.target) for node in traced.graph.nodes if node.op == "call_module"]
+    assert calls == ["quant", "conv", "linear", "dequant"]
+    memory = io.BytesIO()
+    tw.jit.save(traced, memory)
+    memory.seek(0)
+    x = tw.randn(5, 1, 8, 8)
+    for program in (traced, tw.jit.load(memory)):
+        assert program(x).tolist() == model(x).tolist()
+    with pytest.raises(RuntimeError, match="takes or gives quantized tensors"):
+        tw.export.export(model, (x,))

@@ -30,6 +30,14 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "size_average": lambda m: m.nn.MSELoss(size_average=False),
     "reduce": lambda m: m.nn.functional.l1_loss(m.ones(2), m.ones(2), reduce=False),
     "lazy module": lambda m: m.nn.LazyLinear(2),
+    "var of no elements": lambda m: m.ones(0).var(),
+    "var of no rows": lambda m: m.ones(0, 3).var(1),
+    "var_mean of one element": lambda m: m.var_mean(m.ones(1)),
+    "cov of one observation": lambda m: m.cov(m.ones(3, 1)),
+    "corrcoef of one observation": lambda m: m.corrcoef(m.ones(3, 1)),
+    "derivatives in float32": lambda m: m.autograd.gradcheck(
+        lambda x: x * 2, m.ones(1, requires_grad=True), eps=1e-2, atol=1
+    ),
     "std of two": lambda m: m.ones(2).std(),
     "std without correction": lambda m: m.ones(1).std(unbiased=False),
     "pinned memory": lambda m: list(m.utils.data.DataLoader([1, 2], pin_memory=True)),

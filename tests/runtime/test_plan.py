@@ -116,7 +116,7 @@ def test_tensors_of_two_devices_do_not_meet_by_accident():
 
 
 def test_a_missing_gpu_is_a_clear_error():
-    with pytest.raises(RuntimeError, match="No CUDA device is available"):
+    with pytest.raises(RuntimeError, match="No CUDA GPUs are available"):
         tilewright.ones(3, device="cuda")
 
 

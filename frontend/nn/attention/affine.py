@@ -30,7 +30,7 @@ def affine(
         return 1.0, 0.0, None
 
     def score(value: float) -> Any:
-        return creation.full((), value, device=device).expand(*sizes)
+        return creation.full((), value, device=device).expand(sizes)
 
     probe, changed = resolve(score(_SCORE)), resolve(mod(score(_SCORE), *places))
     nodes = reachable([changed])  # operands first

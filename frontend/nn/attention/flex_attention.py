@@ -138,7 +138,7 @@ def create_mask(
 ) -> Tensor:
     """The values of a mask_mod, bool of shape (B, H, Q_LEN, KV_LEN); None stands for 1."""
     sizes = (B or 1, H or 1, Q_LEN, KV_LEN)
-    found: Tensor = mod_fn(*_places(sizes, device)).expand(*sizes)
+    found: Tensor = mod_fn(*_places(sizes, device)).expand(sizes)
     return found
 
 
@@ -448,7 +448,7 @@ def flex_attention(
     if score_mod is not None:
         scores = score_mod(scores, *places)
     if seen is not None:
-        scores = scores.masked_fill(~seen.expand(*sizes), -math.inf)
+        scores = scores.masked_fill(~seen.expand(sizes), -math.inf)
     found, total = _of_scores(scores, value)
     out = found.to(query.dtype)
     if return_aux is not None:

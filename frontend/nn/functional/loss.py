@@ -420,13 +420,11 @@ def _reduced(loss: Node, reduction: str) -> Node:
     return ops.reshape((ops.mean if reduction == "mean" else ops.sum)(loss, every), Size())
 
 
-@builder("reduced", gradient=_by_reduction("CloneBackward0"))
-def _identity(x: Node, reduction: str) -> Node:
-    return _reduced(x, reduction)
+_whole = builder("reduced", gradient=_by_reduction(""))(_reduced)
 
 
 def _reduce(loss: Any, reduction: str) -> Any:
-    return record(_identity, loss, reduction)
+    return loss if reduction == "none" else record(_whole, loss, reduction)
 
 
 @builder("poisson_nll_loss", casts=FLOAT32, gradient=_by_reduction("SubBackward0"))
@@ -462,7 +460,8 @@ def _gaussian(x: Node, target: Node, var: Node, full: bool, eps: float, how: str
     if var.rank and (var.rank != x.rank or wrong not in ([], [1])):
         raise ValueError(f"var is of incorrect size{at_user_line()}")
     x, target, var = promoted(x, target, var)
-    var = ops.maximum(var, ops.full_like(var, eps))
+    # As in PyTorch a variance below eps has the gradient of eps.
+    var = ops.with_value(var, ops.maximum(var, ops.full_like(var, eps)))
     loss = (ops.log(var) + (x - target) * (x - target) / var) * 0.5
     return _reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, how)
 
@@ -483,13 +482,18 @@ def gaussian_nll_loss(
     return record(_gaussian, input, target, var, bool(full), float(eps), reduction)
 
 
+def _hinge(x: Node) -> Node:
+    """max(0, x), whose slope is one where `x` is zero: so examples that tie learn."""
+    return ops.clamp(x, 0, None)
+
+
 @builder("hinge_embedding_loss", casts=FLOAT32, gradient=_by_reduction("AddBackward0"))
 def _hinge_embedding(x: Node, target: Node, margin: float, how: str) -> Node:
     x, target = promoted(x, target)
     zero = ops.zeros_like(x)
     # As in PyTorch, another target takes part in both.
     near = ops.where(ops.eq(target, ops.full_like(target, -1)), zero, x)
-    far = ops.where(ops.eq(target, ops.full_like(target, 1)), zero, ops.relu(margin - x))
+    far = ops.where(ops.eq(target, ops.full_like(target, 1)), zero, _hinge(margin - x))
     return _reduced(near + far, how)
 
 
@@ -539,7 +543,7 @@ def _margin_ranking(a: Node, b: Node, target: Node, margin: float, how: str) -> 
             f"input1: {a.shape}, input2: {b.shape}, target: {target.shape}{at_user_line()}"
         )
     a, b, target = promoted(a, b, target)
-    return _reduced(ops.relu(floating((b - a) * target) + margin), how)
+    return _reduced(_hinge(floating((b - a) * target) + margin), how)
 
 
 def margin_ranking_loss(
@@ -588,7 +592,7 @@ def triplet_margin_loss(
     if swap:
         far = minimum(far, pairwise_distance(positive, negative, p, eps))
     name = _reduction(reduction, size_average, reduce)
-    return _reduce((near - far + margin).relu(), name)
+    return _reduce((near - far + margin).clamp_min(0), name)
 
 
 def cosine_embedding_loss(
@@ -606,5 +610,5 @@ def cosine_embedding_loss(
 
     x, y = (each if each.dtype.is_differentiable else each * 1.0 for each in (input1, input2))
     similarity = cosine_similarity(x, y, -1)
-    loss = where(target > 0, 1 - similarity, (similarity - margin).relu())
+    loss = where(target > 0, 1 - similarity, (similarity - margin).clamp_min(0))
     return _reduce(loss, _reduction(reduction, size_average, reduce))

@@ -54,7 +54,7 @@ def _multi_margin(
         )
     target = ops.checked(target, classes, 1, "class")
     place = ops.unsqueeze(target, 1)
-    loss = ops.maximum(margin - ops.take_along(x, place, 1) + x, ops.full_like(x, 0))
+    loss = ops.relu(margin - ops.take_along(x, place, 1) + x)
     if p == 2:
         loss = loss * loss
     if weight is not None:
@@ -181,4 +181,4 @@ def triplet_margin_with_distance_loss(
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
         far = far.minimum(distance(positive, negative))
-    return record(_reduced, (near - far + margin).relu(), reduction)
+    return record(_reduced, (near - far + margin).clamp_min(0), reduction)

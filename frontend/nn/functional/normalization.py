@@ -278,7 +278,7 @@ def instance_norm(
     return made[0]
 
 
-@builder("local_response_norm")
+@builder("local_response_norm", gradient="DivBackward0")
 def _local_response_norm(x: Node, size: int, alpha: float, beta: float, k: float) -> Node:
     if x.dtype is not dtypes.int64:
         refuse("avg_pool2d", x, *WHOLE, dtypes.COMPLEX)

@@ -48,7 +48,7 @@ def _padding(
 ) -> tuple[tuple[int, int], ...]:
     dims = len(kernel)
     _check(name, dims, x)
-    require_positive(name, stride=stride, dilation=dilation)
+    require_positive(name, kernel_size=kernel, stride=stride, dilation=dilation)
     for k, p in zip(kernel, padding, strict=True):
         if p < 0 or p > k // 2:
             raise RuntimeError(

@@ -107,7 +107,7 @@ def dropout(x: Any, ratio: Any = None, training: Any = None, *, seed: int | None
     if training is None or not bool(training.item()) or share == 0:
         return x, ones
     generator = None if seed is None else Generator().manual_seed(seed)
-    kept = sampling.rand(*x.shape, generator=generator, device=x.device) >= share
+    kept = sampling.rand(x.shape, generator=generator, device=x.device) >= share
     return f.where(kept, x / (1 - share), 0.0).to(x.dtype), kept
 
 

@@ -149,6 +149,13 @@ def forms(m: Any, w: Any) -> dict[str, Any]:
         "poisson": F.poisson_nll_loss(w, w),
         "gaussian": F.gaussian_nll_loss(w, w, w),
         "soft margin": F.multilabel_soft_margin_loss(w, ones),
+        "float_power": w.float_power(2),
+        "float_power of a number": m.float_power(2, w),
+        "float_power by a tensor": w.float_power(ones),
+        "vecdot": m.linalg.vecdot(w, ones),
+        "vecdot of vectors": m.linalg.vecdot(w[0], ones[0]),
+        "take_along_dim": w.take_along_dim(at, 1),
+        "responses": F.local_response_norm(image, 2),
     }
 
 

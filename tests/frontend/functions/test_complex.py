@@ -109,6 +109,38 @@ def test_errors(name: str) -> None:
     assert isinstance(ours.value, theirs.type)
 
 
+@pytest.mark.parametrize("kind", ["complex64", "complex128"])
+@pytest.mark.parametrize("reduce", ["prod", "sum", "mean"])
+@pytest.mark.parametrize("include_self", [True, False])
+def test_reductions_at_positions(kind: str, reduce: str, include_self: bool) -> None:
+    def program(m: Any) -> Any:
+        x, y = (m.tensor(v).to(getattr(m, kind)) for v in (X, source))
+        return x.scatter_reduce(0, m.tensor(places), y, reduce, include_self=include_self)
+
+    source, places = numbers(20, 4), RNG.integers(0, 2, (20, 4))
+    agree(program(tw), program(torch), 1e-10 if kind == "complex128" else 1e-4)
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 2])
+def test_gradient_of_products_at_positions(zeros: int) -> None:
+    """Beside PyTorch's gradient of a product: it has none of `scatter_reduce`. A factor of zero
+    takes no part in the quotients that give those of the others."""
+    x, y = numbers(2), numbers(8)
+    y[:zeros] = 0
+    place = (np.arange(8) > 5).astype(np.int64)
+    ours = [tw.tensor(v, requires_grad=True) for v in (x, y)]
+    theirs = [torch.tensor(v, requires_grad=True) for v in (x, y)]
+    a = ours[0].scatter_reduce(0, tw.tensor(place), ours[1], "prod")
+    first, second = theirs
+    b = torch.stack([(first[i] * second[torch.tensor(place == i)].prod()) for i in range(2)])
+    agree(a, b)
+    seed = numbers(2)
+    agree(
+        tw.autograd.grad(a, ours, tw.tensor(seed)),
+        torch.autograd.grad(b, theirs, torch.tensor(seed)),
+    )
+
+
 DTYPES = "bool uint8 int32 int64 bfloat16 float32 float64 complex64 complex128".split()
 
 

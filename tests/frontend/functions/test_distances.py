@@ -72,3 +72,10 @@ def test_an_unknown_mode(torch: Any) -> None:
     for m in (tw, torch):
         with pytest.raises(ValueError, match="fast is not a valid value for compute_mode"):
             m.cdist(m.ones(2, 2), m.ones(2, 2), compute_mode="fast")
+
+
+@pytest.mark.parametrize("p", [-1.0, float("-inf")])
+def test_a_negative_norm(torch: Any, p: float) -> None:
+    for m in (tw, torch):
+        with pytest.raises(RuntimeError, match="cdist only supports non-negative p values"):
+            m.cdist(m.ones(2, 2), m.ones(2, 2), p=p)

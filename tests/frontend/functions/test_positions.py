@@ -127,3 +127,29 @@ def test_take_along_dim_broadcasts_the_other_dimensions(torch, given):
         return found.tolist(), x.grad.tolist()
 
     assert run(tw) == run(torch)
+
+
+@pytest.mark.parametrize("kind", ["float32", "bool", "complex64"])
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda m, x, i: x.take(i),
+        lambda m, x, i: x.reshape(-1)[i] + x.reshape(-1)[i],
+        lambda m, x, i: x[i],
+        lambda m, x, i: x.index_select(0, i),
+        lambda m, x, i: m.nn.functional.embedding(i, x),
+        lambda m, x, i: x.gather(0, i[:, None].expand(3, 3)),
+    ],
+    ids="take flat rows index_select embedding gather".split(),
+)
+def test_reads_of_nothing(read: Any, kind: str) -> None:
+    """No memory is read, however the elements that aren't there lie: it may be at no address."""
+    for x, y in [
+        (m.tensor(np.zeros((3, 0))).to(getattr(m, kind)).T for m in (tw, torch)),
+        (m.zeros(0, 3, dtype=getattr(m, kind)) for m in (tw, torch)),
+    ]:
+        places = [m.tensor([2, 1, 2]) for m in (tw, torch)]
+        with pytest.raises((IndexError, RuntimeError)):
+            read(torch, y, places[1])
+        with pytest.raises((IndexError, RuntimeError), match="out of"):
+            read(tw, x, places[0]).tolist()

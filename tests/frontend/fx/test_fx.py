@@ -287,3 +287,18 @@ def test_proxies_of_no_trace_record_what_functions_are_called_with(torch, run_py
         )
     )
     assert ours == run_python(BY_HAND)
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "uint8", "bool", "complex64"])
+def test_lines_of_nodes_tell_of_example_values(torch: Any, kind: str) -> None:
+    def lines(m: Any) -> list[Any]:
+        graph = m.fx.symbolic_trace(lambda x, y=3: m.relu(x) + y).graph
+        for node in graph.nodes:
+            node.meta["val"] = m.zeros(2, 3, dtype=getattr(m, kind)).T
+        found = [n.format_node(include_tensor_metadata=True) for n in graph.nodes]
+        last, typed = list(graph.nodes)[-1], [""]
+        last.type = int
+        last.format_node(maybe_return_typename=typed)
+        return [*found, *(n.format_node() for n in graph.nodes), typed]
+
+    assert lines(tw) == lines(torch)

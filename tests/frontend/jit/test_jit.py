@@ -7,6 +7,7 @@ import enum
 import io
 import linecache
 import pickle
+import warnings
 from collections import namedtuple
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -243,6 +244,22 @@ def test_a_trace_keeps_one_course_and_scripted_calls() -> None:
             if other.sum() > 0:
                 assert tw.equal(found[0], wanted[0])
             assert found[1:] == (other.numel(), True) and found[0].abs().max() <= 1
+
+
+@pytest.mark.parametrize(
+    "counts", [lambda x: x + len(x), lambda x: sum(row * 2 for row in x)], ids=["len", "iter"]
+)
+def test_a_trace_that_counts_rows_warns(torch: Any, counts: Any) -> None:
+    """With the first words of PyTorch's warning."""
+    said = []
+    for m in (tw, torch):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            program = m.jit.trace(counts, m.ones(3, 2))
+        found = [w for w in seen if w.category is m.jit.TracerWarning]
+        said.append(str(found[0].message).split(". ")[0])
+        assert program(m.ones(3, 2)).tolist() == counts(m.ones(3, 2)).tolist()
+    assert said[0] == said[1]
 
 
 class Halving(nn.Module):

@@ -37,3 +37,17 @@ def test_batches_broadcast(a: Any, b: Any, driver: str, torch: Any) -> None:
         np.testing.assert_allclose(
             ours.detach().numpy(), theirs.detach().numpy(), rtol=1e-8, atol=1e-10
         )
+
+
+@pytest.mark.parametrize("driver", ["gels", "gelsy", "gelsd", "gelss"])
+@pytest.mark.parametrize("shape", [(3, 2), (2, 3), (2, 2)], ids=str)
+@pytest.mark.filterwarnings("ignore:Casting complex values")  # PyTorch's
+def test_complex_matrices(shape: tuple[int, int], driver: str, torch: Any) -> None:
+    """Residuals and singular values are real, also where there are none."""
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=shape) + 1j * rng.normal(size=shape)
+    b = rng.normal(size=(shape[0], 2)) + 1j * rng.normal(size=(shape[0], 2))
+    found = [T.linalg.lstsq(T.tensor(a), T.tensor(b), driver=driver) for T in (tw, torch)]
+    for ours, theirs in zip(*found, strict=True):
+        assert ours.numpy().dtype == theirs.numpy().dtype
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-8, atol=1e-10)

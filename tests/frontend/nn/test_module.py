@@ -379,3 +379,9 @@ def test_children_with_an_apply_of_their_own_are_asked(torch):
     ours, theirs = run(tw), run(torch)
     assert [n.replace("tilewright", "torch") for n in ours[0]] == theirs[0]
     assert ours[1:] == theirs[1:] == (True, (True, True))
+
+
+def test_a_sequential_takes_the_modules_of_another() -> None:
+    first = nn.Sequential(nn.ReLU())
+    assert first.extend(sequential=nn.Sequential(nn.Linear(2, 3), nn.Tanh())) is first
+    assert [type(m) for m in first] == [nn.ReLU, nn.Linear, nn.Tanh]

@@ -101,3 +101,8 @@ def test_named_tuples_of_c_and_lists_of_packages(torch: Any) -> None:
     )
     assert tree.tree_leaves([Linked([1, (2,)])]) == [1, 2]
     assert tree.tree_flatten_with_path(Linked([5]))[0] == [((tree.SequenceKey(0),), 5)]
+
+
+def test_named_tuples_and_their_classes(torch: Any) -> None:
+    for each in (Pair(1, 2), Pair, (1, 2), tuple, 3, int):
+        assert tree.is_namedtuple(each) is torch.utils._pytree.is_namedtuple(each)

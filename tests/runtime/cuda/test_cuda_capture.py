@@ -623,11 +623,30 @@ def test_positions_out_of_range_are_told(fake: FakeCuda) -> None:
     close(y, reference(values(6, 4)[[2, 2, 2]]))
 
 
+def test_a_graph_of_an_accelerator_records_as_a_block(fake: FakeCuda) -> None:
+    first = tw.accelerator.Graph()
+    x = on_device(6, 4)
+    with first:
+        y = chain(x)
+    graph = tw.accelerator.Graph(pool=first.pool(), capture_error_mode="relaxed")
+    with graph:
+        z = chain(y)
+    assert graph.pool() == first.pool()
+    for seed in range(2):
+        x.copy_(tw.tensor(values(6, 4, seed=seed)))
+        first.replay()
+        graph.replay()
+        close(z, reference(reference(values(6, 4, seed=seed))))
+    with pytest.raises(ZeroDivisionError), tw.accelerator.Graph():
+        chain(x / (1 // 0))
+    assert not tw.cuda.is_current_stream_capturing()
+
+
 def test_without_a_gpu() -> None:
     if tw.cuda.is_available():
         pytest.skip("there is one")
     assert not tw.cuda.is_current_stream_capturing()
-    with pytest.raises(RuntimeError, match="No CUDA device is available"):
+    with pytest.raises(RuntimeError, match="No CUDA GPUs are available"):
         tw.cuda.CUDAGraph()
 
 

@@ -324,7 +324,7 @@ def test_without_a_driver(run_python: Callable[..., str]) -> None:
     lines = run_python(CHECK).splitlines()
     assert lines[0] == "False 0"
     assert [line.rsplit(", at", 1)[0] for line in lines[1:3]] == 2 * [
-        "No CUDA device is available: neither the NVIDIA driver's libcuda.so.1 nor the AMD "
+        "No CUDA GPUs are available: neither the NVIDIA driver's libcuda.so.1 nor the AMD "
         "driver's libamdhip64.so was found. Use device='cpu', or 'interpret' to run the GPU's "
         "kernels without one"
     ]
