@@ -384,6 +384,7 @@ class Tensor(Methods, metaclass=TensorMeta):
     __array_priority__ = 1000  # array + tensor is a tensor
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        arrays.refuse_gradients(self)
         if dtype is not None and self.dtype.np != dtype:
             if copy is False:
                 raise ValueError(

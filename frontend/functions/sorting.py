@@ -329,7 +329,12 @@ def _median(x: Node, dim: int | None, keepdim: bool, skip_nan: bool) -> tuple[No
         else:
             middle = ops.where(count > 0, left, middle)
     index = ops.take_along(order, middle, axis)
-    return _dropped(ops.take_along(x, index, axis), index, axis, keepdim)
+    value = ops.take_along(x, index, axis)
+    if whole and x.requires_grad:  # its ties share the gradient evenly, as those of a maximum do
+        is_median = ops.eq(x, ops.expand(ops.detach(value), x.shape))
+        shared = ops.max(ops.where(is_median, x, ops.full_like(x, -math.inf)), (axis,))
+        value = ops.where(ops.isnan(value), value, shared)
+    return _dropped(value, index, axis, keepdim)
 
 
 def _median_name(args: Sequence[Any]) -> str:
