@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from tilewright.ir.dtype import bool_
 from tilewright.ir.location import at_user_line
 
-from ..amp.autocast_mode import is_autocast_enabled
 from ..backends.mha import get_fastpath_enabled
 from ..functions import creation
 from ..functions.joining import triu
 from ..recording import is_grad_enabled
+from ..recording.epoch import clock
 from . import functional as F
 from . import init
 from .activation import GELU, ReLU
@@ -243,7 +243,7 @@ class TransformerEncoder(Module):
         if not self.use_nested_tensor or padding is None or mask is not None or src.dim() != 3:
             return None
         first = self.layers[0]
-        if first.training or is_autocast_enabled() or not get_fastpath_enabled():
+        if first.training or clock.casts is not None or not get_fastpath_enabled():
             return None
         if is_grad_enabled() and any(t.requires_grad for t in (src, *first.parameters())):
             return None
