@@ -362,3 +362,19 @@ def test_compiled_functions_record_their_writes() -> None:
     for i in range(5):
         assert masked(tw.tensor([float(i)] * 3)).tolist() == [0.0, 2.0 * i, 0.0]
     assert masked.replays
+
+
+@pytest.mark.parametrize("shape", [(6,), (6, 6)])
+@pytest.mark.parametrize("integer", [int, np.int64])
+def test_counts_of_read_numbers_are_made_at_once(shape: tuple[int, ...], integer: Any) -> None:
+    """The element that `counts[i] += 1` writes back is the one that it has read, so nothing is
+    recorded, and no graph for each order of the numbers."""
+    rng = np.random.default_rng(0)
+    found, expected = tw.zeros(shape, dtype=tw.int64), np.zeros(shape, np.int64)
+    for numbers in rng.integers(-6, 6, (40, len(shape))):
+        key = tuple([integer(n) for n in numbers]) if len(shape) > 1 else integer(numbers[0])
+        found[key] += 1
+        expected[key] += 1
+        state = found if found._storage is None else found._storage
+        assert state._node is None
+    assert found.tolist() == expected.tolist() and found._version == 80
