@@ -36,7 +36,7 @@ from .functions import (
     queries,
     shapes,
 )
-from .recording import Handle, calls, compounds, epoch, record, resolve, views
+from .recording import Handle, at_once, calls, compounds, epoch, record, resolve, views
 from .recording.builders import builder
 from .recording.roots import source_of
 
@@ -384,6 +384,7 @@ class Tensor(Methods, metaclass=TensorMeta):
     __array_priority__ = 1000  # array + tensor is a tensor
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        arrays.refuse_gradients(self)
         if dtype is not None and self.dtype.np != dtype:
             if copy is False:
                 raise ValueError(
@@ -705,7 +706,10 @@ class Tensor(Methods, metaclass=TensorMeta):
 
     def copy_(self, source: Tensor | Number, non_blocking: bool = False) -> Self:
         """Overwrite with `source`, broadcast and cast."""
-        given = arguments.as_handle(fitting.fitting(source, self.dtype), self)
+        source = fitting.fitting(source, self.dtype)
+        if at_once.overwritten(self, source):
+            return self
+        given = arguments.as_handle(source, self)
         if given.device != self.device:
             given = given.to(device=self.device, non_blocking=non_blocking)
         return recording.assign(
@@ -716,6 +720,8 @@ class Tensor(Methods, metaclass=TensorMeta):
         return self.copy_(value)
 
     def zero_(self) -> Self:
+        if at_once.overwritten(self, 0):
+            return self
         key = (Tensor.zero_, *self._typed())
         node = recording.lookup(key)
         if node is None:

@@ -121,7 +121,8 @@ def tensorboard_trace_handler(
 
 
 class profile(_blocks.profile):
-    """Collects events by a schedule of steps, and calls on_trace_ready at the end of each cycle.
+    """Collects events by a schedule of steps. It calls on_trace_ready at the end of each cycle, and
+    at its own end if events are being collected.
 
     activities: which of PyTorch's collectors to use, of which there is one here. The other options
     are those of `torch.autograd.profiler.profile`.
@@ -189,7 +190,7 @@ class profile(_blocks.profile):
 
     def __exit__(self, *exc: object) -> None:
         super().__exit__(*exc)
-        if self.schedule is None and self.on_trace_ready is not None:
+        if self._is_collecting and self.on_trace_ready is not None:
             self.on_trace_ready(self)
 
     def add_metadata(self, key: str, value: str) -> None:

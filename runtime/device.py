@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from tilewright.ir.dtype import DType
+from tilewright.ir.interruption import pass_on
 
 if TYPE_CHECKING:
     from tilewright.codegen.kernel import Bundle, Kernel
@@ -45,7 +46,8 @@ class OutOfMemoryError(RuntimeError, MemoryError):
 
 def told(error: Exception) -> Exception:
     """The error to raise for a failed launch or allocation. Any lack of memory becomes PyTorch's
-    OutOfMemoryError, also if NumPy or Python raised it."""
+    OutOfMemoryError, also if NumPy or Python raised it. An interruption is raised at once."""
+    pass_on(error)
     if isinstance(error, MemoryError) and not isinstance(error, OutOfMemoryError):
         return OutOfMemoryError(f"DefaultCPUAllocator: can't allocate memory: {error}")
     return error

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from tilewright.ir.interruption import pass_on
+
 from .arena import Arena
 from .device import Device, Launch, Run, told
 from .segment import CROSSING, Segment
@@ -53,7 +55,8 @@ def as_one_call(segment: Segment) -> Callable[..., list[Any] | None] | None:
         if device.concurrent:
             try:
                 device.meet([slots[slot] for slot, _ in inputs], ())
-            except Exception:
+            except Exception as error:
+                pass_on(error)
                 return None
         try:
             if run(slots, scalars) < count:
@@ -81,7 +84,8 @@ def _alone(launch: Launch, used: Sequence[int], numbers: Sequence[int]) -> Run:
     def run(slots: list[Any], scalars: Sequence[Any]) -> int:
         try:
             launch([slots[i] for i in used], [scalars[n] for n in numbers])
-        except Exception:
+        except Exception as error:
+            pass_on(error)
             return 0
         return 1
 
@@ -164,6 +168,7 @@ def _meet(
         try:
             segment.device.meet([slots[slot]], ())
         except Exception as error:
+            pass_on(error)
             failures.append(error)
             slots[slot] = error
     segment.device.meet((), [slots[slot] for slot, _ in given if slots[slot] is not None])

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from tilewright.ir.interruption import pass_on
 from tilewright.ir.node import Node
 
 from . import debug, devices
@@ -147,6 +148,7 @@ class Baseline:
                 host.meet(buffers, ())
             return program.run(buffers, scalars, donated)
         except Exception as error:
+            pass_on(error)
             # An op refuses a value, or there is no memory. The plan knows which results remain.
             self.due = True
             debug.say(f"compiled, as an op failed: {error!r}")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.ir.interruption import pass_on
 from tilewright.runtime import debug
 from tilewright.runtime.baseline.quiet import quietly
 from tilewright.runtime.baseline.step_forms import Untold
@@ -44,6 +45,7 @@ def gradients(
     except (_Ended, Refused, Untold):
         return None
     except Exception as error:  # nothing has changed, and histories compute the same
+        pass_on(error)
         debug.say(f"a backward pass goes over histories, as the tape failed: {error!r}")
         return None
     if wanted is not None and not all(map(going.has, wanted)):

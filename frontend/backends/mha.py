@@ -1,4 +1,4 @@
-"""torch.backends.mha: the fast path of nn.TransformerEncoderLayer, which every path is here."""
+"""torch.backends.mha: the fast path of nn.TransformerEncoderLayer. Here every path is as fast."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ def get_fastpath_enabled() -> bool:
 
 
 def set_fastpath_enabled(value: bool) -> None:
-    """The switch can be set and read, and changes nothing."""
+    """Off, inference of nn.TransformerEncoder computes what follows the end of a sequence, too."""
     global _enabled
     _enabled = value

@@ -118,11 +118,7 @@ def numpy(t: Tensor, force: bool) -> np.ndarray:
     """An array that shares the memory of `t`; with `force`, of what `t` is on the host."""
     if force:
         return export(t.detach().cpu())
-    if t.requires_grad and recording.is_grad_enabled():
-        raise RuntimeError(
-            "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() "
-            f"instead.{at_user_line()}"
-        )
+    refuse_gradients(t)
     if t.device.type != "cpu":
         raise TypeError(
             f"can't convert {t.device} device type tensor to numpy. Use Tensor.cpu() to copy the "
@@ -131,6 +127,15 @@ def numpy(t: Tensor, force: bool) -> np.ndarray:
     if t.dtype is complex32:
         raise TypeError(f"Got unsupported ScalarType ComplexHalf{at_user_line()}")
     return export(t)
+
+
+def refuse_gradients(t: Tensor) -> None:
+    """Raise for a tensor whose gradients NumPy wouldn't see."""
+    if t.requires_grad and recording.is_grad_enabled():
+        raise RuntimeError(
+            "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() "
+            f"instead.{at_user_line()}"
+        )
 
 
 def export(t: Any) -> np.ndarray:

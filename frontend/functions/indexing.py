@@ -131,6 +131,12 @@ def setitem(t: Tensor, key: Any, value: Any) -> None:
     value = fitting(value, dtypes.float64 if t.dtype in dtypes.HALVES else t.dtype)
     if at_once.written(t, key, value):
         return
+    if isinstance(key, np.integer):
+        key = int(key)
+    part = element(t, key if type(key) is tuple else (key,)) if isinstance(value, Handle) else None
+    if part is not None and _is_written(part, value):
+        part._storage._changes += 1
+        return
     plain = _plain(key) if type(key) is tuple else None
     base, advanced = _basic(t, key) if plain is None else (_by_parts(t, plain), [])
     if not advanced:

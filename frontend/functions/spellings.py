@@ -92,18 +92,20 @@ def _taking(function: Any, further: Mapping[str, str]) -> Any:
             return scope["call"]
         parameters = inspect.signature(function).parameters
         own = set(further.values())
-        places.extend(name for name, p in parameters.items() if p.kind in _BY_PLACE)
+        places[:] = [name for name, p in parameters.items() if p.kind in _BY_PLACE]
         defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
         known = own & defaults.keys()
         scope.update({f"{name}_": defaults[name] for name in known})
-        exec(compile(_text(parameters, known), f"{__file__}:call", "exec"), scope)
-        made = scope["call"]
+        found: dict[str, Any] = {}
+        exec(compile(_text(parameters, known), f"{__file__}:call", "exec"), scope, found)
+        made = found["call"]
         defaults = {n: _missing if n in known else defaults.get(n, _missing) for n in parameters}
         made.__defaults__ = tuple([defaults[name] for name in places])
         made.__kwdefaults__ = {name: defaults[name] for name in made.__kwdefaults__ or ()}
         if call.__code__ is _first.__code__:
             call.__defaults__, call.__kwdefaults__ = made.__defaults__, made.__kwdefaults__
             call.__code__ = made.__code__
+        scope["call"] = made  # last: an interrupt leaves no call without its defaults
         return made
 
     places: list[str] = []

@@ -7,12 +7,17 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tilewright.ir.dtype import bool_
 from tilewright.ir.location import at_user_line
 
+from ..backends.mha import get_fastpath_enabled
 from ..functions import creation
 from ..functions.joining import triu
+from ..recording import is_grad_enabled
+from ..recording.epoch import clock
 from . import functional as F
 from . import init
+from .activation import GELU, ReLU
 from .container import ModuleList
 from .dropout import Dropout
 from .linear import Linear
@@ -191,7 +196,9 @@ def _copies(layer: Module, count: int) -> ModuleList:
 class TransformerEncoder(Module):
     """`num_layers` copies of an encoder layer, one after another, and a last normalization.
 
-    enable_nested_tensor and mask_check choose how PyTorch computes; here they change nothing.
+    With enable_nested_tensor PyTorch's inference leaves out what follows the end of each sequence.
+    Its results are 0 before the last norm, and here they are, too. mask_check: only where all
+    sequences of src_key_padding_mask begin at the left.
     """
 
     def __init__(
@@ -207,6 +214,7 @@ class TransformerEncoder(Module):
         self.num_layers = num_layers
         self.norm = norm
         self.enable_nested_tensor = enable_nested_tensor
+        self.use_nested_tensor = enable_nested_tensor and _may_be_nested(encoder_layer)
         self.mask_check = mask_check
 
     def forward(
@@ -218,6 +226,7 @@ class TransformerEncoder(Module):
     ) -> Tensor:
         """is_causal: a hint that `mask` is causal. None doesn't look at the mask, which would have
         to be computed first."""
+        absent = self._absent(src, mask, src_key_padding_mask)
         for layer in self.layers:
             src = layer(
                 src,
@@ -225,7 +234,38 @@ class TransformerEncoder(Module):
                 is_causal=bool(is_causal),
                 src_key_padding_mask=src_key_padding_mask,
             )
+        if absent is not None:
+            src = src.masked_fill(absent.unsqueeze(-1), 0)
         return src if self.norm is None else self.norm(src)
+
+    def _absent(self, src: Tensor, mask: Any, padding: Any) -> Tensor | None:
+        """Where PyTorch computes nothing, [batch, time]; None if it computes all."""
+        if not self.use_nested_tensor or padding is None or mask is not None or src.dim() != 3:
+            return None
+        first = self.layers[0]
+        if first.training or clock.casts is not None or not get_fastpath_enabled():
+            return None
+        if is_grad_enabled() and any(t.requires_grad for t in (src, *first.parameters())):
+            return None
+        absent: Any = padding if padding.dtype is bool_ else padding != 0
+        if self.mask_check:
+            absent = absent & (absent[:, 1:] | ~absent[:, :-1]).all()
+        return absent  # type: ignore[no-any-return]
+
+
+def _may_be_nested(layer: Module) -> bool:
+    """Whether PyTorch computes layers like this one with nested tensors."""
+    if not isinstance(layer, TransformerEncoderLayer) or layer.norm_first:
+        return False
+    attention, activation = layer.self_attn, layer.activation
+    return (
+        attention.batch_first
+        and attention._qkv_same_embed_dim
+        and attention.in_proj_bias is not None
+        and (activation in (F.relu, F.gelu) or isinstance(activation, (ReLU, GELU)))
+        and layer.norm1.eps == layer.norm2.eps
+        and attention.num_heads % 2 == 0
+    )
 
 
 class TransformerDecoder(Module):

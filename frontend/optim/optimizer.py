@@ -13,6 +13,7 @@ import numpy as np
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType
+from tilewright.ir.interruption import is_interruption
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
@@ -173,8 +174,9 @@ class Optimizer(Hooked):
                 # End the epoch here, whatever is pending: every step is cut at the same place.
                 try:
                     recording.end_step(lambda: self._written(updated))
-                except Exception:
-                    self._take_back(updated)
+                except Exception as error:
+                    if not is_interruption(error):  # the step is made, or the next flush makes it
+                        self._take_back(updated)
                     raise
         finally:
             _begun.clear()

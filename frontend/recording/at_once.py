@@ -164,6 +164,16 @@ def updated(part: Any, name: str, value: Any) -> bool:
     return views.numel(part.shape) < views.numel(whole) and written(part, ..., value, by)
 
 
+def overwritten(part: Any, value: Any) -> bool:
+    """part.copy_(value), if it can be made at once: a part of a memory that is changed part by
+    part."""
+    storage = part._storage
+    if storage is None or part._chain is None or part.dtype in HALVES:
+        return False
+    whole = storage._aval[0] if storage._node is None else storage._node.shape
+    return views.numel(part.shape) < views.numel(whole) and written(part, ..., value)
+
+
 def written(t: Any, key: Any, value: Any, by: np.ufunc | None = None) -> bool:
     """t[key] = value, if it can be made at once. by: what computes the new value of the old one and
     `value`, for all of `t`."""

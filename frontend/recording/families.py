@@ -16,6 +16,7 @@ import numpy as np
 from tilewright.ir import node as graph
 from tilewright.ir import ops
 from tilewright.ir.dtype import int64
+from tilewright.ir.interruption import pass_on
 from tilewright.ir.node import Node
 from tilewright.ir.ops.generate import constant, leaf
 from tilewright.ir.shape import Size, shape_of
@@ -299,7 +300,8 @@ class Family:
             self.failed = sum([len(examples) for _, examples in self.templates]) > _EXAMPLES
         except Untold:
             self.failed = True
-        except Exception:  # mostly the program's, which the recorded call has in the user's line
+        except Exception as error:  # mostly the program's: the recorded call has the user's line
+            pass_on(error)
             self._errors += 1
             self.failed = self._errors > _ERRORS
         if self.failed:
@@ -395,6 +397,7 @@ def met(
             except Untold:  # the family may learn it
                 shared.clear()
             except Exception as error:  # the recorded call has the better message
+                pass_on(error)
                 note_error(error)
                 return None
             else:
@@ -405,6 +408,7 @@ def met(
     try:
         found = _joined(call) if place is None else _of_family(call, shared)
     except Exception as error:  # the recorded call has the better message
+        pass_on(error)
         note_error(error)
         return None
     if found is None:

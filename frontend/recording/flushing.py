@@ -14,6 +14,7 @@ import numpy as np
 
 from tilewright.ir import node as graph
 from tilewright.ir import ops
+from tilewright.ir.interruption import pass_on
 from tilewright.ir.node import Node, beneath
 from tilewright.ir.rewrite import above
 from tilewright.runtime import debug, tiers
@@ -249,6 +250,7 @@ def _flush(update: Update | None) -> Exception | None:
         try:
             histories, kept = histories_of(live, nodes, outcome.tracked)
         except Exception as error:
+            pass_on(error)
             underived = error
     plan = outcome.usual
     if timed.tell is not None:
@@ -293,6 +295,7 @@ def _plan_for(
         try:
             plan = tiers.plan_for(roots, checked)
         except Exception as error:  # a compiler error: compute what can be compiled
+            pass_on(error)
             if debug.level():
                 print(f"tilewright: {len(roots)} values one by one: {error}", file=sys.stderr)
             plan = Apart(roots, checked)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from sys import getrefcount
 from typing import Any
 
+from tilewright.ir.interruption import pass_on
 from tilewright.ir.node import Node, grad_mode
 from tilewright.ir.rewrite import above, substitute
 
@@ -87,7 +88,8 @@ def value_of(node: Node) -> Any:
         roots = substitute(wanted, stand_ins)
     try:
         made = flushing.computed(tuple(roots), buffers)
-    except Exception:  # of another one, perhaps
+    except Exception as error:  # of another one, perhaps
+        pass_on(error)
         if len(wanted) == 1:
             raise
         return flushing.values_of((node,))[0]

@@ -20,6 +20,7 @@ import numpy as np
 from tilewright.ir import node as graph
 from tilewright.ir import ops
 from tilewright.ir.dtype import HALVES, DType, bool_, complex32, int64
+from tilewright.ir.interruption import pass_on
 from tilewright.ir.node import Node
 from tilewright.ir.ops.generate import constant, constant_value
 from tilewright.ir.shape import Size, shape_of
@@ -177,6 +178,7 @@ def _again(
     try:
         made = known.made(arrays, shared)
     except Exception as error:  # the recorded call has it, too
+        pass_on(error)
         note_error(error)
         return None
     return _noted(known, made, operands, arrays, targets, shared)
@@ -219,7 +221,8 @@ def made(
     known = epoch.known.get(key)
     try:
         found = known.made(arrays, {}) if known is not None else None
-    except Exception:  # the recorded call has its message
+    except Exception as error:  # the recorded call has its message
+        pass_on(error)
         return None
     if known is None:
         met = _met(key, (*call[1:], *arrays), list(arrays), list(avals), None, {})

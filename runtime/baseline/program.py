@@ -13,6 +13,7 @@ import numpy as np
 
 from tilewright.ir import loop, ops, recurrence
 from tilewright.ir.dtype import BOOL, SIGNED, UNSIGNED, float32, float64
+from tilewright.ir.interruption import pass_on
 from tilewright.ir.node import Node
 from tilewright.ir.op import REGISTRY, Kind, Op
 from tilewright.ir.ops.generate import constant, constant_value, leaf
@@ -497,7 +498,8 @@ def _constant(form: Form, operands: Sequence[Any]) -> Any:
     operands or has much to hold."""
     try:
         (value,) = quietly(lambda: [np.asarray(form(*operands))])
-    except Exception:  # raised where it is due
+    except Exception as error:  # raised where it is due
+        pass_on(error)
         return None
     if value.nbytes > _MOST_HELD:
         return None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
+from tilewright.ir.interruption import pass_on
 from tilewright.ir.node import Node
 
 from .. import debug
@@ -83,6 +84,7 @@ def run(
         try:
             return program.run(buffers, scalars)
         except Exception as error:  # the plan knows which results remain
+            pass_on(error)
             debug.say(f"not op by op: {error!r}")
     begin = perf_counter()
     try:

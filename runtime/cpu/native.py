@@ -13,6 +13,7 @@ import numpy as np
 from tilewright.codegen.llvm.machine import CannotLower
 from tilewright.codegen.llvm.schedule import DEFAULT, Schedule
 from tilewright.codegen.target import LLVM
+from tilewright.ir.interruption import pass_on
 from tilewright.ir.numeric import elimination as eliminations
 from tilewright.ir.numeric import fourier as transforms
 from tilewright.ir.numeric import lapack, products
@@ -200,6 +201,7 @@ class Cpu(Engine[Schedule]):
             try:
                 emitted.append(device.emitted(kernel, schedule))
             except Exception as error:
+                pass_on(error)
                 emitted.append(error)
         codes = [e.code for found in emitted if isinstance(found, list) for e in found]
         linked = jit.link_all(codes, "kernel")

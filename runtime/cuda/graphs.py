@@ -16,6 +16,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tilewright.ir.interruption import pass_on
+
 from .. import debug
 from ..arena import Arena
 from ..device import Bound, Launch, Run
@@ -119,6 +121,7 @@ class Replay:
         try:
             graph = self._set(stream, slots, scalars)
         except Exception as reason:
+            pass_on(reason)
             # Nothing was launched. A graph that is only partly set is not used again.
             self._graphs.pop(stream, None)
             self._refused = isinstance(reason, CudaError)
@@ -162,7 +165,8 @@ class Replay:
         for done, (launch, used, numbers) in enumerate(self.launches):
             try:
                 launch([slots[i] for i in used], [scalars[n] for n in numbers])
-            except Exception:
+            except Exception as error:
+                pass_on(error)
                 return done
         return len(self.launches)
 

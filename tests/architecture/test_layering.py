@@ -230,7 +230,7 @@ def test_a_violation_names_file_line_and_cure() -> None:
 
 ROOMS = {
     "ir": """
-        __init__ dtype enumeration failure location
+        __init__ dtype enumeration failure interruption location
         numeric shape
         node
         op

@@ -163,3 +163,19 @@ def test_gradients() -> None:
     (a.topk(6, 1).values ** 2).sum().backward()
     (b.topk(6, 1).values ** 2).sum().backward()
     same(a.grad, b.grad)
+
+
+@pytest.mark.parametrize("name", ["median", "nanmedian"])
+@pytest.mark.parametrize(
+    "values", [[1, 1], [3, 1, 2, 2, 2], [[1, 2], [3, 0]], 5, [np.inf, np.inf, 0], [np.nan, 1, 1]]
+)
+def test_ties_share_the_gradient_of_a_median(values: Any, name: str) -> None:
+    found = []
+    for m in (tw, torch):
+        x = m.tensor(values, dtype=m.float64, requires_grad=True)
+        y = getattr(m, name)(x)
+        (g,) = m.autograd.grad(3 * y, x)
+        along = m.autograd.grad(getattr(m, name)(x, -1)[0].sum(), x)
+        found.append([y.detach(), g, *along])
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_array_equal(array(ours), array(theirs))

@@ -115,3 +115,15 @@ def test_an_array_that_may_only_be_read_is_seen_until_it_is_written() -> None:
     whole[2] = 9
     assert x.tolist() == [5, 7, 2, 3]
     np.testing.assert_array_equal(whole, [0, 7, 9, 3])
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation")  # of PyTorch's tensors
+@pytest.mark.parametrize("options", [{}, {"dtype": np.float64}, {"copy": None}])
+def test_no_array_is_made_where_gradients_flow(options: dict[str, Any], torch: Any) -> None:
+    for m in (tw, torch):
+        w = m.ones(2, requires_grad=True)
+        with pytest.raises(RuntimeError, match="on Tensor that requires grad"):
+            np.array(w * 2, **options)
+        with m.no_grad():
+            assert np.array(w, **options).tolist() == [1, 1]
+        assert np.array(w.detach(), **options).tolist() == [1, 1]

@@ -151,3 +151,38 @@ def test_rows_see_what_both_masks_show(torch, kind):
         results.append((y.detach().numpy(), x.grad.numpy()))
     for ours, theirs in zip(*results, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize(
+    "kind", ["bool", "float", "not at the left", "with a mask", "with gradients"]
+)
+@pytest.mark.parametrize("options", [{}, {"activation": "gelu"}, {"norm_first": True}])
+def test_inference_gives_zeros_behind_the_end(torch, options, kind, norm):
+    """Each module's own sequences end after 3, 5 and 1 steps."""
+    ours, theirs = both(
+        torch,
+        lambda m: m.TransformerEncoder(
+            m.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True, **options),
+            2,
+            m.LayerNorm(8) if norm else None,
+        ),
+    )
+    x = rng.standard_normal((3, 5, 8)).astype(np.float32)
+    padding = np.arange(5) >= np.array([[3], [5], [1]])
+    if kind == "at the right":
+        padding = padding[:, ::-1].copy()
+    found = []
+    for m, encoder in ((tw, ours), (torch, theirs)):
+        encoder.eval()
+        mask = m.tensor(padding)
+        if kind in ("float", "with a mask"):
+            mask = m.zeros(3, 5).masked_fill(mask, -np.inf)
+        with m.set_grad_enabled(kind == "with gradients"):
+            square = m.zeros(5, 5) if kind == "with a mask" else None
+            y = encoder(m.tensor(x), mask=square, src_key_padding_mask=mask)
+        found.append(y.detach().numpy())
+    np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)
+    if kind in ("bool", "float") and not norm and not options:
+        assert not found[0][padding].any()

@@ -362,3 +362,35 @@ def test_compiled_functions_record_their_writes() -> None:
     for i in range(5):
         assert masked(tw.tensor([float(i)] * 3)).tolist() == [0.0, 2.0 * i, 0.0]
     assert masked.replays
+
+
+@pytest.mark.parametrize("shape", [(6,), (6, 6)])
+@pytest.mark.parametrize("integer", [int, np.int64])
+def test_counts_of_read_numbers_are_made_at_once(shape: tuple[int, ...], integer: Any) -> None:
+    """The element that `counts[i] += 1` writes back is the one that it has read, so nothing is
+    recorded, and no graph for each order of the numbers."""
+    rng = np.random.default_rng(0)
+    found, expected = tw.zeros(shape, dtype=tw.int64), np.zeros(shape, np.int64)
+    for numbers in rng.integers(-6, 6, (40, len(shape))):
+        key = tuple([integer(n) for n in numbers]) if len(shape) > 1 else integer(numbers[0])
+        found[key] += 1
+        expected[key] += 1
+        state = found if found._storage is None else found._storage
+        assert state._node is None
+    assert found.tolist() == expected.tolist() and found._version == 80
+
+
+def test_parts_are_filled_and_copied_at_once(torch: Any) -> None:
+    """Rows in an order that the program draws make no graph."""
+    rng = np.random.default_rng(0)
+    found, expected = tw.zeros(6, 4, dtype=tw.float32), torch.zeros(6, 4)
+    for i, j, value in zip(*rng.integers(0, 6, (2, 30)), rng.random(30), strict=True):
+        row = rng.random(4).astype(np.float32)
+        for m, x in ((tw, found), (torch, expected)):
+            x[int(i)].fill_(float(value))
+            x[int(j)].copy_(m.tensor(row))
+            x[int(i), 1:3].zero_()
+            x.t()[1].copy_(m.tensor(2.0))
+        state = found if found._storage is None else found._storage
+        assert state._node is None
+    assert found.tolist() == expected.tolist() and found._version == expected._version

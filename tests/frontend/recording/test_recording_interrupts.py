@@ -9,6 +9,7 @@ import sys
 import time
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tilewright as tw
@@ -149,9 +150,10 @@ def test_an_interrupt_waits_for_memory_that_is_being_overwritten() -> None:
         signal.signal(signal.SIGINT, usual)
 
 
-def test_interrupts_at_any_time_leave_right_values() -> None:
+@pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError])
+def test_interrupts_at_any_time_leave_right_values(error: type[BaseException]) -> None:
     """A trace function raises after so many calls and returns inside the package: where the
-    interpreter looks for signals."""
+    interpreter looks for signals. The user always gets the error."""
 
     package = os.path.dirname(os.path.abspath(tw.__file__))
     x = tw.arange(3.0)
@@ -166,7 +168,7 @@ def test_interrupts_at_any_time_leave_right_values() -> None:
             if event in ("call", "return"):
                 passed[0] += 1
                 if passed[0] == k:
-                    raise KeyboardInterrupt
+                    raise error
             return trace
 
         y = x * 2
@@ -175,11 +177,55 @@ def test_interrupts_at_any_time_leave_right_values() -> None:
             z = y.view(3)
             z.add_(1)
             (x + z).tolist()
-        except KeyboardInterrupt:
+        except error:
             pass
+        else:
+            assert passed[0] < k
         finally:
             sys.settrace(None)
         assert epoch.clock.holding == 0
         assert x.tolist() == [0, 1, 2]
         assert y.tolist() in ([0, 2, 4], [1, 3, 5])
         assert (x + 1).tolist() == [1, 2, 3]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends a signal")
+def test_a_timeout_amid_a_step_leaves_the_step_whole(monkeypatch: Any) -> None:
+    """The handler of a timeout raises an Exception in steps of Adam, which are made nevertheless,
+    now or with the next read, and are counted."""
+
+    def out_of_time(*signaled: Any) -> None:
+        raise TimeoutError
+
+    late: list[bool] = []
+    usual = flushing._complete
+
+    def complete(*args: Any) -> Any:
+        if late:
+            late.clear()
+            signal.raise_signal(signal.SIGALRM)
+        return usual(*args)
+
+    monkeypatch.setattr(flushing, "_complete", complete)
+    w = tw.tensor([1.0, -2.0, 3.0], requires_grad=True)
+    optimizer = tw.optim.Adam([w], lr=0.1)
+    before = signal.signal(signal.SIGALRM, out_of_time)
+    try:
+        for k in range(8):
+            optimizer.zero_grad()
+            (w * w).sum().backward()
+            if k % 3:
+                optimizer.step()
+                continue
+            late.append(True)
+            with pytest.raises(TimeoutError):
+                optimizer.step()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert optimizer.state[w]["step"].item() == 8
+    x, mean, square = np.array([1.0, -2.0, 3.0]), 0.0, 0.0
+    for k in range(1, 9):
+        mean = 0.9 * mean + 0.1 * 2 * x
+        square = 0.999 * square + 0.001 * 4 * x * x
+        x = x - 0.1 * mean / (1 - 0.9**k) / (np.sqrt(square / (1 - 0.999**k)) + 1e-8)
+    assert w.tolist() == pytest.approx(x, rel=1e-5)

@@ -139,3 +139,23 @@ def test_a_call_whose_result_nobody_keeps_is_an_event(torch: Any, requires_grad:
 
     shown = {"aten::add", "aten::sin", "aten::exp", "aten::addmm", "aten::cat"}
     assert [each & shown for each in names(tw)] == [each & shown for each in names(torch)]
+
+
+@pytest.mark.filterwarnings("ignore:.*Profiler")  # what PyTorch says of it
+@pytest.mark.parametrize("steps", range(9))
+@pytest.mark.parametrize("options", [{}, {"warmup": 0}, {"wait": 0, "repeat": 1}])
+def test_a_profile_that_ends_amid_a_cycle(torch: Any, options: Any, steps: int) -> None:
+    found = []
+    for m in (tw, torch):
+        ended: list[int] = []
+        schedule = m.profiler.schedule(**{"wait": 1, "warmup": 1, "active": 2, **options})
+        with m.profiler.profile(
+            activities=[m.profiler.ProfilerActivity.CPU],
+            schedule=schedule,
+            on_trace_ready=lambda prof, ended=ended: ended.append(prof.step_num),
+        ) as prof:
+            for _ in range(steps):
+                m.ones(2).sin()
+                prof.step()
+        found.append(ended)
+    assert found[0] == found[1]
