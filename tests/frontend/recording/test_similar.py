@@ -67,7 +67,7 @@ def test_nodes_are_those_of_the_builders(grad: bool, part: int, compared: list[A
     tw.manual_seed(0)
     for _, call, shapes in CASES[part::8]:
         for _ in range(4):
-            tensors = [(tw.rand(*s) + 0.25).detach().requires_grad_(grad) for s in shapes]
+            tensors = [(tw.rand(s) + 0.25).detach().requires_grad_(grad) for s in shapes]
             with contextlib.suppress(IndexError, RuntimeError, TypeError, ValueError):  # some raise
                 call(tw, *tensors)
     assert len(compared) > 20
