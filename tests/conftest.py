@@ -117,6 +117,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=f"{name} is not installed"))
 
 
+@pytest.fixture(autouse=True)
+def no_precedents() -> None:
+    """No test depends on how the graphs of another one were fused."""
+    precedents = sys.modules.get("tilewright.codegen.fusion.precedents")
+    if precedents is not None:
+        precedents.clear()
+
+
 @pytest.fixture(scope="session")
 def torch() -> ModuleType:
     """PyTorch, the oracle. Tests that use it are skipped where it isn't installed."""

@@ -141,18 +141,19 @@ def _walk(roots: Iterable[Node]) -> dict[Node, int]:
 
 
 SMALL = 16
-"""A tensor of an element for so many bytes of a launch's cost takes no time beside the launch."""
+"""A tensor of an element for so many bytes of a launch's cost takes little time beside it."""
 
 
 def _structure(number: Mapping[Node, int], results: Iterable[Node], target: Target) -> bytes:
-    """A key that graphs share if they differ in sizes alone: in none between 1 and more, and in
-    those that count beside a launch by less than two."""
-    small = target.launch_cost // SMALL
+    """A key that graphs share if they differ in sizes alone: in none between 1 and more, in large
+    ones by less than two, and in others by less than eight."""
+    least = target.launch_cost // SMALL
     text = array("q")
     for node in number:
         attrs = () if node.op.kind in _NUMBERED or node.op in _SIZED else node.attrs
         count = math.prod(node.shape)
-        size = max(count, small).bit_length() if count else 0
+        bits = count.bit_length()
+        size = bits if count >= least or not count else -1 - bits // 3
         ones = tuple([d == 1 for d in node.shape])
         text.append(known((node.op, attrs, node.dtype, ones, size)))
         text.extend([number[o] for o in node.operands])
