@@ -2,9 +2,9 @@
 
 To find the merges that pay, fusion lowers several times as many kernels as a graph ends with. A
 program whose sizes change from step to step, as with texts of any length, would do so at each step.
-So a graph is cut and fused as an earlier one was that differs from it in sizes alone, and in no
-large one by a factor of two. Each kernel is still lowered for its own sizes. If one doesn't fit
-them, the graph is cut and fused from the beginning.
+So a graph is cut and fused as an earlier one was that differs from it in sizes alone, in large ones
+by less than two and in others by less than eight. Each kernel is still lowered for its own sizes.
+If one doesn't fit them, the graph is cut and fused from the beginning.
 """
 
 from __future__ import annotations
