@@ -26,8 +26,9 @@ from .bundles import keep_updates_apart
 from .partition import Group, Partition
 from .twins import known
 
-LIMIT = 2000
-"""The most precedents that are remembered; beyond that all are forgotten."""
+MOST = 8 << 20
+"""The most bytes of the keys of precedents, which themselves take about three times as much. Beyond
+that all are forgotten."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def fuse(roots: Sequence[Node], leaves: Sequence[Node], target: Target) -> Parti
     partition = Partition(found, results, leaves, target)
     keep_updates_apart(partition)
     partition.merge()
-    if len(precedents) >= LIMIT:
+    if sum(map(len, precedents)) + len(key) > MOST:
         precedents.clear()
     precedents[key] = Precedent.of(found, partition, number)
     return partition

@@ -110,10 +110,16 @@ def test_sizes_that_only_happen_to_agree_are_no_rule(monkeypatch: pytest.MonkeyP
 
 
 def test_precedents_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precedents, "LIMIT", 4)
-    for power in range(10):
+    compiled(network(1), LLVM)
+    (key,) = precedents._precedents[LLVM]
+    monkeypatch.setattr(precedents, "MOST", 4 * len(key))
+    counts = []
+    for power in range(4, 12):
         compiled(network(1 << power), LLVM)
-        assert len(precedents._precedents[LLVM]) <= 4
+        found = precedents._precedents[LLVM]
+        assert sum(map(len, found)) <= 4 * len(key)
+        counts.append(len(found))
+    assert max(counts) > 1 and counts != sorted(counts), "they came, and were forgotten"
 
 
 def test_values_in_many_sizes() -> None:
