@@ -12,6 +12,9 @@ Rule = Callable[[Node], Node | None]
 """Returns the replacement of a node whose operands are already rewritten, or None."""
 
 
+_AnyRule = TypeVar("_AnyRule")
+
+
 def on(*subjects: Op | Kind) -> Callable[[_AnyRule], _AnyRule]:
     """Says of which ops, or kinds of ops, a rule may replace nodes. It is asked about no others."""
 
@@ -22,7 +25,6 @@ def on(*subjects: Op | Kind) -> Callable[[_AnyRule], _AnyRule]:
     return said
 
 
-_AnyRule = TypeVar("_AnyRule")
 _done: dict[tuple[Rule, ...], dict[Node, Node]] = {}
 
 

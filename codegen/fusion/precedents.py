@@ -29,6 +29,8 @@ from .twins import known
 MOST = 8 << 20
 """The most bytes of the keys of precedents, which themselves take about three times as much. Beyond
 that all are forgotten."""
+SMALL = 16
+"""A tensor of an element for so many bytes of a launch's cost takes little time beside it."""
 
 
 @dataclass(frozen=True)
@@ -139,10 +141,6 @@ def _walk(roots: Iterable[Node]) -> dict[Node, int]:
         stack.pop()
         number.setdefault(node, len(number))
     return number
-
-
-SMALL = 16
-"""A tensor of an element for so many bytes of a launch's cost takes little time beside it."""
 
 
 def _structure(number: Mapping[Node, int], results: Iterable[Node], target: Target) -> bytes:

@@ -4,8 +4,8 @@ A kernel whose sizes are multiples of 16 becomes better code if the compiler kno
 program that meets another size at each step would compile each kernel again for each kind of size.
 So a text is compiled for the first kinds of sizes exactly, and then once for what they have in
 common with all that come. A plan that repeats gets kernels for its own sizes after all
-(`Provisional` in `launch.py`). The rule counts what the program asked for, and never looks at what
-is stored: so results don't depend on caches.
+(`Provisional` in `launch.py`). The rule counts what the program asked for, and never looks into the
+disk cache. Packs, which the user names, come first: see `Kernels`.
 """
 
 from __future__ import annotations
