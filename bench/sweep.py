@@ -16,12 +16,17 @@ from typing import Any
 sys.path.insert(0, os.path.dirname(__file__))
 
 import numpy as np
+
+os.environ.setdefault("TW_TIER", "auto")  # as a program has it that repeats one call
+
 import timing
 from sweep_numeric import RANDOM
 from sweep_rows import cases
 from sweep_tensors import Call, Maker
 
 GOALS = {1_000: 0.5, 1_000_000: 1.0}
+REPEATS = 16
+"""The calls after which a program's work is compiled, if it will be."""
 
 
 def measure(
@@ -50,6 +55,8 @@ def measure(
         recording.flush()
         del result
 
+    for _ in range(REPEATS):
+        flushed()
     inner = 20 if size == 1_000 else 3
     seconds = timing.interleaved(
         {"ours": flushed, "torch": lambda: call(theirs, *other)}, rounds=7, inner=inner, clock=clock

@@ -107,6 +107,13 @@ FITS = {
         (mp.pi / 4) ** 2 + 0.001,
         4,
     ),
+    # tan(r) = r + r y P(y)
+    "tan32": (
+        at_zero(lambda y: (mp.tan(root(y)) / root(y) - 1) / y, mp.mpf(1) / 3),
+        0,
+        (mp.pi / 4) ** 2 + 0.001,
+        7,
+    ),
     "atan32": (
         at_zero(lambda y: (mp.atan(root(y)) / root(y) - 1) / y, -mp.mpf(1) / 3),
         0,
@@ -121,8 +128,10 @@ FITS = {
     ),
     # erfc(x) = exp(-x^2) P(t) / (1 + 2 x), t = (x - 2) / (x + 2)
     "erfc": (erfcx_of, -1, mp.mpf(8.1) / 12.1, 15),
-    "erfinv_small": (lambda s: erfinv_small(s), 0, 5, 12),
-    "erfinv_tail": (erfinv_tail, mp.sqrt(5), 4.2, 14),
+    "erfc32": (erfcx_of, -1, mp.mpf(7.1) / 11.1, 11),
+    # erfinv(x) = x P(w - 5 / 2), w = -log(1 - x^2), and x P(sqrt(w) - 3) for w > 5
+    "erfinv32": (lambda v: erfinv_small(v + 2.5), -2.5, 2.5, 10),
+    "erfinv32_tail": (lambda v: erfinv_tail(v + 3), mp.sqrt(5) - 3, 1.1, 11),
     # lgamma(x) = (x - 1) (x - 2) P(x - 2.25)
     "lgamma": (
         lambda z: mp.loggamma(z + 2.25) / ((z + 1.25) * (z + 0.25)) if z != -0.25 else 1 - mp.euler,

@@ -125,7 +125,7 @@ def _with(shape: Sequence[int], axis: int, size: int) -> tuple[int, ...]:
     return (*shape[:axis], size, *shape[axis + 1 :])
 
 
-@builder("take_along_dim", gradient="GatherBackward0")
+@builder("take_along_dim", gradient="GatherBackward0", picks=0)
 def _take_along(x: Node, dim: int, index: Node) -> Node:
     """Gather at positions modulo the size, as PyTorch does: none is out of range."""
     size = x.shape[normalize_axis(dim, x.rank)] if x.rank else 1

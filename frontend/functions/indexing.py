@@ -355,7 +355,7 @@ def positions(index: Node, size: int, axis: int, failure: str) -> Node:
     return ops.checked(to(index, dtypes.int64), size, axis, failure)
 
 
-@builder("index")
+@builder("index", picks=0)
 def _index(x: Node, *args: Any) -> Node:
     *indices, axis = args
     return ops.gather(x, *_positions(x, indices, axis), axis)

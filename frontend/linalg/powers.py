@@ -37,7 +37,7 @@ def matrix_exp(A: Tensor) -> Tensor:
     """The exponential of a square matrix, A⁰ / 0! + A¹ / 1! + …: [*, n, n].
 
     Computed by Padé approximants (Higham, "The scaling and squaring method for the matrix
-    exponential revisited", 2005), in float64. Gradient: Najfeld and Havel, 1995.
+    exponential revisited", 2005). Gradient: Najfeld and Havel, 1995.
     """
     return record(_matrix_exp, A)
 

@@ -40,7 +40,8 @@ class Facts:
     default it follows from `name`. floats: integers become floats in it, so a number beside them
     stays what it is. widens: it doesn't round a number beside a half. steps: makes of a call's
     arguments the calls that PyTorch makes beneath it, for one that it computes in several. leads:
-    the operand whose gradient arrives before those of the others, if it isn't the first.
+    the operand whose gradient arrives before those of the others, if it isn't the first. picks: the
+    operand of which only some elements are read, at positions that another one has.
     """
 
     name: str = ""
@@ -50,6 +51,7 @@ class Facts:
     widens: bool = False
     steps: Callable[[Sequence[Any]], Sequence[Any]] | None = None
     leads: int = 0
+    picks: int | None = None
 
     def grad_fn(self, args: Sequence[Any]) -> str:
         """The name that `grad_fn` shows for a call with `args`."""
@@ -83,9 +85,10 @@ def builder(
     widens: bool = False,
     steps: Callable[[Sequence[Any]], Sequence[Any]] | None = None,
     leads: int = 0,
+    picks: int | None = None,
 ) -> Callable[[_Build], _Build]:
     """Declare a builder: a decorator, or called with a builder that some function made."""
-    said = Facts(name, by_kind(casts), gradient, floats, widens, steps, leads)
+    said = Facts(name, by_kind(casts), gradient, floats, widens, steps, leads, picks)
 
     def declare(build: _Build) -> _Build:
         before = _FACTS.setdefault(build, said)

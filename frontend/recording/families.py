@@ -206,7 +206,7 @@ class Known:
 
     build, args, template, forward, leads: see Routine. shapes: see Called. operands, avals: the
     avals of its operands and of its results. noted: what tells it from others, and the elements of
-    its largest tensor; see novelty.py.
+    the largest tensor that it reads or writes whole; see novelty.py.
     """
 
     __slots__ = (
@@ -228,7 +228,9 @@ class Known:
         self.avals: list[Aval] = [
             (shape_of(a.shape), dtype, "cpu") for a, dtype in zip(rows, dtypes)
         ]
-        sizes = [a.size for a in arrays]
+        said = facts(self.build) if isinstance(self.template, Template) else None
+        in_part = None if said is None else said.picks
+        sizes = [a.size for i, a in enumerate(arrays) if i != in_part]
         sizes += [a.size for a in rows]
         self.noted = hash((mark, self.shapes)), max(sizes)
 

@@ -93,6 +93,8 @@ def flush(update: Update | None = None) -> None:
     threads.claim()
     if _refusal is not None:
         check(None)
+    if novelty.noted:
+        clock.effects += 1  # it ends a piece of work, as a read does
     if clock.holding or not (handles or storages or leaves):
         return
     grad = graph.grad_enabled()

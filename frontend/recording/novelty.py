@@ -44,7 +44,7 @@ _seen: dict[int, int] = {}  # work -> how often it came
 _surplus = 0  # COST times the ops of graphs that were new lately, less those that were known
 noted: deque[tuple[int, int]] = deque(maxlen=1 << 16)
 """The calls since the last read that were computed at once: what tells each from others, and the
-elements of its largest tensor."""
+elements of the largest tensor that it reads or writes whole."""
 looked = -1
 """clock.effects when they were looked at."""
 _is_step = False  # whether they end in a step of an optimizer

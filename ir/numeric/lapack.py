@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,9 @@ SMALL = 32
 """Smaller matrices take less time than calls from Python."""
 repeat: Callable[[int, Any, Any, int], None] | None = None
 """The native loop of calls, which the runtime tells (`runtime/native/routines.py`)."""
+copied: Callable[[Any], Any] = partial(np.array, order="C")
+"""A contiguous copy. The runtime tells native code for it (`runtime/baseline/copies.py`), as NumPy
+turns large matrices slowly."""
 _LETTERS = {"f": "s", "d": "d", "F": "c", "D": "z"}
 
 
@@ -181,12 +186,12 @@ def _flat(a: Any) -> Any:
 
 def _turned(a: Any) -> Any:
     """A copy of a[..., m, n] by columns: [count, n, m]."""
-    return np.array(np.swapaxes(_flat(a), 1, 2), order="C")
+    return copied(np.swapaxes(_flat(a), 1, 2))
 
 
 def _back(a: Any, batch: Any) -> Any:
     """[*batch, m, n] of matrices that are stored by columns."""
-    a = np.ascontiguousarray(np.swapaxes(a, 1, 2))
+    a = copied(np.swapaxes(a, 1, 2))
     return a.reshape(*batch, *a.shape[1:])
 
 
@@ -224,18 +229,33 @@ def cholesky(a: Any) -> tuple[Any, Any]:
     return out.reshape(a.shape), _info(info, batch)
 
 
-def _factored(a: Any) -> tuple[Any, Any, Any]:
-    """LU by columns, int64 pivots and info."""
-    m, n = a.shape[-2:]
-    packed = _turned(a)
+def _factored(packed: Any) -> tuple[Any, Any, Any]:
+    """LU by columns in the memory of packed[count, n, m], which has a matrix by columns; int64
+    pivots and info."""
+    n, m = packed.shape[-2:]
     pivots = np.empty((len(packed), min(m, n)), np.int64)
-    return packed, pivots, _each("getrf", a.dtype, m, n, packed, m, pivots)
+    return packed, pivots, _each("getrf", packed.dtype, m, n, packed, m, pivots)
+
+
+def _of_transposes(a: Any) -> tuple[Any, Any, Any]:
+    """The LU of square aᵀ, which needs no turning, with the info of that of `a`."""
+    packed, pivots, info = _factored(np.array(_flat(a), order="C"))
+    if info.any():
+        info = _factored(_turned(a))[2]
+    return packed, pivots, info
+
+
+def pivots(a: Any) -> tuple[Any, Any]:
+    """(the diagonal of U, int64 pivots) of an LU of square aᵀ, whose determinant is that of `a`."""
+    packed, exchanges, _ = _factored(np.array(_flat(a), order="C"))
+    shape = a.shape[:-1]
+    return np.diagonal(packed, 0, 1, 2).reshape(shape), exchanges.reshape(shape)
 
 
 def lu(a: Any) -> tuple[Any, Any, Any]:
     """(LU, int32 pivots, info), as `elimination.lu`."""
     batch = a.shape[:-2]
-    packed, pivots, info = _factored(a)
+    packed, pivots, info = _factored(_turned(a))
     pivots = pivots.astype(np.int32).reshape(*batch, pivots.shape[1])
     return _back(packed, batch), pivots, _info(info, batch)
 
@@ -243,10 +263,10 @@ def lu(a: Any) -> tuple[Any, Any, Any]:
 def solve(a: Any, b: Any) -> tuple[Any, Any]:
     """(x with a @ x = b, info) for b[..., n, k]."""
     n, k = b.shape[-2:]
-    packed, pivots, info = _factored(a)
+    packed, pivots, info = _of_transposes(a)
     out = _turned(b)
     if k:
-        _each("getrs", a.dtype, "N", n, k, packed, n, pivots, out, n)
+        _each("getrs", a.dtype, "T", n, k, packed, n, pivots, out, n)
     _without(info, out)
     return _back(out, b.shape[:-2]), _info(info, b.shape[:-2])
 
@@ -269,10 +289,10 @@ def solve_triangular(a: Any, b: Any, upper: bool, unit: bool) -> Any:
 
 def inv(a: Any) -> tuple[Any, Any]:
     n = a.shape[-1]
-    out, pivots, info = _factored(a)
+    out, pivots, info = _of_transposes(a)
     _each("getri", a.dtype, n, out, n, pivots, _Work(a.dtype))
     _without(info, out)
-    return _back(out, a.shape[:-2]), _info(info, a.shape[:-2])
+    return out.reshape(a.shape), _info(info, a.shape[:-2])
 
 
 def qr(a: Any) -> tuple[Any, Any]:
@@ -366,6 +386,55 @@ def svd(a: Any, vectors: str) -> tuple[Any, Any, Any]:
     return u, s, vh
 
 
+_SKETCH = 8
+"""The random vectors by which norms are estimated."""
+_ORDINARY = 128
+"""The columns from which on `full_rank` pays."""
+_MARGIN = 2.0
+"""How far such an estimate of a condition number may be below it."""
+
+
+def full_rank(a: Any, b: Any, cut: float) -> Any:
+    """The x that minimizes the norm of a @ x - b for a[..., m, n] of rank n, by a QR decomposition
+    without exchanges of columns, which takes half the time; None unless each matrix surely has that
+    rank: its singular values are above `cut` times the largest one.
+
+    The norms of a and R⁻¹ are estimated with random vectors: that of R⁻¹ v estimates the Frobenius
+    norm, which is above the largest singular value (Hutchinson's estimator), and powers of aᴴa give
+    that of `a`.
+    """
+    (m, n), k, flat = a.shape[-2:], b.shape[-1], _flat(a)
+    if not (m >= n >= _ORDINARY and k):
+        return None
+    rng = np.random.default_rng(n)
+    across = np.conj(np.swapaxes(flat, 1, 2))
+    vectors = rng.standard_normal((n, _SKETCH)).astype(a.dtype)
+    with np.errstate(all="ignore"):
+        powers = vectors / np.linalg.norm(vectors, axis=0)
+        for _ in range(2):
+            powers = across @ (flat @ powers)
+            largest = np.sqrt(np.linalg.norm(powers, axis=1, keepdims=True))
+            powers = powers / np.square(largest)
+    largest = largest.max((1, 2))
+    if not ((largest > 1e-10) & (largest < 1e10)).all():
+        return None  # what comes of them might not be a normal number
+    packed, tau = _reflectors(a)
+    out = np.empty((len(packed), k + _SKETCH, m), a.dtype)
+    out[:, :k] = np.swapaxes(_flat(b), 1, 2)
+    trans = "C" if np.iscomplexobj(a) else "T"
+    work = _Work(a.dtype)
+    _each("ormqr", a.dtype, "L", trans, m, k, n, packed, m, tau, out, m, work)
+    out[:, k:, :n] = vectors.T
+    info = _each("trtrs", a.dtype, "U", "N", "N", n, k + _SKETCH, packed, m, out, m)
+    found, sketch = out[:, :k, :n], out[:, k:, :n]
+    with np.errstate(all="ignore"):
+        inverse = np.linalg.norm(sketch, axis=(1, 2)) / math.sqrt(_SKETCH)
+        surely = largest * inverse * _MARGIN * cut < 1
+    if info.any() or not surely.all():
+        return None
+    return _back(found, a.shape[:-2])
+
+
 _LEAF = 25
 """The size of the problems at the ends of the divide and conquer of `gelsd`."""
 
@@ -380,6 +449,9 @@ def lstsq(a: Any, b: Any, cut: float, driver: str) -> tuple[Any, Any, Any, Any]:
     of which rounding leaves few.
     """
     batch, (m, n), k = a.shape[:-2], a.shape[-2:], b.shape[-1]
+    if driver == "gelsy" and (found := full_rank(a, b, cut)) is not None:
+        none = np.zeros((*batch, n), a.real.dtype)
+        return found, np.full(batch, n, np.int64), none, np.zeros(batch, np.int32)
     least, most, real = min(m, n), max(m, n), a.real.dtype
     packed = _turned(a)
     count = len(packed)

@@ -66,9 +66,12 @@ def _zero_pivot(a: Any, *_: Any) -> int:
 
 def lu(a: Any) -> Any:
     """(LU, pivots, info), as `elimination.lu`."""
-    native = elimination.native
-    is_small = native is not None and native.serves(a)
-    return by_parts(elimination.lu if is_small or not lapack.serves(a) else lapack.lu, a)
+    return by_parts(lapack.lu if lapack.serves(a) and not _is_small(a) else elimination.lu, a)
+
+
+def _is_small(a: Any) -> bool:
+    """Whether native code eliminates `a` faster than LAPACK."""
+    return elimination.native is not None and elimination.native.serves(a)
 
 
 def _each(function: Callable[..., Any], fault: Callable[..., int], *arrays: Any) -> Any:
@@ -91,8 +94,18 @@ def _each(function: Callable[..., Any], fault: Callable[..., int], *arrays: Any)
 def det(a: Any) -> tuple[Any]:
     """The determinants: the products of the pivots. Those of small matrices of integers are
     integers: LAPACK multiplies by reciprocals."""
-    packed, pivots, _ = lu(a) if a.shape[-1] >= lapack.SMALL else by_parts(elimination.lu, a)
-    return ((np.diagonal(packed, 0, -2, -1).prod(-1) * _parity(pivots)).astype(a.dtype),)
+    diagonal, pivots = _pivots(a, lapack.SMALL)
+    return ((diagonal.prod(-1) * _parity(pivots)).astype(a.dtype),)
+
+
+def _pivots(a: Any, least: int = 0) -> tuple[Any, Any]:
+    """The pivots of an elimination of `a` or its transpose, and the exchanges of its rows. least:
+    the least matrices for LAPACK."""
+    if a.shape[-1] >= least and lapack.serves(a) and not _is_small(a):
+        found: tuple[Any, Any] = by_parts(lapack.pivots, a)
+        return found
+    packed, exchanges, _ = by_parts(elimination.lu, a)
+    return np.diagonal(packed, 0, -2, -1), exchanges
 
 
 def _parity(pivots: Any) -> Any:
@@ -104,8 +117,7 @@ def slogdet(a: Any) -> tuple[Any, Any]:
     if not lapack.serves(a):
         sign, logarithm = np.linalg.slogdet(a)
         return np.asarray(sign), np.asarray(logarithm)
-    packed, pivots, _ = lu(a)
-    diagonal = np.diagonal(packed, 0, -2, -1)
+    diagonal, pivots = _pivots(a)
     sign = np.sign(diagonal).prod(-1) * _parity(pivots)
     with np.errstate(divide="ignore"):
         logarithm = np.log(np.abs(diagonal)).sum(-1)
@@ -275,23 +287,24 @@ def _finite(function: Callable[..., Any], a: Any, *types: Any) -> Any:
 
 _LIMITS = {
     np.float64: ((3, 0.01495), (5, 0.2539), (7, 0.9504), (9, 2.0978), (13, 5.3719)),
-    np.float32: ((3, 0.25), (5, 1.1), (7, 2.6), (9, 4.2), (13, 8.5)),
+    np.float32: ((3, 0.42587), (5, 1.8801), (7, 3.9257)),
 }
 """The degrees of the approximants and the largest norms for them: those of Higham, "The scaling and
-squaring method for the matrix exponential revisited", 2005, for float64; for float32 an error below
-2**-30, as it is computed in float64."""
+squaring method for the matrix exponential revisited", 2005."""
 
 
 def matrix_exp(a: Any) -> tuple[Any]:
-    """The exponentials, by Padé approximants of scaled matrices that are squared again, in
-    float64."""
+    """The exponentials, by Padé approximants of scaled matrices that are squared again."""
     return by_parts(_exponentials, a)  # type: ignore[no-any-return]
 
 
 def _exponentials(a: Any) -> tuple[Any]:
-    shape, n, dtype = a.shape, a.shape[-1], a.dtype
+    shape, n = a.shape, a.shape[-1]
     limits = _LIMITS[_real(a).type]
-    a = a.reshape(-1, n, n).astype(np.result_type(dtype, np.float64), copy=False)
+    if n == 1:
+        with np.errstate(over="ignore"):
+            return (np.exp(a),)
+    a = a.reshape(-1, n, n)
     norm = np.abs(a).sum(1).max(1)
     usable = np.isfinite(norm)
     out = np.full(a.shape, np.nan, a.dtype)
@@ -305,7 +318,7 @@ def _exponentials(a: Any) -> tuple[Any]:
         elif chosen.any():
             out[chosen] = _exponential(a[chosen], norm[chosen], degree, limit)
     with np.errstate(over="ignore", invalid="ignore"):
-        return (out.reshape(shape).astype(dtype, copy=False),)
+        return (out.reshape(shape),)
 
 
 def _exponential(a: Any, norm: Any, degree: int, limit: float) -> Any:
@@ -313,7 +326,7 @@ def _exponential(a: Any, norm: Any, degree: int, limit: float) -> Any:
     as the limit of the norm wants."""
     times = np.ceil(np.log2(np.maximum(norm / limit, 1))).astype(np.int64)
     if times.any():
-        a = a * np.exp2(-times)[:, None, None]
+        a = a * np.exp2(-times).astype(_real(a))[:, None, None]
     odd, even = _odd_and_even(a, _coefficients(degree))
     find = (lambda a, b: lapack.solve(a, b)[0]) if lapack.serves(a) else np.linalg.solve
     out = find(even - odd, even + odd)

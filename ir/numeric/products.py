@@ -20,8 +20,9 @@ total: Callable[[Any, Any], None] | None = None
 _LONG, _MANY = 32, 1 << 11
 """The shortest rows, and the fewest numbers, whose products a loop computes: others are few
 multiplications, which fuse with what is around them, and take less than the loop's call."""
-_PIECE = 1 << 14
-"""The numbers of a long row that are multiplied by themselves, so that threads may share it."""
+_PIECE = 1 << 11
+"""The numbers of a long row that are multiplied by themselves, so that threads may share it, and
+few products become so small that processors take a hundred times as long for them."""
 _SIDE_BY_SIDE = 64
 _WORTH = 1 << 16
 """The fewest numbers that threads share."""
@@ -64,13 +65,14 @@ def total_product(z: Any, out: Any = None) -> tuple[Any]:
         return (_by_numpy(z),)
     found = np.empty(z.shape[:-1], z.dtype) if out is None else out
     rows = np.ascontiguousarray(z).reshape(-1, z.shape[-1])
-    if rows.size < _WORTH and found.flags.c_contiguous:
+    if rows.size < _WORTH and rows.shape[1] < 2 * _PIECE and found.flags.c_contiguous:
         total(rows, found)
         return (found,)
-    while len(rows) == 1 and rows.shape[1] >= 2 * _PIECE:
+    while rows.shape[1] >= 2 * _PIECE:
         count = rows.shape[1] // _PIECE
-        whole = _totals(rows[0, : count * _PIECE].reshape(count, _PIECE))
-        rows = np.concatenate([whole, rows[0, count * _PIECE :]])[None]
+        pieces = np.ascontiguousarray(rows[:, : count * _PIECE]).reshape(-1, _PIECE)
+        whole = _totals(pieces).reshape(len(rows), count)
+        rows = np.concatenate([whole, rows[:, count * _PIECE :]], 1)
     found[...] = _totals(rows).reshape(found.shape)
     return (found,)
 

@@ -24,7 +24,7 @@ from tilewright.ir.dtype import HALVES, DType, complex128, float32, float64
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind, Op
 
-from . import copies, maps, views
+from . import copies, linking, maps, views
 from . import folds as row_folds
 
 if TYPE_CHECKING:
@@ -550,7 +550,7 @@ class _Native:
         template = np.array(words + [0] * (first + len(written)), np.int64)
         buffers = np.arange(len(words), len(template))
         moves = np.array([0, code.WORDS.index("size"), 2, 1, code.WORDS.index("each"), 2])
-        linked, self.parts = maps.linked(_NAME, code.text), 2 * num_threads()
+        linked, self.parts = linking.linked(_NAME, code.text), 2 * num_threads()
         assert linked is not None
         self.serial = bound(linked, template, buffers, moves, 1, False)
         self.parallel = bound(linked, template, buffers, moves, self.parts, True)
@@ -605,7 +605,7 @@ _NAME = "chain of tiles"
 
 @functools.cache
 def _spreader(itemsize: int) -> Any:
-    return maps.linked(_spread_name(itemsize), lambda: spread.text(itemsize))
+    return linking.linked(_spread_name(itemsize), lambda: spread.text(itemsize))
 
 
 def _spread_name(itemsize: int) -> str:

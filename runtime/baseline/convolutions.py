@@ -21,7 +21,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.op import Op
 from tilewright.ir.shape import Ints, Pairs
 
-from . import maps, products
+from . import linking, products
 
 Form = Callable[..., Any]
 
@@ -97,7 +97,7 @@ def _name(dtype: DType, adds: bool) -> str:
 
 @functools.cache
 def _code(dtype: DType, adds: bool) -> Any:
-    return maps.linked(_name(dtype, adds), lambda: moving.text(dtype, adds))
+    return linking.linked(_name(dtype, adds), lambda: moving.text(dtype, adds))
 
 
 class _Windows:

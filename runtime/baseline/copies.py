@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from tilewright.codegen.llvm import copies
 
-from . import maps
-from .indexed import merged
+from . import linking
 
 _FROM = 1 << 12
 """Elements from which native code is faster."""
@@ -20,7 +19,8 @@ _SIZES = (1, 2, 4, 8)
 
 
 def in_order(x: Any) -> Any:
-    """`x`, or a copy of it if it isn't contiguous."""
+    """An array or number as an array, copied if it isn't contiguous."""
+    x = np.asarray(x)
     return x if x.flags.c_contiguous else copied(x)
 
 
@@ -48,6 +48,24 @@ def copied(x: Any) -> Any:
     return out
 
 
+def merged(
+    shape: Sequence[int], rows: Sequence[Sequence[int]]
+) -> tuple[list[int], list[list[int]]]:
+    """The sizes and strides of fewer dimensions: neighbours that are walked as one are merged."""
+    sizes: list[int] = []
+    merged: list[list[int]] = [[] for _ in rows]
+    for i in range(len(shape) - 1, -1, -1):
+        if shape[i] == 1:
+            continue
+        if sizes and all(row[i] == out[0] * sizes[0] for row, out in zip(rows, merged)):
+            sizes[0] *= shape[i]
+            continue
+        sizes.insert(0, shape[i])
+        for row, out in zip(rows, merged):
+            out.insert(0, row[i])
+    return sizes, merged
+
+
 def all_code() -> Iterator[tuple[str, str]]:
     """(name, LLVM IR) of every piece of code, for the pack."""
     for itemsize in _SIZES:
@@ -60,5 +78,5 @@ def _name(itemsize: int) -> str:
 
 @functools.cache
 def _native(itemsize: int) -> Callable[..., Any] | None:
-    code = maps.linked(_name(itemsize), lambda: copies.text(itemsize))
-    return None if code is None else maps.function(code, copies.WORDS, 2)
+    code = linking.linked(_name(itemsize), lambda: copies.text(itemsize))
+    return None if code is None else linking.function(code, copies.WORDS, 2)

@@ -19,7 +19,7 @@ from tilewright.ir.dtype import DType, float32, float64
 from tilewright.ir.node import Node
 from tilewright.ir.shape import Ints
 
-from . import maps
+from . import linking
 
 Form = Callable[..., Any]
 
@@ -112,7 +112,7 @@ def _runner(
     numbers = [samples, channels]
     for values in pairs:
         numbers += [1] * missing + list(values)
-    move = maps.function(_code(dtype, of_weights), depthwise.WORDS, 3, channels)
+    move = linking.function(_code(dtype, of_weights), depthwise.WORDS, 3, channels)
     return lambda arrays: move(arrays, numbers)
 
 
@@ -120,7 +120,7 @@ def _runner(
 def _code(dtype: DType, of_weights: bool) -> Any:
     if dtype not in (float32, float64):
         return None
-    return maps.linked(_name(dtype, of_weights), lambda: depthwise.text(dtype, of_weights))
+    return linking.linked(_name(dtype, of_weights), lambda: depthwise.text(dtype, of_weights))
 
 
 def _name(dtype: DType, of_weights: bool) -> str:

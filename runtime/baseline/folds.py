@@ -19,7 +19,7 @@ from tilewright.ir.dtype import DType, accumulator, float32, float64
 from tilewright.ir.node import Node
 from tilewright.ir.numeric.products import are_rows, total_product
 
-from . import maps
+from . import linking
 from .quiet import quietly
 
 _LONG = 64
@@ -82,7 +82,7 @@ def of_last_axes(
     fold = _ROW_FOLDS.get(ufunc)
     if fold is None or (dtype, fold) not in row_folds.KINDS or not axes:
         return None
-    linked = maps.ready(_row_name(dtype, fold))
+    linked = linking.ready(_row_name(dtype, fold))
     if linked is None or tuple(axes) != tuple(range(axes[0], axes[0] + len(axes))):
         return None
     from ..native import calls
@@ -225,13 +225,13 @@ def _by_rows(x: Node, axes: Sequence[int], ufunc: Any) -> Callable[[Any], Any] |
 @functools.cache
 def _native(dtype: DType, op: str | None) -> Callable[..., Any] | None:
     linked = None if op is None or dtype not in (float32, float64) else code(dtype, op)
-    return None if linked is None else maps.function(linked, tile_folds.WORDS, 2)
+    return None if linked is None else linking.function(linked, tile_folds.WORDS, 2)
 
 
 @functools.cache
 def code(dtype: DType, op: str) -> Any:
     """The native code of `tile_folds` for a fold; None if there is none."""
-    return maps.linked(_name(dtype, op), lambda: tile_folds.text(dtype, op))
+    return linking.linked(_name(dtype, op), lambda: tile_folds.text(dtype, op))
 
 
 def _name(dtype: DType, op: str) -> str:

@@ -36,7 +36,19 @@ from tilewright.ir.ops.generate import leaf
 from tilewright.ir.ops.strided import diagonal, set_diagonal
 from tilewright.ir.reference import elementwise_function, evaluate
 
-from . import convolutions, depthwise, draws, exact, folds, indexed, maps, scans, sorting
+from . import (
+    convolutions,
+    copies,
+    depthwise,
+    draws,
+    exact,
+    folds,
+    indexed,
+    linking,
+    maps,
+    scans,
+    sorting,
+)
 from .products import matmul
 from .rows import add as add_rows
 
@@ -124,7 +136,7 @@ def _by_rows(node: Node, dtypes: Sequence[DType], form: Form) -> Form:
             return form(*arrays)
         size = np_dtype.itemsize
         strides = [[s // size for s in a.strides] for a in arrays]
-        sizes, steps = indexed.merged(shape, strides)
+        sizes, steps = copies.merged(shape, strides)
         if len(sizes) != 2 or any([step[1] != 1 for step in steps]):
             return form(*arrays)
         run = maps.rows(node.op, tuple(dtypes), sizes[1])
@@ -405,7 +417,7 @@ def _in_registers(node: Node, otherwise: Form) -> Form | None:
     takes a tenth of the time of float32; else None."""
     a, b = node.operands
     work = math.prod(node.shape) * a.shape[-1]
-    if a.dtype is not bfloat16 or b.dtype is not bfloat16 or work < _MUCH or not maps.has_code():
+    if a.dtype is not bfloat16 or b.dtype is not bfloat16 or work < _MUCH or not linking.has_code():
         return None
     from ..native import host
 

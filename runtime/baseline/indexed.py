@@ -34,7 +34,8 @@ from tilewright.ir.dtype import (
 )
 from tilewright.ir.node import Node
 
-from . import maps
+from . import linking, maps
+from .copies import merged
 
 Form = Callable[..., Any]
 
@@ -231,24 +232,6 @@ def _counted(index: Node, placed: Sequence[int]) -> int | None:
     return dimension if index.op is ops.iota and index.rank == 1 else None
 
 
-def merged(
-    shape: Sequence[int], rows: Sequence[Sequence[int]]
-) -> tuple[list[int], list[list[int]]]:
-    """The sizes and strides of fewer dimensions: neighbours that are walked as one are merged."""
-    sizes: list[int] = []
-    merged: list[list[int]] = [[] for _ in rows]
-    for i in range(len(shape) - 1, -1, -1):
-        if shape[i] == 1:
-            continue
-        if sizes and all(row[i] == out[0] * sizes[0] for row, out in zip(rows, merged)):
-            sizes[0] *= shape[i]
-            continue
-        sizes.insert(0, shape[i])
-        for row, out in zip(rows, merged):
-            out.insert(0, row[i])
-    return sizes, merged
-
-
 def all_code() -> Iterator[tuple[str, str]]:
     """(name, LLVM IR) of every piece of code, for the pack."""
     for count in range(1, _MOST + 1):
@@ -278,7 +261,7 @@ def _combine_text(dtype: DType, mode: str, count: int) -> str:
 def _moving(size: int, mode: str, count: int) -> Any:
     if size not in _SIZES or not 1 <= count <= _MOST:
         return None
-    code = maps.linked(_move_name(size, mode, count), lambda: _move_text(size, mode, count))
+    code = linking.linked(_move_name(size, mode, count), lambda: _move_text(size, mode, count))
     return None if code is None else _function(code, count)
 
 
@@ -287,9 +270,9 @@ def _combining(dtype: DType, mode: str, count: int) -> Any:
     if dtype not in _KINDS or not 1 <= count <= _MOST:
         return None
     name = _combine_name(dtype, mode, count)
-    code = maps.linked(name, lambda: _combine_text(dtype, mode, count))
+    code = linking.linked(name, lambda: _combine_text(dtype, mode, count))
     return None if code is None else _function(code, count)
 
 
 def _function(code: Any, count: int) -> Any:
-    return maps.function(code, indexed.words(count), len(indexed.BUFFERS) + count)
+    return linking.function(code, indexed.words(count), len(indexed.BUFFERS) + count)

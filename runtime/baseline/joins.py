@@ -15,8 +15,8 @@ from tilewright.ir import ops
 from tilewright.ir.node import Node
 from tilewright.ir.numeric.positions import are_inside
 
-from . import maps
-from .indexed import merged
+from . import linking
+from .copies import merged
 
 Form = Callable[..., Any]
 
@@ -78,5 +78,5 @@ def _name(itemsize: int) -> str:
 def _native(itemsize: int) -> Callable[..., Any] | None:
     if itemsize not in _SIZES:
         return None
-    code = maps.linked(_name(itemsize), lambda: joins.text(itemsize))
-    return None if code is None else maps.function(code, joins.WORDS, len(joins.BUFFERS))
+    code = linking.linked(_name(itemsize), lambda: joins.text(itemsize))
+    return None if code is None else linking.function(code, joins.WORDS, len(joins.BUFFERS))

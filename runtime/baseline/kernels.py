@@ -11,14 +11,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from tilewright.ir import ops
 from tilewright.ir.node import Node, grad_mode
 from tilewright.ir.op import Op
 from tilewright.ir.ops.generate import leaf
 
 from ..plan import Plan
+from . import copies
 
 LAYERS: tuple[Op, ...] = (
     ops.linear_int8,
@@ -43,7 +42,7 @@ def layer(node: Node) -> Callable[..., Any]:
     turned = (False,) * len(operands)
 
     def compute(*arrays: Any) -> Any:
-        return _run(op, attrs, operands, turned, [np.asarray(a, order="C") for a in arrays])
+        return _run(op, attrs, operands, turned, [copies.in_order(a) for a in arrays])
 
     return compute
 
@@ -61,7 +60,7 @@ def product(node: Node, otherwise: Callable[..., Any] | None = None) -> Callable
         if otherwise is not None and _is_new((op, operands, turned)):
             return otherwise(*arrays)
         lie = zip(arrays, across, turned)
-        given = [np.asarray(t if is_turned else a, order="C") for a, t, is_turned in lie]
+        given = [copies.in_order(t if is_turned else a) for a, t, is_turned in lie]
         return _run(op, (), operands, turned, given)
 
     return compute

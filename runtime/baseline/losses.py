@@ -14,7 +14,7 @@ from tilewright.ir.dtype import DType, float32, float64, int64
 from tilewright.ir.node import Node
 from tilewright.ir.numeric.positions import are_inside
 
-from . import maps
+from . import linking
 from .forms import Form, elementwise
 
 _CODE = {losses.LOSS: losses.loss, losses.GRADIENT: losses.gradient}
@@ -160,5 +160,5 @@ def _name(words: tuple[str, ...], dtype: DType) -> str:
 def _native(words: tuple[str, ...], dtype: DType) -> Callable[..., Any] | None:
     if dtype not in (float32, float64):
         return None
-    code = maps.linked(_name(words, dtype), lambda: _CODE[words](dtype))
-    return None if code is None else maps.function(code, words, losses.BUFFERS[words], errors=1)
+    code = linking.linked(_name(words, dtype), lambda: _CODE[words](dtype))
+    return None if code is None else linking.function(code, words, losses.BUFFERS[words], errors=1)

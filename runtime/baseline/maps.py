@@ -40,14 +40,13 @@ from tilewright.ir.ops.generate import leaf
 from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.ir.shape import Size
 
-from .. import devices
+from . import copies, linking
 from .quiet import quietly
 
 if TYPE_CHECKING:
     from tilewright.codegen.llvm.machine import Machine
 
     from ..native.calls import Flat
-    from ..native.jit import Linked
     from ..native.pack import Layout
 
 MANY = 1 << 20
@@ -95,7 +94,7 @@ def composite(
     """The pack's kernel of a pointwise composite, from operands of `dtypes` and of one shape to
     `dtype`; None if it isn't there."""
     name = _name(op, dtypes, attrs)
-    if not has_code() or not _is_packed(name):
+    if not linking.has_code() or not _is_packed(name):
         return None
     kernel = compiled(name, lambda: _alone(op, dtypes, attrs))
     return None if kernel is None else _function(kernel, len(dtypes), dtype)
@@ -107,7 +106,7 @@ def half_cast(source: DType, target: DType) -> Callable[[Any], Any]:
     np_dtype = target.np
     name = _name(ops.cast, (source,), (target,))
     kernel = None
-    if has_code() and _is_packed(name):
+    if linking.has_code() and _is_packed(name):
         kernel = compiled(name, lambda: _alone(ops.cast, (source,), (target,)))
     if kernel is None:
         return lambda x: x.astype(np_dtype)
@@ -130,7 +129,7 @@ def converter(source: DType, target: DType) -> Callable[[Any], Any]:
 @functools.cache
 def tile(op: Op, attrs: tuple[Any, ...], dtypes: tuple[DType, ...], dtype: DType) -> Flat | None:
     """The pack's kernel of an op, for a chain; None if it isn't there."""
-    if not has_code():
+    if not linking.has_code():
         return None
     if op is ops.where:
         name = _choice_name(dtype, False, False)
@@ -170,7 +169,7 @@ def rows(op: Op, dtypes: tuple[DType, ...], size: int) -> Any:
     count); None if it isn't there. See `runtime/native/calls.py`."""
     from ..native import calls
 
-    ready = packed(_name(op, dtypes))
+    ready = linking.packed(_name(op, dtypes))
     return None if ready is None else calls.rows(*ready, size, 1, len(dtypes))
 
 
@@ -178,7 +177,7 @@ def rows(op: Op, dtypes: tuple[DType, ...], size: int) -> Any:
 def choice_by(op: Op, dtype: DType) -> Flat | None:
     """The pack's kernel of where(op(..), c, d) over the operands of `op`, c and d, all of `dtype`,
     for a chain; None if it isn't there."""
-    if op not in _DECIDING or dtype not in (float32, float64) or not has_code():
+    if op not in _DECIDING or dtype not in (float32, float64) or not linking.has_code():
         return None
     name = _choice_by_name(op, dtype)
     return compiled(name, lambda: _choice_by(op, dtype)) if _is_packed(name) else None
@@ -207,7 +206,7 @@ def _function(kernel: Flat, arity: int, dtype: DType) -> Callable[..., Any]:
     if arity == 1:
 
         def unary(x: Any) -> Any:
-            x = np.asarray(x, order="C")
+            x = copies.in_order(x)
             out = empty(x.shape, np_dtype)
             if x.size:
                 kernel((out, x), x.size)
@@ -225,7 +224,7 @@ def _function(kernel: Flat, arity: int, dtype: DType) -> Callable[..., Any]:
         spread = _spread(arrays)
         out = empty(spread[0].shape, np_dtype)
         if out.size:
-            kernel((out, *[np.asarray(spread[i], order="C") for i in order]), out.size)
+            kernel((out, *[copies.in_order(spread[i]) for i in order]), out.size)
         return out
 
     return several
@@ -253,7 +252,7 @@ def where(dtype: DType) -> Callable[..., Any]:
     follows no pattern."""
     has_numbers = dtype in (float32, float64)
     bits = dtype if has_numbers else _BITS.get(dtype.itemsize)
-    if bits is None or not has_code():
+    if bits is None or not linking.has_code():
         return np.where
     np_dtype, as_bits, empty = dtype.np, bits.np, np.empty
 
@@ -271,10 +270,10 @@ def where(dtype: DType) -> Callable[..., Any]:
         kernel = _chooser(bits, *(kinds if has_numbers else (False, False)))
         if kernel is None:
             return np.where(condition, *arrays)
-        numbers, given = [], [np.asarray(condition, order="C")]
+        numbers, given = [], [copies.in_order(condition)]
         for a, is_number in zip(arrays, kinds):
             if not is_number:
-                given.append(np.asarray(a, order="C").view(as_bits))
+                given.append(copies.in_order(a).view(as_bits))
             elif has_numbers:
                 numbers.append(a.item(0))
             else:
@@ -405,81 +404,15 @@ def _simple() -> Iterator[tuple[str, Graph]]:
         yield _choice_name(dtype, False, False), _choice(dtype, False, False)()
 
 
-def has_code() -> bool:
-    """Whether the engine of the CPU runs native code."""
-    device: Any = devices.get("cpu")
-    found: bool = device.target.emitter == LLVM.emitter
-    return found
-
-
-def linked(name: str, text: Callable[[], str]) -> Linked | None:
-    """A module with a function `kernel`, from the pack or compiled now; None if the engine of the
-    CPU runs no native code."""
-    if not has_code():
-        return None
-    from ..native import host, jit
-
-    ready = jit.packed(name)
-    if ready is not None or not host.compiles():
-        return ready
-    return jit.link(text() + host.machine().attributes, "kernel")
-
-
-def ready(name: str) -> Linked | None:
-    """A module of the pack; None if it isn't there, or the CPU's engine runs no native code."""
-    if not has_code():
-        return None
-    from ..native import jit
-
-    return jit.packed(name)
-
-
-def packed(name: str) -> tuple[Layout, Linked] | None:
-    """A kernel of the pack; None if it isn't there, or the CPU's engine runs no native code."""
-    code = ready(name)
-    if code is None:
-        return None
-    from ..native import pack
-
-    layout = pack.layout(name)
-    return None if layout is None else (layout, code)
-
-
-def function(
-    code: Linked, words: Sequence[str], buffers: int, chunks: int = 1, errors: int = 0
-) -> Callable[..., Any]:
-    """A module's function of (buffers, numbers), for argument words of that order. All cores share
-    several chunks. errors: the number of last words that are none of its numbers, but tell what is
-    wrong: the function returns None if they stay 0."""
-    from ..native.calls import bound
-    from ..native.pool import pool
-
-    last = len(words) - errors
-    numbers = [[i, buffers + i, 2] for i in range(last - buffers)]
-    template = np.zeros(len(words), np.int64)
-    made: Callable[..., Any] = bound(
-        code,
-        template,
-        np.arange(buffers),
-        np.array(numbers).ravel(),
-        chunks,
-        chunks > 1,
-        range(last, len(words)),
-    )
-    if chunks > 1:
-        pool().start()
-    return made
-
-
 def compiled(name: str, graph: Callable[[], Graph]) -> Flat | None:
     """A kernel from the pack, or compiled now; None if the engine of the CPU computes it by
     NumPy."""
-    if not has_code():
+    if not linking.has_code():
         return None
     from ..native import host, jit
     from ..native.calls import Flat
 
-    ready = packed(name)
+    ready = linking.packed(name)
     if ready is not None:
         return Flat(*ready)
     if not host.compiles():

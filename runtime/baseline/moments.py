@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.codegen.llvm import moments
 from tilewright.ir.dtype import DType, float32, float64
 
-from . import maps
+from . import copies, linking
 
 _PARALLEL_FROM = 1 << 16
 """Elements from which all cores share the rows."""
@@ -27,7 +27,7 @@ def of_rows(x: Any, length: int, eps: Any) -> tuple[Any, Any]:
     """(mean, deviation) of rows of an array that isn't empty, as vectors. eps: a float64."""
     rows = x.size // length
     mean, scale = np.empty(rows, x.dtype), np.empty(rows, x.dtype)
-    x = np.asarray(x, order="C")
+    x = copies.in_order(x)
     _run("moments", x, (mean, scale, x, eps), rows, length)
     return mean, scale
 
@@ -35,9 +35,9 @@ def of_rows(x: Any, length: int, eps: Any) -> tuple[Any, Any]:
 def normalized(x: Any, length: int, found: tuple[Any, Any], parameters: Sequence[Any]) -> Any:
     """Rows of an array, by what `of_rows` has found of them, and by a weight and a bias for the
     elements of a row, or neither."""
-    x = np.asarray(x, order="C")
+    x = copies.in_order(x)
     out = np.empty(x.shape, x.dtype)
-    given = [np.asarray(p, order="C") for p in parameters]
+    given = [copies.in_order(p) for p in parameters]
     _run(f"normal {len(given)}", x, (out, x, *found, *given), x.size // length, length)
     return out
 
@@ -73,6 +73,6 @@ def _text(name: str, dtype: DType) -> str:
 
 @functools.cache
 def _native(name: str, dtype: DType, chunks: int) -> Callable[..., Any] | None:
-    code = maps.linked(_name(name, dtype), lambda: _text(name, dtype))
+    code = linking.linked(_name(name, dtype), lambda: _text(name, dtype))
     words = _WORDS[name]
-    return None if code is None else maps.function(code, words, moments.buffers(words), chunks)
+    return None if code is None else linking.function(code, words, moments.buffers(words), chunks)

@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.codegen.llvm import probabilities
 from tilewright.ir.dtype import DType, float32, float64
 
-from . import copies, maps
+from . import copies, linking
 
 _PARALLEL_FROM = 1 << 16
 """Elements from which all cores share the lines."""
@@ -69,7 +69,7 @@ def _name(kind: str, dtype: DType) -> str:
 
 @functools.cache
 def _native(kind: str, dtype: DType, chunks: int) -> Callable[..., Any] | None:
-    code = maps.linked(_name(kind, dtype), lambda: probabilities.text(dtype, kind))
+    code = linking.linked(_name(kind, dtype), lambda: probabilities.text(dtype, kind))
     if code is None:
         return None
-    return maps.function(code, probabilities.WORDS, len(probabilities.BUFFERS), chunks)
+    return linking.function(code, probabilities.WORDS, len(probabilities.BUFFERS), chunks)

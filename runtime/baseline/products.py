@@ -12,7 +12,7 @@ from tilewright.codegen.llvm import products
 from tilewright.ir.dtype import DType, float32, float64
 from tilewright.ir.numeric import blas
 
-from . import exact, maps
+from . import exact, linking
 from .quiet import quietly
 
 if TYPE_CHECKING:
@@ -49,10 +49,10 @@ _TYPES = {dtype.np: dtype for dtype in (float32, float64)}
 @functools.cache
 def _kernel(dtype: np.dtype[Any], by_columns: bool, chunks: int) -> Callable[..., Any] | None:
     """The code of a product of this type, in so many chunks of columns."""
-    code = maps.ready(_name(_TYPES[dtype], by_columns)) if dtype in _TYPES else None
+    code = linking.ready(_name(_TYPES[dtype], by_columns)) if dtype in _TYPES else None
     if code is None:
         return None
-    return maps.function(code, products.WORDS, len(products.BUFFERS), chunks)
+    return linking.function(code, products.WORDS, len(products.BUFFERS), chunks)
 
 
 def _is_dot(a: Any, b: Any) -> bool:

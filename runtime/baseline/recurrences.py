@@ -30,7 +30,7 @@ from tilewright.ir.recurrence import (
 )
 from tilewright.ir.shape import Size
 
-from . import maps
+from . import linking, maps
 from .composites import Parts
 from .forms import Form
 
@@ -102,7 +102,7 @@ def _kernel(node: Node, op: Op, *attrs: Any) -> Kernel | None:
         return None
     if any(0 in o.shape for o in node.operands):
         return None
-    return maps.packed(_name(op, node.dtype, *attrs))
+    return linking.packed(_name(op, node.dtype, *attrs))
 
 
 # ---- cells -----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from tilewright.ir.dtype import DType, float32, float64, int32, int64
 from tilewright.ir.node import Node
 from tilewright.ir.numeric.positions import are_inside
 
-from . import maps
+from . import linking
 
 _DTYPES = {np.dtype(np.float32): float32, np.dtype(np.float64): float64}
 
@@ -179,9 +179,9 @@ def adding(dtype: DType) -> Callable[..., Any] | None:
 
 @functools.cache
 def _native(dtype: DType, is_scaled: bool = False) -> Callable[..., Any] | None:
-    code = maps.linked(_name(dtype, is_scaled), lambda: rows.text(dtype, is_scaled))
+    code = linking.linked(_name(dtype, is_scaled), lambda: rows.text(dtype, is_scaled))
     buffers = rows.SCALED if is_scaled else rows.BUFFERS
-    return None if code is None else maps.function(code, (*buffers, *rows.NUMBERS), len(buffers))
+    return None if code is None else linking.function(code, (*buffers, *rows.NUMBERS), len(buffers))
 
 
 def _vector_name(dtype: DType, index: DType) -> str:
@@ -192,5 +192,5 @@ def _vector_name(dtype: DType, index: DType) -> str:
 def _times_vector(dtype: DType, index: DType) -> Callable[..., Any] | None:
     if index not in (int32, int64):
         return None
-    code = maps.linked(_vector_name(dtype, index), lambda: sparse.text(dtype, index))
-    return None if code is None else maps.function(code, sparse.WORDS, len(sparse.BUFFERS))
+    code = linking.linked(_vector_name(dtype, index), lambda: sparse.text(dtype, index))
+    return None if code is None else linking.function(code, sparse.WORDS, len(sparse.BUFFERS))

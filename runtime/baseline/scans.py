@@ -37,7 +37,7 @@ from tilewright.ir.ops.scan import (
     cumsum_op,
 )
 
-from . import copies, maps
+from . import copies, linking, maps
 
 Form = Callable[..., Any]
 
@@ -82,7 +82,7 @@ def form_of(node: Node) -> Form | None:
     numbers = (math.prod(x.shape[:axis]), x.shape[axis], inner)
 
     def scan(x: Any) -> Any:
-        x = widen(copies.in_order(np.asarray(x)))
+        x = widen(copies.in_order(x))
         out = np.empty(x.shape, np_dtype)
         run((out, x), numbers)
         return narrow(out)
@@ -115,5 +115,5 @@ def _name(dtype: DType, fold: str) -> str:
 def _native(dtype: DType, fold: str) -> Callable[..., Any] | None:
     if (dtype, fold) not in _KINDS:
         return None
-    code = maps.linked(_name(dtype, fold), lambda: scans.text(dtype, fold))
-    return None if code is None else maps.function(code, scans.WORDS, 2)
+    code = linking.linked(_name(dtype, fold), lambda: scans.text(dtype, fold))
+    return None if code is None else linking.function(code, scans.WORDS, 2)

@@ -14,6 +14,7 @@ import numpy as np
 
 from tilewright.ir import ops
 
+from . import copies
 from .bound import SHARED, Bound, composed
 from .forms import Form
 from .outlines import DROPPED, Extent, Line, Outline, Parts, filled
@@ -234,4 +235,4 @@ def own(value: Any, others: Sequence[Any]) -> Any:
             return value
     elif value.flags.carray and not any(np.may_share_memory(value, o) for o in others):
         return value
-    return np.array(value, order="C")
+    return copies.copied(value)

@@ -42,13 +42,13 @@ def tuned(kernel: Kernel | Bundle) -> Schedule:
 
 
 class _Late:
-    """A module of native code that is imported when something of it is used, or called."""
+    """A module of the runtime that is imported when something of it is used, or called."""
 
     def __init__(self, module: str, function: str | None = None):
         self._module, self._function = module, function
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module(f"tilewright.runtime.native.{self._module}"), name)
+        return getattr(importlib.import_module(f"tilewright.runtime.{self._module}"), name)
 
     def __call__(self, *args: Any) -> Any:
         assert self._function is not None
@@ -70,9 +70,12 @@ class LlvmDevice(HostDevice):
     ) -> None:
         super().__init__()
         self.engine = ENGINE
-        transforms.native, eliminations.native = _Late("fourier"), _Late("elimination")
-        lapack.repeat, products.running = _Late("routines", "repeat"), _Late("routines", "running")
-        products.total = _Late("routines", "total")
+        transforms.native = _Late("native.fourier")
+        eliminations.native = _Late("native.elimination")
+        lapack.repeat = _Late("native.routines", "repeat")
+        lapack.copied = _Late("baseline.copies", "copied")
+        products.running = _Late("native.routines", "running")
+        products.total = _Late("native.routines", "total")
         self._force = force
         self._schedule = schedule
         self._numpy = NumpyDevice()

@@ -148,6 +148,44 @@ def test_least_squares(driver: str, shape: tuple[int, ...], dtype: str) -> None:
         )
 
 
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+def test_least_squares_of_matrices_that_surely_have_full_rank(dtype: str) -> None:
+    """They are told from others, and factored without exchanges of columns."""
+    n = lapack._ORDINARY + 2
+    a, b = drawn(dtype, 3, n + 20, n), drawn(dtype, 3, n + 20, 2)
+    eps = float(np.finfo(dtype).eps)
+    found = lapack.full_rank(a, b, n * eps)
+    same(found, (np.linalg.pinv(a) @ b).astype(dtype))
+    same(matrices.lstsq(a, b, n * eps, "gelsy")[0], found)
+    values = np.linalg.svd(a, compute_uv=False)
+    for size in (0.2, 1, 5):  # times what counts as zero
+        u, s, vh = np.linalg.svd(a[1], False)
+        s[-1] = s[0] * size * n * eps
+        lost = a.copy()
+        lost[1] = (u * s) @ vh
+        assert size == 5 or lapack.full_rank(lost, b, n * eps) is None
+        rank = matrices.lstsq(lost, b, n * eps, "gelsy")[1]
+        assert rank[0] == rank[2] == n and (size == 1 or rank[1] == n - (size < 1))
+    tiny = a * np.finfo(dtype).tiny
+    for other in (tiny, np.zeros_like(a), a[:, :, :5], np.swapaxes(a, 1, 2)):
+        assert lapack.full_rank(other, b[:, : other.shape[1]], n * eps) is None
+    assert lapack.full_rank(a, b, float(2 * (values[:, -1] / values[:, 0]).max())) is None
+
+
+@pytest.mark.parametrize("dtype", ["d", "D"])
+def test_zero_pivots_are_those_of_the_matrix_not_of_its_transpose(dtype: str) -> None:
+    a = drawn(dtype, 3, 40, 40)
+    a[1] = np.eye(40, k=1)  # the first column is zero, and the last row
+    a[2, :, 7] = 0
+    wanted = elimination.lu(a)[2]
+    assert wanted.tolist() == [0, 1, 8]
+    for found in (lapack.inv(a)[1], lapack.solve(a, a[..., :2])[1], lapack.lu(a)[2]):
+        np.testing.assert_array_equal(found, wanted)
+    diagonal, pivots = lapack.pivots(a)
+    assert diagonal.shape == pivots.shape == (3, 40)
+    same(matrices.det(a)[0], np.linalg.det(a).astype(dtype))
+
+
 def test_least_squares_without_a_result() -> None:
     a = np.ones((3, 6, 4))
     a[1] = np.nan
@@ -164,12 +202,14 @@ def test_exponentials_of_all_sizes(dtype: str, n: int) -> None:
     linalg = pytest.importorskip("scipy.linalg")
     a = drawn(dtype, 8, n, n)
     a /= np.abs(a).sum(-2, keepdims=True).max(-1, keepdims=True)
-    a *= np.array([0, 0.01, 0.2, 0.9, 2, 4, 8, 40], a.real.dtype)[:, None, None]
+    norms = np.array([0, 0.01, 0.2, 0.9, 2, 4, 8, 40], a.real.dtype)
+    a *= norms[:, None, None]
     (found,) = matrices.matrix_exp(a)
     expected = linalg.expm(a.astype(np.complex128 if dtype == "F" else np.float64))
     error = np.abs(found - expected).max((-2, -1)) / np.abs(expected).max((-2, -1))
     assert found.dtype == a.dtype and (found[0] == np.eye(n)).all()
-    assert (error <= (1e-12 if dtype == "d" else 2.0**-24)).all()
+    bound = 1e-12 if dtype == "d" else 8 * np.finfo(dtype).eps * np.maximum(norms, 1)
+    assert (error <= bound).all()
     for one, whole in zip(a, found, strict=True):
         np.testing.assert_array_equal(matrices.matrix_exp(one)[0], whole)
 

@@ -1,5 +1,5 @@
-"""Circular functions and their inverses. Those of two arguments, the tangent and large arguments go
-by way of float64.
+"""Circular functions and their inverses. Those of two arguments and large arguments go by way of
+float64.
 
 Coefficients: tools/fit_math.py.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from .expression import Expr, fma, function, near_reciprocal, polynomial, rarely, where, wide
+from .expression import Expr, fma, function, polynomial, rarely, where, wide
 from .library import library
 
 NAN = math.nan
@@ -40,7 +40,8 @@ _ATAN = (
     -0.3333333333143878,
 )
 
-# The same for float32, with atan for |z| <= 1, and asin(z) = z + z y P(y) for z^2 <= 1 / 2.
+# The same for float32, tan(r) = r + r y P(y), atan for |z| <= 1, and asin(z) = z + z y P(y) for
+# z^2 <= 1 / 2.
 _SIN32 = (
     2.7249430185299884e-06,
     -0.0001984008291000507,
@@ -52,6 +53,15 @@ _COS32 = (
     2.4800597184466e-05,
     -0.0013888887666102256,
     0.04166666666430598,
+)
+_TAN32 = (
+    0.0038498938178448626,
+    0.0011739301391048272,
+    0.009969283460722869,
+    0.021619090754397212,
+    0.053994723628871547,
+    0.1333322976345126,
+    0.33333333987972164,
 )
 _ATAN32 = (
     0.0014886919393047597,
@@ -124,8 +134,8 @@ def _signed(value: Expr, quadrant: Expr) -> Expr:
     return (value.bits() ^ quadrant.shift_right(1).shift_left(63)).bits()
 
 
-def _sin_cos32(x: Expr) -> tuple[Expr, Expr, Expr]:
-    """The same in float32."""
+def _near32(x: Expr) -> tuple[Expr, Expr]:
+    """r and n with x = r + n pi / 2, as `_reduced`, in float32."""
     n = (x * (2 / math.pi)).round()
     r = x
     for piece in _HALF_PI:
@@ -133,6 +143,12 @@ def _sin_cos32(x: Expr) -> tuple[Expr, Expr, Expr]:
     quadrant = (n + 1.5 * 2.0**23).bits()
     # Up to here n has so few bits that the pieces make up for the digits that cancel.
     r, quadrant = rarely(x.abs() > 2.0**12, (r, quadrant), lambda: _reduced32(x))
+    return r, quadrant
+
+
+def _sin_cos32(x: Expr) -> tuple[Expr, Expr, Expr]:
+    """As `_sin_cos`, in float32."""
+    r, quadrant = _near32(x)
     y = r * r
     sin = fma(polynomial(y, _SIN32) * y, r, r)
     cos = fma(polynomial(y, _COS32) * y, y, fma(y, -0.5, 1.0))
@@ -213,12 +229,13 @@ def cos(x: Expr) -> Expr:
     return _signed32(where((quadrant & 1).equals(0), c, s), quadrant + 1)
 
 
-@wide("tan")
+@function("tan")
 def tan(x: Expr) -> Expr:
-    """0.51 ulp."""
-    s, c, quadrant = _sin_cos(x)
-    even = (quadrant & 1).equals(0)
-    out = where(even, s, -c) * near_reciprocal(where(even, c, s))
+    """2.5 ulp."""
+    r, quadrant = _near32(x)
+    y = r * r
+    tangent = fma(polynomial(y, _TAN32) * y, r, r)
+    out = where((quadrant & 1).equals(0), tangent, -1.0 / tangent)
     return where(x.equals(0.0), x, out)
 
 

@@ -147,12 +147,6 @@ def log1p64(x: Expr) -> Expr:
     return u.call("log_near") + where(u > 2.0, 0.0, x - (u - 1.0))
 
 
-def log1m64(x: Expr) -> Expr:
-    """log(1 - x) to 1e-12 (relative) for 0 <= x < 1; anything for others."""
-    u = 1.0 - x
-    return u.call("log_usual") + ((1.0 - u) - x)
-
-
 @function("log1p")
 def log1p(x: Expr) -> Expr:
     """1.5 ulp; the sign of a zero stays."""

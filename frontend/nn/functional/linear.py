@@ -156,7 +156,7 @@ def _indices(index: Node) -> Node:
     return to(index, int64)
 
 
-@builder("embedding")
+@builder("embedding", picks=1)
 def _embedding(
     index: Node,
     weight: Node,

@@ -106,7 +106,7 @@ def _cross_entropy(x: Node, target: Node, weight: Node | None, *rest: Any) -> No
     return ops.cross_entropy(ops.saved(x), target, weight, *rest)
 
 
-@builder("nll_loss", casts=FLOAT32, gradient=_nll_name)
+@builder("nll_loss", casts=FLOAT32, gradient=_nll_name, picks=0)
 def _nll(x: Node, target: Node, weight: Node | None, *rest: Any) -> Node:
     _check_weight(x, weight)
     return ops.nll_loss(x, target, weight, *rest)

@@ -109,7 +109,7 @@ UNARY = [
     ("log1p", np.log1p, 1.5),
     ("sin", np.sin, 1.6),
     ("cos", np.cos, 1.6),
-    ("tan", np.tan, 0.51),
+    ("tan", np.tan, 2.5),
     ("asin", np.arcsin, 1.5),
     ("acos", np.arccos, 1.5),
     ("atan", np.arctan, 1.5),
@@ -121,8 +121,8 @@ UNARY = [
     ("atanh", np.arctanh, 0.51),
     ("sigmoid", scipy_special("expit"), 2.5),
     ("erf", scipy_special("erf"), 1.5),
-    ("erfc", scipy_special("erfc"), 0.51),
-    ("erfinv", scipy_special("erfinv"), 0.52),
+    ("erfc", scipy_special("erfc"), 4),
+    ("erfinv", scipy_special("erfinv"), 3),
     ("digamma", scipy_special("digamma"), 1.0),
 ]
 

@@ -12,6 +12,7 @@ import pytest
 from conftest import RunPython
 
 import tilewright as torch
+from tilewright import recording
 from tilewright.recording import epoch, novelty
 from tilewright.recording.epoch import clock
 from tilewright.runtime import tiers
@@ -474,6 +475,30 @@ def test_few_calls_on_many_elements_are_recorded_when_they_come_again() -> None:
     for _ in range(novelty.KNOWN + novelty.REPEATS + 3):
         float((x * 2).sum())
     assert not clock.volatile
+
+
+@pytest.mark.usefixtures("usual_rule")
+def test_a_flush_ends_a_piece_of_work_as_a_read_does() -> None:
+    clock.volatile = True
+    x = torch.ones(novelty.ELEMENTS + 1)
+    for _ in range(novelty.KNOWN + novelty.REPEATS + 3):
+        x.exp()
+        recording.flush()
+    assert not clock.volatile
+
+
+@pytest.mark.usefixtures("usual_rule")
+def test_tensors_of_which_few_elements_are_picked_are_no_large_work() -> None:
+    table, at = torch.ones(novelty.ELEMENTS, 4), torch.arange(5)
+    for call in (
+        lambda: F.embedding(at, table),
+        lambda: table[at],
+        lambda: F.nll_loss(table, at[:1].expand(len(table)).contiguous() % 4),
+    ):
+        clock.volatile = True
+        for _ in range(novelty.KNOWN + novelty.REPEATS + 3):
+            call().sum().item()
+        assert clock.volatile
 
 
 @pytest.mark.usefixtures("usual_rule")

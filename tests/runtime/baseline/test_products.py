@@ -12,7 +12,7 @@ from tilewright.codegen.llvm import products as code
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.shape import Size
-from tilewright.runtime.baseline import maps, products
+from tilewright.runtime.baseline import linking, products
 from tilewright.runtime.baseline.program import Program
 
 SIZES = [(1, 1, 1), (3, 5, 7), (8, 16, 48), (9, 300, 100), (65, 257, 49), (4, 8, 2000)]
@@ -30,13 +30,13 @@ def test_any_sizes_and_rows_apart(
     a, b = (rng.standard_normal(s).astype(dtype.np) for s in ((m, k + 3), (k, n + 5)))
     held = np.ascontiguousarray(b.T) if by_columns else b
     out = np.full((m, n + 2), np.nan, dtype.np)
-    linked = maps.linked("", lambda: code.text(dtype, vector_bytes, by_columns))
+    linked = linking.linked("", lambda: code.text(dtype, vector_bytes, by_columns))
     if linked is None:
         pytest.skip("no native code here")
     for chunks in (1, 3):
         width = code.columns(dtype, vector_bytes)
         each = -(-n // (chunks * width)) * width
-        run = maps.function(linked, code.WORDS, len(code.BUFFERS), chunks)
+        run = linking.function(linked, code.WORDS, len(code.BUFFERS), chunks)
         line = k if by_columns else n + 5
         run((out, a, held), (m, n, k, n + 2, k + 3, 1, line, each))
         expected = a[:, :k].astype("f8") @ b[:, :n].astype("f8")

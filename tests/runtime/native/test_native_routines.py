@@ -80,7 +80,9 @@ def test_running_products(
 
 
 @pytest.mark.parametrize("dtype", ["F", "D"])
-@pytest.mark.parametrize("shape", [(1, 1), (3, 50), (8, 1), (2, 70), (2, 5, 129), (1, 100_001)])
+@pytest.mark.parametrize(
+    "shape", [(1, 1), (3, 50), (8, 1), (2, 70), (2, 5, 129), (1, 100_001), (3, 9000)]
+)
 def test_products_of_rows(
     shape: tuple[int, ...], dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,3 +105,18 @@ def test_products_of_rows(
     z[0, ..., -1] = complex(np.inf, np.nan)
     monkeypatch.setattr(products, "total", routines.total)
     assert np.isnan(products.total_product(z)[0][0]).all()
+
+
+def test_products_that_vanish_take_no_longer_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces of a row are so short that few of their products are subnormal numbers."""
+    z = np.full((1, 1 << 16), 0.99 + 0.01j, "F")
+    monkeypatch.setattr(products, "total", routines.total)
+    lengths: list[int] = []
+
+    def total(rows: np.ndarray, out: np.ndarray) -> None:
+        lengths.append(rows.shape[1])
+        routines.total(rows, out)
+
+    monkeypatch.setattr(products, "total", total)
+    assert products.total_product(z)[0][0] == 0
+    assert max(lengths) < 2 * products._PIECE
