@@ -46,7 +46,7 @@ def as_handle(value: Any, like: Any = None, wide: bool = False) -> Any:
     if recording.clock.volatile and token is not None and like._node is not COMPOUND:
         dtype = recording.scalar_dtype(like.dtype, value)
         dtype = dtypes.accumulator(dtype) if wide else dtype
-        return recording.wrap(recording.known_constant(token, value, dtype))
+        return recording.of_constant(recording.known_constant(token, value, dtype))
     node = recording.resolve(like)
     key = (as_handle, node, token, type(value), wide)
     found = None if token is None else recording.lookup(key)

@@ -338,6 +338,8 @@ def overwriting(name: str, method: Function) -> Function:
         recording.claim()
         if len(args) == 1 and not options and at_once.updated(self, name, args[0]):
             return self
+        if clock.volatile and self._node is not None:
+            volatile.value(self)  # what waits is computed, so that this call need not wait
         # No epoch ends in between: the op reads the old value and doesn't save it for later.
         before, known = clock.holding, len(handles)
         since = tape.now() if clock.volatile else math.inf

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -528,10 +529,8 @@ def clamp(
         kind = float if float in (type(min), type(max)) else int
         min, max = bounds = [kind(each) for each in bounds]  # the result's dtype holds for both
     are_numbers = _are_numbers(bounds)
-    if are_numbers:
-        if any(each != each for each in bounds):
-            return into(out, record(_clamp_to_nan, input), cast=False)
-        _refuse_overflow(input.dtype, bounds)
+    if are_numbers and not _are_bounds(input.dtype, *bounds):
+        return into(out, record(_clamp_to_nan, input), cast=False)
     if clock.volatile and are_numbers:
         low_or_high = _clamp_high if min is None else _clamp_low
         build = _clamp_between if len(bounds) == 2 else low_or_high
@@ -550,19 +549,21 @@ def clamp(
     return into(out, result, cast=False)
 
 
-_NUMBERS = (int, float)
-
-
 def _are_numbers(bounds: Sequence[Any], *others: type) -> bool:
-    return all(type(each) in (*_NUMBERS, *others) for each in bounds)
+    return all([type(each) in (int, float, *others) for each in bounds])
 
 
-def _refuse_overflow(dtype: dtypes.DType, bounds: Sequence[Any]) -> None:
+@functools.lru_cache(1024, typed=True)
+def _are_bounds(dtype: dtypes.DType, *bounds: int | float) -> bool:
+    """Whether all numbers are some. RuntimeError for one that is out of the range of `dtype`."""
+    if any(each != each for each in bounds):
+        return False
     for each in bounds:
         if type(each) is float and not dtype.is_floating_point:  # the result has another dtype
-            return
+            break
         if not math.isinf(each):
             fitting(each, dtype)
+    return True
 
 
 @builder("clamp", gradient="ClampBackward1")

@@ -61,6 +61,8 @@ def getitem(t: Tensor, key: Any) -> Tensor:
         return shapes.alias(t) if part is t else part
     if isinstance(key, np.integer):
         return getitem(t, int(key))
+    if key is None:
+        return shapes.unsqueeze(t, 0)
     if recording.clock.volatile:
         made = volatile.picked(t, key)
         if made is not None:

@@ -22,6 +22,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.ops.generate import constant_value
 from tilewright.ir.shape import shape_of
 from tilewright.runtime import devices
+from tilewright.runtime.baseline.quiet import quietly
 
 from . import epoch, views, wrapping
 from .epoch import clock, mutated, windows
@@ -151,27 +152,29 @@ _UPDATES = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
 """What NumPy computes with the same bits as a kernel."""
 
 
-def updated(part: Any, name: str, value: Any) -> bool:
-    """part += value, if it can be made at once: a part of a memory that is changed part by part, as
-    `x[i] += 1` in a loop."""
+def updated(t: Any, name: str, value: Any) -> bool:
+    """t += value, if it can be made at once."""
     by = _UPDATES.get(name)
-    storage = part._storage
-    if by is None or storage is None or part._chain is None or isinstance(value, bool):
+    if by is None or isinstance(value, bool) or t.dtype is dtypes.bool_ or t.dtype.is_complex:
         return False
-    if part.dtype in HALVES or part.dtype is dtypes.bool_ or part.dtype.is_complex:
-        return False
-    whole = storage._aval[0] if storage._node is None else storage._node.shape
-    return views.numel(part.shape) < views.numel(whole) and written(part, ..., value, by)
+    return t.dtype not in HALVES and _is_changed_at_once(t) and written(t, ..., value, by)
 
 
-def overwritten(part: Any, value: Any) -> bool:
-    """part.copy_(value), if it can be made at once: a part of a memory that is changed part by
-    part."""
-    storage = part._storage
-    if storage is None or part._chain is None or part.dtype in HALVES:
+def overwritten(t: Any, value: Any) -> bool:
+    """t.copy_(value), if it can be made at once."""
+    return t.dtype not in HALVES and _is_changed_at_once(t) and written(t, ..., value)
+
+
+def _is_changed_at_once(t: Any) -> bool:
+    """Whether `t` is a part of a memory that is changed part by part, as by `x[i] += 1` in a loop,
+    or calls are computed at once."""
+    storage = t._storage
+    if clock.volatile:
+        return True
+    if storage is None or t._chain is None:
         return False
     whole = storage._aval[0] if storage._node is None else storage._node.shape
-    return views.numel(part.shape) < views.numel(whole) and written(part, ..., value)
+    return views.numel(t.shape) < views.numel(whole)
 
 
 def written(t: Any, key: Any, value: Any, by: np.ufunc | None = None) -> bool:
@@ -190,7 +193,7 @@ def written(t: Any, key: Any, value: Any, by: np.ufunc | None = None) -> bool:
         if source is None or source.dtype != t.dtype.np or source.size > MOST:
             return False
         if value._storage is state:
-            return False
+            source = source.copy()  # the memory may have no other reader
     elif type(value) not in _NUMBERS or not _holds(t.dtype, value):
         return False
     if key is not Ellipsis:
@@ -216,8 +219,7 @@ def written(t: Any, key: Any, value: Any, by: np.ufunc | None = None) -> bool:
         if by is None:
             seen[key] = source
         else:
-            with np.errstate(all="ignore"):
-                by(seen, source, out=seen)
+            quietly(by, seen, source, seen)
     except (IndexError, ValueError):  # the recorded call has a better message
         return False
     state._changes += 1
@@ -333,8 +335,12 @@ def _own(state: State) -> np.ndarray | None:
         return None
     if not buffer.flags.writeable:
         return None
-    # Three references: the state's, `buffer` and the argument.
-    alone = buffer.base is None and getrefcount(buffer) == 3
+    # Three references: the state's, `buffer` and the argument; an array's, `base` and the argument.
+    base = buffer.base
+    alone = getrefcount(buffer) == 3 and (
+        base is None
+        or (base.__class__ is np.ndarray and base.base is None and getrefcount(base) == 3)
+    )
     # The epoch reads copies of memory that NumPy has seen, or windows once no array is left.
     is_shared = state._shared is not None and not any(w is state for w in windows)
     return buffer if alone or is_shared else None

@@ -38,7 +38,7 @@ from .states import Aval, Handle
 
 _EXAMPLES = 24
 """The examples of a family, after which its calls are recorded if they still don't tell."""
-_ERRORS = 4
+_ERRORS = 8
 """The errors of a family's calls, after which nothing is learned of them."""
 REMEMBERED = 4096
 """Families of calls, known calls, and numbers in them, that are remembered."""

@@ -102,6 +102,9 @@ def _operand(t: Any, taping: bool) -> tuple[np.ndarray, Aval, Any] | None:
     can be used. taping: whether the tape takes gradients."""
     if t.__class__ is Number:
         return np.asarray(t.value, np.int64), _OF_NUMBER, None
+    node = t._node
+    if node is not None and node.op is ops.constant_op and t.__class__ is epoch.tensor_type:
+        return _constant_operand(node)
     chain, storage, aval = t._chain, t._storage, t._aval
     if (
         chain is not None
@@ -139,6 +142,12 @@ def _operand(t: Any, taping: bool) -> tuple[np.ndarray, Aval, Any] | None:
 
 
 _OF_NUMBER: Aval = (Size(()), int64, "cpu")
+
+
+@functools.lru_cache(4096)
+def _constant_operand(node: Node) -> tuple[np.ndarray, Aval, Any]:
+    array = np.asarray(constant_value(node))
+    return array, (shape_of(array.shape), node.dtype, "cpu"), None
 
 
 def _found(
@@ -403,8 +412,19 @@ def replaced(t: Any, made: Any) -> bool:
     if made._node is not None or made.dtype is not t.dtype:
         return False
     if made._history is None:  # a history of `t` ends there, which is recorded
-        return not _is_tracked(t) and written(t, ..., made)
+        return not _is_tracked(t) and (_has_taken(t, made) or written(t, ..., made))
     return _may_rebind(t) and rebound(t, made)
+
+
+def _has_taken(t: Any, made: Any) -> bool:
+    """Whether `t`, at whose memory nothing else looks, got that of `made`."""
+    if t.__class__ is not epoch.tensor_type or t._node is not None or t._aval != made._aval:
+        return False
+    if not (t._storage is t._shared is made._storage is made._shared is None):
+        return False
+    t._changes += 1  # an error for an inference tensor
+    t._buffer = made._buffer
+    return True
 
 
 def refilled(t: Any, make: Callable[[], np.ndarray | None]) -> bool:
@@ -498,7 +518,7 @@ def _value(t: Any, taping: bool = False) -> np.ndarray | None:
     if type(t) is not epoch.tensor_type and type(t) is not epoch.parameter_type:
         return None
     if t._node is not None and t._node.op is ops.constant_op:
-        return np.asarray(constant_value(t._node))
+        return _constant_operand(t._node)[0]
     state: Any = t if t._storage is None else t._storage
     closed = not taping and graph.grad_enabled()
     if closed and (t._requires_grad or t._root is not None or _flows(t) or _flows(state)):

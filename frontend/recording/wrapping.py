@@ -34,6 +34,13 @@ def wrap(node: Node) -> Any:
     return t
 
 
+def of_constant(node: Node) -> Any:
+    """A new tensor that holds a constant. The end of an epoch needn't find it: it has its value."""
+    t = _new(epoch.tensor_type)
+    t._node = node
+    return t
+
+
 def wrap_all(nodes: Sequence[Node]) -> list[Any]:
     """New tensors that hold `nodes`. A flush comes only after the last, as it would outdate the
     remaining nodes."""

@@ -217,8 +217,11 @@ class Join:
         self, arrays: Sequence[Any], shapes: Sequence[Shape] = (), shared: Shared | None = None
     ) -> Any:
         """A ValueError or IndexError if they can't be joined."""
-        join = np.stack if self._new_axis else np.concatenate
-        return self.owned(join(arrays, self._axis), arrays)
+        if self._new_axis:
+            axis = self._axis % (arrays[0].ndim + 1)
+            place = (*[slice(None)] * axis, None)
+            return np.concatenate([each[place] for each in arrays], axis)
+        return self.owned(np.concatenate(arrays, self._axis), arrays)
 
     def bound(
         self, arrays: Sequence[Any], shapes: Sequence[Shape], shared: Shared, may_write: bool

@@ -639,3 +639,66 @@ def test_errors_of_values_come_in_their_line_where_gradients_flow() -> None:
                 layer(table(torch.tensor(wrong)))
         updates.step()
         assert loss.item() > 0
+
+
+@pytest.mark.usefixtures("at_once")
+def test_writes_in_place_at_once() -> None:
+    """Of any memory that nobody else reads, also where its latest value waits."""
+    for make in (
+        lambda: torch.tensor(np.arange(12.0, dtype=np.float32).reshape(3, 4)),
+        lambda: torch.arange(12.0).view(3, 4).t().contiguous().t(),
+        lambda: torch.zeros(3, 4),
+    ):
+        x = make()
+        expected = np.array(x.numpy().copy())
+        x = make()
+        for call, compute in (
+            (lambda t: t.add_(1), lambda a: a + 1),
+            (lambda t: t.mul_(torch.full((3, 4), 2.0)), lambda a: a * 2),
+            (lambda t: t.tanh_(), np.tanh),
+            (lambda t: t.clamp_(0.2, 0.9), lambda a: np.clip(a, np.float32(0.2), np.float32(0.9))),
+            (lambda t: t.sub_(0.5, alpha=2), lambda a: a - np.float32(1)),
+        ):
+            assert call(x) is x
+            assert (x._storage or x)._node is None
+            expected = compute(expected)
+        np.testing.assert_allclose(x.numpy(), expected, rtol=1e-6)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_write_in_place_leaves_what_others_have() -> None:
+    x, y = sample(0, 4), sample(1, 4)
+    kept, before = x.view(2, 2), x.numpy().copy()
+    z = x.clone()
+    z.tanh_()
+    z.copy_(y)
+    z.add_(1)
+    np.testing.assert_array_equal(y.numpy(), sample(1, 4).numpy())
+    x.sigmoid_()
+    np.testing.assert_array_equal(kept.numpy().ravel(), x.numpy())
+    np.testing.assert_allclose(x.numpy(), 1 / (1 + np.exp(-before)), rtol=1e-6)
+    w = sample(2, 4).requires_grad_()
+    saved = sample(3, 4)
+    product = w * saved
+    saved.exp_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.sum().backward()
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("write", ["setitem", "copy_", "add_"])
+def test_rows_of_one_memory_are_written_at_once(write: str) -> None:
+    x, expected = sample(0, 5, 3), sample(0, 5, 3).numpy().copy()
+    for i in range(20):
+        to, by = i % 5, (i * 3 + 1) % 5
+        if write == "setitem":
+            x[to] = x[by]
+        elif write == "copy_":
+            x[to].copy_(x[by])
+        else:
+            x[to].add_(x[by])
+        assert x._node is None and (x._storage is None or x._storage._node is None)
+        expected[to] = expected[by] + (expected[to] if write == "add_" else 0)
+    x[1:] = x[:-1]  # overlapping parts, as with NumPy
+    expected[1:] = expected[:-1].copy()
+    np.testing.assert_allclose(x.numpy(), expected, rtol=1e-5)
