@@ -22,46 +22,65 @@ from .machine import Machine
 from .math.expression import Expr, where
 from .types import Ref, constant
 
+BUFFERS = ("in", "out", "work", "passes", "turns")
+"""The buffers of a kernel: input, output, memory to work in, the tables of the passes and of the
+turns."""
 NUMBERS = (
-    "size length first last blocks lines read_outer read_line read_step write_outer write_line "
+    "factor size length blocks lines read_outer read_line read_step write_outer write_line "
     "write_step inverse"
 ).split()
-"""The int64 arguments of a kernel, before the counts of passes of each radix. size: of the passes.
-length: of the transform, the same unless that is a convolution. first, last: the blocks to compute,
-of which each outer place has `blocks`, for its `lines`. Strides count elements, real or complex as
-they are in memory."""
+"""The int64 words of a kernel behind its buffers, before the counts of passes of each radix.
+factor: of the results, the bits of a double. size: of the passes. length: of the transform, the
+same unless that is a convolution. blocks: those of each outer place, for its `lines`. Strides count
+elements, real or complex as they are in memory."""
 
 
 def emit(form: Form, machine: Machine) -> str:
-    """The module, whose function `kernel` takes pointers (input, output, work, the tables of the
-    passes, the table of the turns, numbers) and the factor of the results, a double."""
+    """The module, whose function `kernel` takes a pointer to its words, and the first block to
+    compute and the one behind the last."""
     return module_text([_Kernel(form, form.lanes(machine)).code]) + machine.attributes
+
+
+def emit_series(machine: Machine) -> str:
+    """The module, whose function `kernel` runs kernels one after another in each outer place. It
+    takes a table of (address, words, blocks of an outer place), the number of kernels, the first
+    place and the one behind the last."""
+    code = Code("kernel", "ptr %table, i64 %count, i64 %first, i64 %last")
+    places = code.open_loop(Ref("%first", "i64"), Ref("%last", "i64"))
+    kernels = code.open_loop(constant(0, "i64"), Ref("%count", "i64"))
+    entry = code.let(f"getelementptr [3 x i64], ptr %table, {kernels.variable.typed}", "ptr")
+    address, words, blocks = (
+        code.let(f"load {kind}, {at.typed}, align 8", kind)
+        for place, kind in enumerate(("ptr", "ptr", "i64"))
+        for at in [code.let(f"getelementptr i64, {entry.typed}, i64 {place}", "ptr")]
+    )
+    start = code.binary("mul", places.variable, blocks)
+    stop = code.binary("add", start, blocks)
+    code.add(f"call void {address.text}({words.typed}, {start.typed}, {stop.typed})")
+    code.close_loop(kernels)
+    code.close_loop(places)
+    return module_text([code]) + machine.attributes
 
 
 class _Kernel(Lines):
     def __init__(self, form: Form, lanes: int):
         self.form, self.lanes = form, lanes
-        parameters = "ptr %in, ptr %out, ptr %work, ptr %passes, ptr %turns, ptr %n, double %factor"
-        self.code = code = Code("kernel", parameters)
-        numbers = [self._number(i) for i in range(len(NUMBERS) + len(RADICES))]
-        self.of = dict(zip(NUMBERS, numbers, strict=False))
-        self.counts = numbers[len(NUMBERS) :]
+        self.code = code = Code("kernel", "ptr %words, i64 %first, i64 %last")
+        radices = [f"passes of {radix}" for radix in RADICES]
+        self.of = code.words([*BUFFERS, *NUMBERS, *radices], len(BUFFERS))
+        self.counts = [self.of[name] for name in radices]
         self.inverse = code.compare("icmp ne", self.of["inverse"], self._int(0))
-        factor = Ref("%factor", "double")
+        factor = code.convert("bitcast", self.of["factor"], "double")
         self.factor = factor if form.kind == "double" else code.convert("fptrunc", factor, "float")
         self.whole = False
         # The second buffer begins behind the first one and what its last tile has too much.
         behind = self._add(self.of["size"], self._int(lanes))
-        self.buffer = Ref("%work", "ptr"), self._at(Ref("%work", "ptr"), behind)
-        loop = code.open_loop(self.of["first"], self.of["last"])
+        self.buffer = self.of["work"], self._at(self.of["work"], behind)
+        loop = code.open_loop(Ref("%first", "i64"), Ref("%last", "i64"))
         self._block(loop.variable)
         code.close_loop(loop)
 
-    # Numbers of the kernel, and places of its buffers.
-
-    def _number(self, place: int) -> Ref:
-        at = self.code.let(f"getelementptr i64, ptr %n, i64 {place}", "ptr")
-        return self.code.let(f"load i64, {at.typed}, align 8", "i64")
+    # Places of the buffers.
 
     def _at(self, buffer: Ref, place: Ref) -> Ref:
         """A complex vector of a buffer."""
@@ -105,7 +124,7 @@ class _Kernel(Lines):
     def _passes(self, source: Ref, target: Ref) -> tuple[Ref, Ref]:
         """All passes; the buffer that has the result, and the other one."""
         code = self.code
-        left, step, table = self.of["size"], self._int(1), Ref("%passes", "ptr")
+        left, step, table = self.of["size"], self._int(1), self.of["passes"]
         for radix, count in zip(RADICES, self.counts, strict=True):
             loop = code.open_loop(self._int(0), count, 1, (source, target, left, step, table))
             source, target, left, step, table = (phi for phi, _ in loop.carried)
@@ -143,7 +162,7 @@ class _Kernel(Lines):
     def _factor(self, place: Ref) -> Pair:
         """A number of the table, in all lanes."""
         code, kind = self.code, self.form.kind
-        at = self._base(Ref("%turns", "ptr"), Line.COMPLEX, place)
+        at = self._base(self.of["turns"], Line.COMPLEX, place)
         parts = []
         for cell in (at, self._element(kind, at, self._int(1))):
             number = code.let(f"load {kind}, {cell.typed}", kind)
@@ -166,7 +185,7 @@ class _Kernel(Lines):
 
     def _read(self, outer: Ref) -> None:
         code, form = self.code, self.form
-        base = self._base(Ref("%in", "ptr"), form.reads, outer)
+        base = self._base(self.of["in"], form.reads, outer)
         lines = self._lines(form.reads, form.reads_way, self.of["read_line"])
         for loop, places in self._walk(form.reads, form.reads_way):
             k = loop.variable
@@ -224,7 +243,7 @@ class _Kernel(Lines):
 
     def _write(self, source: Ref, outer: Ref) -> None:
         code, form = self.code, self.form
-        base = self._base(Ref("%out", "ptr"), form.writes, outer)
+        base = self._base(self.of["out"], form.writes, outer)
         lines = self._lines(form.writes, form.writes_way, self.of["write_line"])
         factor = Expr(code, code.spread(self.factor, self.lanes))
         for loop, places in self._walk(form.writes, form.writes_way):
@@ -252,7 +271,7 @@ class _Kernel(Lines):
             return self._halves(source, place, (a, b), factor)
         if form.turned:
             turns = self._base(
-                Ref("%turns", "ptr"), form.writes, self._mul(place, self.of["lines"])
+                self.of["turns"], form.writes, self._mul(place, self.of["lines"])
             )
             found = self._masked(self._beside(turns, Line.COMPLEX), self.mask)
             a, b = times((a, b), found)

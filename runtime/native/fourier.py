@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.codegen.llvm import mixing
 from tilewright.codegen.llvm.butterflies import RADICES
-from tilewright.codegen.llvm.fourier import NUMBERS, emit
+from tilewright.codegen.llvm.fourier import NUMBERS, emit, emit_series
 from tilewright.codegen.llvm.lines import Form, Line, Way
 
 from . import host, jit
@@ -34,6 +35,8 @@ WORTH = 1 << 16
 _KIND = {"F": "float", "D": "double", "f": "float", "d": "double"}
 _COMPLEX = {"float": np.complex64, "double": np.complex128}
 _REAL = {"float": np.float32, "double": np.float64}
+_KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+_SERIES = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 3)
 
 
 @functools.cache
@@ -104,10 +107,19 @@ def _roots(powers: Any, size: int) -> Any:
 
 
 @functools.cache
-def _kernel(form: Form) -> tuple[Callable[..., None], Any]:
-    linked = jit.link(emit(form, host.machine()), "kernel")
-    made = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 6, ctypes.c_double)
-    return made(linked.addresses["kernel"]), linked
+def _kernel(form: Form) -> Any:
+    """The kernel of a form, as it was linked. Its address is that of `kernel`."""
+    return jit.link(emit(form, host.machine()), "kernel")
+
+
+@functools.cache
+def _mixing(kind: str, inverse: bool) -> Any:
+    return jit.link(mixing.emit(kind, inverse, host.machine()), "kernel")
+
+
+@functools.cache
+def _series() -> Any:
+    return jit.link(emit_series(host.machine()), "kernel")
 
 
 @dataclass(frozen=True)
@@ -119,6 +131,37 @@ class _Strides:
     step: int
 
 
+@dataclass(frozen=True)
+class _Stage:
+    """A kernel that runs in each outer place. source, target: an array, or the number of the memory
+    between stages. tables: of the passes, and of the turns. blocks: those of an outer place. work:
+    the bytes to work in."""
+
+    code: Any
+    source: Any
+    target: Any
+    tables: tuple[Any, Any]
+    numbers: tuple[int, ...]
+    blocks: int
+    work: int = 0
+
+    @property
+    def address(self) -> int:
+        return int(self.code.addresses["kernel"])
+
+    def words(self, between: Sequence[Any], work: Any) -> Any:
+        arrays = [between[x] if isinstance(x, int) else x for x in (self.source, self.target)]
+        arrays += [work, *self.tables]
+        places = [0 if x is None else x.ctypes.data for x in arrays]
+        return np.array([*places, *self.numbers], np.int64)
+
+    def run(self, between: Sequence[Any], first: int, last: int) -> None:
+        """Compute some blocks."""
+        work = _aligned(self.work)
+        words = self.words(between, work)
+        _KERNEL(self.address)(words.ctypes.data, first, last)
+
+
 def _aligned(size: int) -> Any:
     """Memory at a multiple of 64 bytes."""
     raw = np.empty(size + 64, np.uint8)
@@ -126,60 +169,92 @@ def _aligned(size: int) -> Any:
     return raw[start : start + size]
 
 
-def _run(
+def _stage(
     form: Form,
     source: Any,
     target: Any,
     size: int,
-    outer: int,
     lines: int,
     read: _Strides,
     write: _Strides,
     inverse: bool,
     factor: float,
     turns: Any = None,
-) -> None:
-    """Transform outer x lines lines, in parts on several threads."""
-    from .pool import num_threads
-
-    machine = host.machine()
+) -> _Stage:
+    """The transform of so many lines in each outer place."""
     length, counts = size, passes(size)
     if counts is None:
         form, turns, size = replace(form, convolves=True), _chirp(size, form.kind), _longer(size)
         counts = passes(size)
         assert counts is not None
-    function, _ = _kernel(form)
-    blocks = -(-lines // form.lines(machine))
-    total = outer * blocks
-    tables = _tables(size, form.kind)
+    machine = host.machine()
+    blocks, lanes = -(-lines // form.lines(machine)), form.lanes(machine)
+    known = {
+        "factor": int(np.float64(factor).view(np.int64)),
+        "size": size,
+        "length": length,
+        "blocks": blocks,
+        "lines": lines,
+        "inverse": int(inverse),
+    }
+    for name, strides in (("read", read), ("write", write)):
+        known |= {f"{name}_{way}": getattr(strides, way) for way in ("outer", "line", "step")}
+    return _Stage(
+        _kernel(form),
+        source,
+        target,
+        (_tables(size, form.kind), turns),
+        (*(known[name] for name in NUMBERS), *counts),
+        blocks,
+        4 * (size + lanes) * lanes * form.itemsize,
+    )
 
-    def part(first: int, last: int) -> None:
-        lanes = form.lanes(machine)
-        memory = _aligned(4 * (size + lanes) * lanes * form.itemsize)
-        known = {
-            "size": size,
-            "length": length,
-            "first": first,
-            "last": last,
-            "blocks": blocks,
-            "lines": lines,
-            "inverse": int(inverse),
-        }
-        for name, strides in (("read", read), ("write", write)):
-            known |= {f"{name}_{way}": getattr(strides, way) for way in ("outer", "line", "step")}
-        numbers = np.array([*(known[name] for name in NUMBERS), *counts], np.int64)
-        arrays = (source, target, memory, tables, turns, numbers)
-        function(*(0 if x is None else x.ctypes.data for x in arrays), factor)
 
-    threads = max(min(num_threads(), total, outer * lines * size // WORTH), 1)
+def _run(stages: Sequence[_Stage], outer: int, elements: int, between: Sequence[int] = ()) -> None:
+    """Run stages one after another in each outer place, on several threads where that is worth it.
+    elements: of all places. between: the bytes of each memory between the stages."""
+    from .pool import num_threads
+
+    threads = max(min(num_threads(), elements // WORTH), 1)
+    if len(stages) > 1 and outer >= threads:  # what is between the stages stays in the cache
+        _split(threads, outer, lambda first, last: _places(stages, between, first, last))
+        return
+    memory = [_aligned(size) for size in between]
+    for place in range(outer if len(stages) > 1 else 1):
+        for stage in stages:
+            start, count = place * stage.blocks, stage.blocks
+            if len(stages) == 1:
+                count *= outer
+
+            def part(first: int, last: int, stage: _Stage = stage, start: int = start) -> None:
+                stage.run(memory, start + first, start + last)
+
+            _split(threads, count, part)
+
+
+def _split(threads: int, count: int, part: Callable[[int, int], None]) -> None:
+    """Call `part` for all of `count` units, in parts on several threads."""
+    threads = min(threads, count)
     if threads == 1:
-        part(0, total)
+        part(0, count)
         return
     from concurrent.futures import ThreadPoolExecutor
 
-    ends = [total * i // threads for i in range(threads + 1)]
+    ends = [count * i // threads for i in range(threads + 1)]
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(part, ends[:-1], ends[1:]))
+
+
+def _places(stages: Sequence[_Stage], between: Sequence[int], first: int, last: int) -> None:
+    """All stages in these outer places."""
+    memory = [_aligned(size) for size in between]
+    work = _aligned(max(stage.work for stage in stages))
+    words = [stage.words(memory, work) for stage in stages]
+    table = np.array(
+        [(s.address, w.ctypes.data, s.blocks) for s, w in zip(stages, words, strict=True)],
+        np.int64,
+    )
+    _SERIES(_series().addresses["kernel"])(table.ctypes.data, len(table), first, last)
 
 
 def serves(shape: Sequence[int], sizes: Sequence[int], dtype: Any) -> bool:
@@ -232,7 +307,7 @@ def transform(
         out = np.empty((*x.shape[:axis], length, *x.shape[axis + 1 :]), dtype)
     if after == 1:  # lanes take rows
         read, write = _Strides(0, x.shape[axis], 1), _Strides(0, length, 1)
-        _run(form, x, out, size, 1, before, read, write, inverse, factor)
+        outer, lines = 1, before
     else:
         first, second = (
             Way.APART if line is Line.HALF else Way.BESIDE for line in (form.reads, form.writes)
@@ -240,7 +315,9 @@ def transform(
         form = Form(form.kind, form.reads, form.writes, first, second)
         read = _Strides(x.shape[axis] * after, 1, after)
         write = _Strides(length * after, 1, after)
-        _run(form, x, out, size, before, after, read, write, inverse, factor)
+        outer, lines = before, after
+    stage = _stage(form, x, out, size, lines, read, write, inverse, factor)
+    _run([stage], outer, outer * lines * size)
     return out
 
 
@@ -255,31 +332,37 @@ def _through(
         out = np.empty((*x.shape[:axis], length, *x.shape[axis + 1 :]), dtype)
     given = x.reshape(math.prod(x.shape[:axis]), x.shape[axis])
     found = out.reshape(len(given), length)
-    middle, half = size // 2, _cut(size // 2) if size % 2 == 0 else None
+    half = _cut(size // 2) if size % 2 == 0 else None
     if form.reads is Line.COMPLEX:
         _long(kind, given, found, cut, inverse, factor)
     elif half is None:
         _as_complex(form, given, found, cut, inverse, factor)
-    elif form.reads is Line.REAL:
-        pairs: Any = np.empty((len(given), middle), _COMPLEX[kind])
-        between = found.reshape(-1)[: pairs.size].reshape(pairs.shape)  # written afterwards
-        _long(kind, given.view(pairs.dtype), pairs, half, inverse, factor, between)
-        weights = _weights(size, kind, False)
-        scratch = np.empty(middle, pairs.dtype)
-        for source, target in zip(pairs, found, strict=True):
-            _mix(source[1:], target[1:middle], [w[1:middle] for w in weights], scratch)
-            _mix(source[:1], target[:1], [w[:1] for w in weights], scratch)
-            _mix(source[:1], target[middle:], [w[middle:] for w in weights], scratch)
     else:
-        pairs = np.empty((len(given), middle), _COMPLEX[kind])
-        first, last = weights = _weights(size, kind, True)
-        scratch = np.empty(middle, pairs.dtype)
-        for source, target in zip(given, pairs, strict=True):
-            _mix(source[1:middle], target[1:], [w[1:middle] for w in weights], scratch)
-            # The ends are real numbers; what their imaginary parts say has no meaning.
-            target[0] = source[0].real * first[0] + source[middle].real * last[0]
-        _long(kind, pairs, found.view(pairs.dtype), half, inverse, factor, pairs)
+        _by_pairs(form, given, found, half, factor)
     return out
+
+
+def _by_pairs(form: Form, given: Any, found: Any, cut: tuple[int, int], factor: float) -> None:
+    """Long real lines of even size as complex ones of half the size, which `cut` cuts."""
+    kind, middle = form.kind, math.prod(cut)
+    inverse = form.writes is Line.REAL
+    turns = _mixing_turns(2 * middle, kind, inverse)
+    blocks = -(-(middle + (not inverse)) // mixing.BLOCK)
+    # The memory between has room for a number behind the transform.
+    size = (middle + 1) * 2 * form.itemsize
+
+    def mixed(source: Any, target: Any, read: int, write: int) -> _Stage:
+        numbers = (middle, blocks, read, write)
+        return _Stage(_mixing(kind, inverse), source, target, (None, turns), numbers, blocks)
+
+    if inverse:
+        first = mixed(given, 0, given.shape[1], 0)
+        target = found.view(_COMPLEX[kind])
+        stages = [first, *_cut_stages(kind, 0, target, 0, cut, (0, middle), True, factor)]
+    else:
+        source, last = given.view(_COMPLEX[kind]), mixed(1, found, 0, found.shape[1])
+        stages = [*_cut_stages(kind, source, 1, 0, cut, (middle, 0), False, factor / 2), last]
+    _run(stages, len(given), given.size, [size] * (1 if inverse else 2))
 
 
 def _as_complex(
@@ -300,41 +383,42 @@ def _as_complex(
     found[:] = whole.real if form.writes is Line.REAL else whole[:, : found.shape[1]]
 
 
-def _mix(source: Any, target: Any, weights: Sequence[Any], scratch: Any) -> None:
-    """The transform of real numbers from that of their pairs, or that of the pairs from theirs:
-    each number with the conjugate of its mirror. A line at a time stays in the cache."""
-    mirrored = np.conj(source[::-1], out=scratch[: len(source)])
-    mirrored *= weights[1]
-    np.multiply(source, weights[0], out=target)
-    target += mirrored
-
-
 @functools.lru_cache(8)
-def _weights(size: int, kind: str, inverse: bool) -> tuple[Any, Any]:
-    """The parts of both in `_mix`, for a transform without its factor."""
+def _mixing_turns(size: int, kind: str, inverse: bool) -> Any:
+    """What `mixing` multiplies the differences by."""
     turn = _roots(np.arange(size // 2 + 1), size)
-    turn, one = (1j * turn.conj(), 1.0) if inverse else (-0.5j * turn, 0.5)
-    return (one + turn).astype(_COMPLEX[kind]), (one - turn).astype(_COMPLEX[kind])
+    turn[-1] = -1
+    return (1j * turn.conj() if inverse else -1j * turn).astype(_COMPLEX[kind])
 
 
 def _long(
+    kind: str, x: Any, out: Any, cut: tuple[int, int], inverse: bool, factor: float
+) -> None:
+    """The transform of complex lines x[count, size]; `out` may be `x`."""
+    size = math.prod(cut)
+    stages = _cut_stages(kind, x, out, 0, cut, (size, size), inverse, factor)
+    _run(stages, len(x), x.size, [size * x.itemsize])
+
+
+def _cut_stages(
     kind: str,
-    x: Any,
-    out: Any,
+    source: Any,
+    target: Any,
+    between: int,
     cut: tuple[int, int],
+    outer: tuple[int, int],
     inverse: bool,
     factor: float,
-    between: Any = None,
-) -> None:
-    """The transform of complex lines x[count, size]; `out` may be `x`. between: memory for what the
-    columns give, which may be `x`, too, but not `out`."""
+) -> list[_Stage]:
+    """The transform of a complex line: of its columns, which go to the memory `between`, and then
+    of its rows. outer: the strides of lines, read and written."""
     rows, columns = cut
-    if between is None:
-        between = np.empty_like(x)
     first = Form(kind, reads_way=Way.BESIDE, writes_way=Way.BESIDE, turned=True)
     second = Form(kind, writes_way=Way.BESIDE)
-    size, along = rows * columns, _Strides(rows * columns, 1, columns)
-    turns = _turns(rows, columns, kind)
-    _run(first, x, between, rows, len(x), columns, along, along, inverse, factor, turns)
-    read, write = _Strides(size, columns, 1), _Strides(size, 1, rows)
-    _run(second, between, out, columns, len(x), rows, read, write, inverse, 1.0)
+    turns, along = _turns(rows, columns, kind), _Strides(0, 1, columns)
+    read, write = replace(along, outer=outer[0]), _Strides(outer[1], 1, rows)
+    across = _Strides(0, columns, 1)
+    return [
+        _stage(first, source, between, rows, columns, read, along, inverse, factor, turns),
+        _stage(second, between, target, columns, rows, across, write, inverse, 1.0),
+    ]
