@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from .butterflies import Pair
+from .butterflies import Pair, apart, together
 from .code import Code
 from .machine import Machine
 from .math.expression import Expr
@@ -48,6 +48,7 @@ class Form:
     reads_way: Way = Way.ROWS
     writes_way: Way = Way.ROWS
     turned: bool = False
+    inverse: bool = False
     convolves: bool = False
 
     @property
@@ -61,6 +62,16 @@ class Form:
     def pairs(self) -> bool:
         """Whether a lane takes two real lines."""
         return Line.REAL in (self.reads, self.writes)
+
+    @property
+    def reads_directly(self) -> bool:
+        """Whether the first pass reads memory itself."""
+        return self.reads_way is Way.BESIDE and not self.convolves
+
+    @property
+    def writes_directly(self) -> bool:
+        """Whether the last pass writes memory itself."""
+        return self.writes_way is Way.BESIDE and not self.convolves
 
     def lines(self, machine: Machine) -> int:
         """The lines of a block."""
@@ -158,29 +169,13 @@ class Lines:
             f"i32 {self.form.itemsize}, {exists.typed})"
         )
 
-    def _apart(self, both: Ref) -> Pair:
-        """The parts of complex numbers that alternate."""
-        full = both.full_type
-        parts = []
-        for part in range(2):
-            order = ", ".join(f"i32 {2 * i + part}" for i in range(self.lanes))
-            text = f"shufflevector {both.typed}, {full} poison, <{self.lanes} x i32> <{order}>"
-            parts.append(Expr(self.code, self.code.let(text, self.form.kind, self.lanes)))
-        return parts[0], parts[1]
-
-    def _together(self, value: Pair) -> Ref:
-        a, b = (x.ref for x in value)
-        order = ", ".join(f"i32 {i}, i32 {i + self.lanes}" for i in range(self.lanes))
-        text = f"shufflevector {a.typed}, {b.typed}, <{2 * self.lanes} x i32> <{order}>"
-        return self.code.let(text, self.form.kind, 2 * self.lanes)
-
     def _complex(self, base: Ref, offsets: Ref, exists: Ref) -> Pair:
         """Complex numbers of as many lines. A complex64 is read as one number of 64 bits."""
         code, lanes = self.code, self.lanes
         if self.form.kind == "float":
             words = self._gather("i64", base, offsets, exists)
             text = f"bitcast {words.typed} to <{2 * lanes} x float>"
-            return self._apart(code.let(text, "float", 2 * lanes))
+            return apart(code, code.let(text, "float", 2 * lanes))
         offsets = code.binary("shl", offsets, self._int(1))
         second = self._element("double", base, self._int(1))
         return (
@@ -191,7 +186,7 @@ class Lines:
     def _put_complex(self, value: Pair, base: Ref, offsets: Ref, exists: Ref) -> None:
         code, lanes = self.code, self.lanes
         if self.form.kind == "float":
-            both = self._together(value)
+            both = together(self.code, value)
             words = code.let(f"bitcast {both.typed} to <{lanes} x i64>", "i64", lanes)
             self._scatter(words, base, offsets, exists)
             return
@@ -206,10 +201,10 @@ class Lines:
 
     def _masked(self, at: Ref, mask: Ref) -> Pair:
         """Complex numbers that lie side by side."""
-        return self._apart(self._read_vector(at, 2 * self.lanes, mask))
+        return apart(self.code, self._read_vector(at, 2 * self.lanes, mask))
 
     def _put_masked(self, value: Pair, at: Ref, mask: Ref) -> None:
-        self._write_vector(self._together(value), at, mask)
+        self._write_vector(together(self.code, value), at, mask)
 
     def _beside(self, base: Ref, line: Line) -> Ref:
         """The address of this block's lines, which lie side by side."""
@@ -275,7 +270,7 @@ class Lines:
             return [
                 [(Expr(self.code, a), Expr(self.code, b))] for a, b in zip(*turned, strict=True)
             ]
-        return [[self._apart(x) for x in found] for found in zip(*turned, strict=True)]
+        return [[apart(self.code, x) for x in found] for found in zip(*turned, strict=True)]
 
     def _row(self, line: Line, here: Ref, offset: Ref, mask: Ref) -> Ref:
         return self._read_vector(self._base(here, line, offset), self.lanes, mask)
@@ -331,7 +326,7 @@ class Lines:
                 if line is Line.REAL:
                     square = [x.ref for x in values]
                 else:
-                    square = [self._quarter(self._together(x), start, tile) for x in values]
+                    square = [self._quarter(together(self.code, x), start, tile) for x in values]
                 for row, (offset, exists) in zip(
                     self._transposed(line, square), rows[start : start + tile], strict=True
                 ):

@@ -19,8 +19,8 @@ from .math.expression import Expr, where
 from .types import Ref, constant
 
 NUMBERS = "middle blocks read_outer write_outer".split()
-"""The words of a kernel behind the buffers of transforms. middle: m. The table of the turns has
-what the differences are multiplied by, without the factor 1/2. blocks: those of each outer place."""
+"""The words of a kernel behind the buffers of transforms. middle: m. blocks: those of each outer
+place. The table of the turns has what the differences are multiplied by, without the factor 1/2."""
 BLOCK = 1024
 """The numbers of a block."""
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,19 +20,25 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.codegen.llvm import mixing
+from tilewright.codegen.llvm import butterflies, mixing
 from tilewright.codegen.llvm.butterflies import RADICES
-from tilewright.codegen.llvm.fourier import NUMBERS, emit, emit_series
+from tilewright.codegen.llvm.fourier import NUMBERS, emit, emit_series, passes_of
 from tilewright.codegen.llvm.lines import Form, Line, Way
 
 from . import host, jit
 
 LONG = 1 << 16
-"""Bytes of a line from which it is cut."""
+"""Bytes of a line from which it is cut even if that leaves many lanes empty, and up to which it is
+fetched while the line before it is transformed."""
+FULL = 0.6
+"""The share of full lanes from which shorter lines are cut."""
 CONVOLVED = 1 << 12
 """The largest size with other prime factors: those of more lines don't fit in the cache."""
 WORTH = 1 << 16
 """The least elements of a thread's part."""
+PAD = 64
+"""Bytes between the rows in the memory between stages: those at powers of two share few places of
+the cache."""
 _KIND = {"F": "float", "D": "double", "f": "float", "d": "double"}
 _COMPLEX = {"float": np.complex64, "double": np.complex128}
 _REAL = {"float": np.float32, "double": np.float64}
@@ -41,35 +48,28 @@ _SERIES = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 3)
 
 @functools.cache
 def passes(size: int) -> tuple[int, ...] | None:
-    """The number of passes of each radix; None if a size has other prime factors."""
-    count = dict.fromkeys(RADICES, 0)
-    for prime in (5, 3, 2):
-        while size % prime == 0:
-            size //= prime
-            count[prime] += 1
-    if size > 1:
-        return None
-    twos = count[2]
-    # 16 is 4 * 4, not 8 * 2.
-    count[8], count[4], count[2] = {
-        0: (twos // 3, 0, 0),
-        1: (twos // 3 - 1, 2, 0) if twos > 1 else (0, 0, 1),
-        2: (twos // 3, 1, 0),
-    }[twos % 3]
-    return tuple(count[r] for r in RADICES)
+    """The radices of the passes, as few and as small as there are; None if a size has other prime
+    factors."""
+    if size in RADICES:
+        return (size,)
+    found = []
+    for radix in RADICES[1:]:
+        rest = passes(size // radix) if size % radix == 0 else None
+        if rest is not None and radix >= rest[0]:
+            found.append((radix, *rest))
+    return min(found, key=lambda radices: (len(radices), sum(radices)), default=None)
 
 
 @functools.lru_cache(64)
 def _tables(size: int, kind: str) -> Any:
     """The factors of all passes, one after another."""
-    counts = passes(size)
-    assert counts is not None
-    parts, left = [np.zeros(0, np.complex128)], size
-    for radix, count in zip(RADICES, counts, strict=True):
-        for _ in range(count):
-            powers = np.arange(left // radix)[:, None] * np.arange(1, radix)
-            parts.append(_roots(powers, left).reshape(-1))
-            left //= radix
+    radices = passes(size)
+    assert radices is not None
+    parts, left = [], size
+    for radix in radices:
+        powers = np.arange(left // radix)[:, None] * np.arange(1, radix)
+        parts.append(_roots(powers, left).reshape(-1))
+        left //= radix
     return np.concatenate(parts).astype(_COMPLEX[kind])
 
 
@@ -95,15 +95,23 @@ def _chirp(size: int, kind: str) -> Any:
 
 
 @functools.lru_cache(8)
-def _turns(rows: int, columns: int, kind: str) -> Any:
-    """[rows, columns]: exp(-2 pi i row column / (rows columns))."""
-    return _roots(np.arange(rows)[:, None] * np.arange(columns), rows * columns).astype(
-        _COMPLEX[kind]
-    )
+def _turns(rows: int, columns: int, kind: str, lanes: int) -> Any:
+    """[rows, blocks, 2, lanes]: exp(-2 pi i row column / (rows columns)) for blocks of columns."""
+    blocks = -(-columns // lanes)
+    turns = _roots(np.arange(rows)[:, None] * np.arange(blocks * lanes), rows * columns)
+    parts = turns.reshape(rows, blocks, 1, lanes)
+    made = np.concatenate([parts.real, parts.imag], 2).astype(_REAL[kind])
+    table = _aligned(made.nbytes).view(made.dtype)
+    table[:] = made.reshape(-1)
+    return table
 
 
 def _roots(powers: Any, size: int) -> Any:
-    return np.exp(powers % size * (-2j * math.pi / size))
+    """exp(-2 pi i powers / size), from angles of up to an eighth, whose rounding is small."""
+    parts = 4 * (powers % size)
+    quarters = (parts + size // 2) // size
+    turned = np.exp((parts - quarters * size) * (-0.5j * math.pi / size))
+    return turned * np.array([1, -1j, -1, 1j])[quarters % 4]
 
 
 @functools.cache
@@ -118,17 +126,33 @@ def _mixing(kind: str, inverse: bool) -> Any:
 
 
 @functools.cache
+def _passes(form: Form, radices: tuple[int, ...]) -> tuple[Any, tuple[int, ...]]:
+    """The passes, as they were linked, and their words."""
+    found = passes_of(form, radices)
+    machine = host.machine()
+    codes = [butterflies.emit(made, form.kind, machine) for made, *_ in found]
+    linked = jit.link_all(codes, "kernel")
+    words = [
+        (code.addresses["kernel"], *numbers)
+        for code, (_, *numbers) in zip(linked, found, strict=True)
+    ]
+    return linked, tuple(itertools.chain(*words))
+
+
+@functools.cache
 def _series() -> Any:
     return jit.link(emit_series(host.machine()), "kernel")
 
 
 @dataclass(frozen=True)
 class _Strides:
-    """How lines lie in an array, counted in its elements."""
+    """How lines lie in an array, counted in its elements. ahead: from a number of lines side by
+    side to what is fetched beside it."""
 
     outer: int
     line: int
     step: int
+    ahead: int = 0
 
 
 @dataclass(frozen=True)
@@ -182,12 +206,12 @@ def _stage(
     turns: Any = None,
 ) -> _Stage:
     """The transform of so many lines in each outer place."""
-    length, counts = size, passes(size)
-    if counts is None:
+    machine, form = host.machine(), replace(form, inverse=inverse)
+    length, radices = size, passes(size)
+    if radices is None:
         form, turns, size = replace(form, convolves=True), _chirp(size, form.kind), _longer(size)
-        counts = passes(size)
-        assert counts is not None
-    machine = host.machine()
+        radices = passes(size)
+        assert radices is not None
     blocks, lanes = -(-lines // form.lines(machine)), form.lanes(machine)
     known = {
         "factor": int(np.float64(factor).view(np.int64)),
@@ -195,16 +219,16 @@ def _stage(
         "length": length,
         "blocks": blocks,
         "lines": lines,
-        "inverse": int(inverse),
+        "count": len(radices),
     }
     for name, strides in (("read", read), ("write", write)):
-        known |= {f"{name}_{way}": getattr(strides, way) for way in ("outer", "line", "step")}
+        known |= {f"{name}_{way}": number for way, number in vars(strides).items()}
     return _Stage(
         _kernel(form),
         source,
         target,
         (_tables(size, form.kind), turns),
-        (*(known[name] for name in NUMBERS), *counts),
+        (*(known[name] for name in NUMBERS), *_passes(form, radices)[1]),
         blocks,
         4 * (size + lanes) * lanes * form.itemsize,
     )
@@ -264,19 +288,26 @@ def serves(shape: Sequence[int], sizes: Sequence[int], dtype: Any) -> bool:
     lanes = host.machine().vector_bytes // np.dtype(dtype).type().real.itemsize
     total = math.prod(shape)
     return all(
-        (passes(n) is not None or n <= CONVOLVED) and (total // n >= lanes or _cut(n) is not None)
+        (passes(n) is not None or n <= CONVOLVED)
+        and (total // n >= lanes or _cut(n, lanes) is not None)
         for n in sizes
     )
 
 
-def _cut(size: int) -> tuple[int, int] | None:
-    """Rows and columns for a line, as square as they can be; None for a line that isn't cut."""
+@functools.cache
+def _cut(size: int, lanes: int) -> tuple[int, int] | None:
+    """Rows and columns for a line, which fill the lanes best and are as square as they can be; None
+    for a line that isn't cut."""
     if size < 256 or passes(size) is None:
         return None
-    for rows in range(math.isqrt(size), 15, -1):
-        if size % rows == 0:
-            return rows, size // rows
-    return None
+    cuts = [(n, size // n) for n in range(16, math.isqrt(size) + 1) if size % n == 0]
+    near = [cut for cut in cuts if cut[1] <= 4 * cut[0]] or cuts[-1:]
+    return max(near, key=lambda cut: (_filled(cut, lanes), cut[0]), default=None)
+
+
+def _filled(cut: tuple[int, int], lanes: int) -> float:
+    """The share of lanes with lines of their own."""
+    return math.prod(n / (-(-n // lanes) * lanes) for n in cut)
 
 
 def transform(
@@ -298,13 +329,13 @@ def transform(
     form = Form(_KIND[np.dtype(x.dtype).char], Line(reads), Line(writes))
     before, after = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
     length = size // 2 + 1 if writes == "half" else size
-    is_long = size * form.itemsize * 2 >= LONG or before * after < form.lanes(host.machine())
-    cut = _cut(size) if is_long and after == 1 else None
-    if cut is not None:
-        return _through(form, x, axis, cut, inverse, factor, out)
     dtype = (_REAL if writes == "real" else _COMPLEX)[form.kind]
     if out is None:
         out = np.empty((*x.shape[:axis], length, *x.shape[axis + 1 :]), dtype)
+    if after == 1 and _through(
+        form, x.reshape(before, -1), out.reshape(before, length), size, inverse, factor
+    ):
+        return out
     if after == 1:  # lanes take rows
         read, write = _Strides(0, x.shape[axis], 1), _Strides(0, length, 1)
         outer, lines = 1, before
@@ -313,33 +344,34 @@ def transform(
             Way.APART if line is Line.HALF else Way.BESIDE for line in (form.reads, form.writes)
         )
         form = Form(form.kind, form.reads, form.writes, first, second)
-        read = _Strides(x.shape[axis] * after, 1, after)
-        write = _Strides(length * after, 1, after)
+        block = form.lines(host.machine())
+        read = _Strides(x.shape[axis] * after, 1, after, block)
+        write = _Strides(length * after, 1, after, block)
         outer, lines = before, after
     stage = _stage(form, x, out, size, lines, read, write, inverse, factor)
     _run([stage], outer, outer * lines * size)
     return out
 
 
-def _through(
-    form: Form, x: Any, axis: int, cut: tuple[int, int], inverse: bool, factor: float, out: Any
-) -> Any:
-    """The transform of long lines. Real lines of even size are half as many complex numbers."""
-    size, kind = math.prod(cut), form.kind
-    length = size // 2 + 1 if form.writes is Line.HALF else size
-    if out is None:
-        dtype = (_REAL if form.writes is Line.REAL else _COMPLEX)[kind]
-        out = np.empty((*x.shape[:axis], length, *x.shape[axis + 1 :]), dtype)
-    given = x.reshape(math.prod(x.shape[:axis]), x.shape[axis])
-    found = out.reshape(len(given), length)
-    half = _cut(size // 2) if size % 2 == 0 else None
-    if form.reads is Line.COMPLEX:
-        _long(kind, given, found, cut, inverse, factor)
-    elif half is None:
-        _as_complex(form, given, found, cut, inverse, factor)
-    else:
-        _by_pairs(form, given, found, half, factor)
-    return out
+def _through(form: Form, x: Any, out: Any, size: int, inverse: bool, factor: float) -> bool:
+    """The transform of lines that are cut, if these are. Real lines of even size are half as many
+    complex numbers."""
+    lanes = form.lanes(host.machine())
+    must = size * form.itemsize * 2 >= LONG or len(x) < lanes
+    is_complex = form.reads is Line.COMPLEX
+    count = size if is_complex else 0 if size % 2 else size // 2
+    cut = _cut(count, lanes)
+    if cut is not None and (must or _filled(cut, lanes) >= FULL):
+        if is_complex:
+            _long(form.kind, x, out, cut, inverse, factor)
+        else:
+            _by_pairs(form, x, out, cut, factor)
+        return True
+    cut = _cut(size, lanes)
+    if cut is None or not must:
+        return False
+    _as_complex(form, x, out, cut, inverse, factor)
+    return True
 
 
 def _by_pairs(form: Form, given: Any, found: Any, cut: tuple[int, int], factor: float) -> None:
@@ -348,21 +380,22 @@ def _by_pairs(form: Form, given: Any, found: Any, cut: tuple[int, int], factor: 
     inverse = form.writes is Line.REAL
     turns = _mixing_turns(2 * middle, kind, inverse)
     blocks = -(-(middle + (not inverse)) // mixing.BLOCK)
-    # The memory between has room for a number behind the transform.
-    size = (middle + 1) * 2 * form.itemsize
 
     def mixed(source: Any, target: Any, read: int, write: int) -> _Stage:
         numbers = (middle, blocks, read, write)
         return _Stage(_mixing(kind, inverse), source, target, (None, turns), numbers, blocks)
 
     if inverse:
-        first = mixed(given, 0, given.shape[1], 0)
-        target = found.view(_COMPLEX[kind])
-        stages = [first, *_cut_stages(kind, 0, target, 0, cut, (0, middle), True, factor)]
+        ends, outer = (1, found.view(_COMPLEX[kind])), (0, middle)
+        stages = [mixed(given, 1, given.shape[1], 0)]
+        stages += _cut_stages(kind, *ends, cut, outer, True, factor)
     else:
-        source, last = given.view(_COMPLEX[kind]), mixed(1, found, 0, found.shape[1])
-        stages = [*_cut_stages(kind, source, 1, 0, cut, (middle, 0), False, factor / 2), last]
-    _run(stages, len(given), given.size, [size] * (1 if inverse else 2))
+        ends, outer = (given.view(_COMPLEX[kind]), 1), (middle, 0)
+        stages = _cut_stages(kind, *ends, cut, outer, False, factor / 2)
+        stages.append(mixed(1, found, 0, found.shape[1]))
+    # There is room for a number behind the transform.
+    sizes = [_between(kind, cut), (middle + 1) * 2 * form.itemsize]
+    _run(stages, len(given), given.size, sizes)
 
 
 def _as_complex(
@@ -387,38 +420,50 @@ def _as_complex(
 def _mixing_turns(size: int, kind: str, inverse: bool) -> Any:
     """What `mixing` multiplies the differences by."""
     turn = _roots(np.arange(size // 2 + 1), size)
-    turn[-1] = -1
     return (1j * turn.conj() if inverse else -1j * turn).astype(_COMPLEX[kind])
 
 
-def _long(
-    kind: str, x: Any, out: Any, cut: tuple[int, int], inverse: bool, factor: float
-) -> None:
+def _long(kind: str, x: Any, out: Any, cut: tuple[int, int], inverse: bool, factor: float) -> None:
     """The transform of complex lines x[count, size]; `out` may be `x`."""
     size = math.prod(cut)
-    stages = _cut_stages(kind, x, out, 0, cut, (size, size), inverse, factor)
-    _run(stages, len(x), x.size, [size * x.itemsize])
+    stages = _cut_stages(kind, x, out, cut, (size, size), inverse, factor)
+    _run(stages, len(x), x.size, [_between(kind, cut)])
 
 
 def _cut_stages(
     kind: str,
     source: Any,
     target: Any,
-    between: int,
     cut: tuple[int, int],
     outer: tuple[int, int],
     inverse: bool,
     factor: float,
 ) -> list[_Stage]:
-    """The transform of a complex line: of its columns, which go to the memory `between`, and then
-    of its rows. outer: the strides of lines, read and written."""
+    """The transform of a complex line: of its columns, which go to the first memory between the
+    stages, and then of its rows. outer: the strides of lines, read and written."""
     rows, columns = cut
     first = Form(kind, reads_way=Way.BESIDE, writes_way=Way.BESIDE, turned=True)
     second = Form(kind, writes_way=Way.BESIDE)
-    turns, along = _turns(rows, columns, kind), _Strides(0, 1, columns)
-    read, write = replace(along, outer=outer[0]), _Strides(outer[1], 1, rows)
-    across = _Strides(0, columns, 1)
+    lanes = first.lanes(host.machine())
+    turns = _turns(rows, columns, kind, lanes)
+    # The next line is fetched while this one is transformed, or of a long one the next block.
+    aheads = [stride if 2 * stride * first.itemsize <= LONG else lanes for stride in outer]
+    read = _Strides(outer[0], 1, columns, aheads[0])
+    write = _Strides(outer[1], 1, rows, aheads[1])
+    pitch = _pitch(kind, columns)
     return [
-        _stage(first, source, between, rows, columns, read, along, inverse, factor, turns),
-        _stage(second, between, target, columns, rows, across, write, inverse, 1.0),
+        _stage(
+            first, source, 0, rows, columns, read, _Strides(0, 1, pitch), inverse, factor, turns
+        ),
+        _stage(second, 0, target, columns, rows, _Strides(0, pitch, 1), write, inverse, 1.0),
     ]
+
+
+def _pitch(kind: str, columns: int) -> int:
+    """The numbers from a row between the stages to the next one."""
+    return columns + PAD // np.dtype(_COMPLEX[kind]).itemsize
+
+
+def _between(kind: str, cut: tuple[int, int]) -> int:
+    rows, columns = cut
+    return rows * _pitch(kind, columns) * np.dtype(_COMPLEX[kind]).itemsize
