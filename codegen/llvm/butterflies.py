@@ -90,7 +90,17 @@ def _whole(a: list[Pair]) -> list[Pair]:
     return a
 
 
-_SMALL = {1: _whole, 2: _two, 3: _three, 4: _four, 5: _five, 8: _eight}
+def _ten(a: list[Pair]) -> list[Pair]:
+    """By the butterflies of 2 and 5, without turns between them (Good, "The interaction algorithm
+    and practical Fourier analysis", 1958)."""
+    first, second = (_five([a[(start + 2 * i) % 10] for i in range(5)]) for start in (0, 5))
+    out = list(a)
+    for i, both in enumerate(zip(first, second, strict=True)):
+        out[6 * i % 10], out[(6 * i + 5) % 10] = _two(list(both))
+    return out
+
+
+_SMALL = {1: _whole, 2: _two, 3: _three, 4: _four, 5: _five, 8: _eight, 10: _ten}
 RADICES = tuple(_SMALL)
 
 
@@ -99,11 +109,13 @@ class Cells:
     """Where a pass reads or writes: a buffer of vectors, in which the real parts of a number come
     before the imaginary ones, or the memory of lines that lie side by side.
 
+    spread: whether only each second number in memory counts.
     exchanged: whether the parts change places, as an inverse transform needs it. turned: whether
     what is written there is multiplied by numbers of a table.
     """
 
     in_memory: bool = False
+    spread: bool = False
     exchanged: bool = False
     turned: bool = False
 
@@ -188,12 +200,12 @@ class _Pass:
             parts.append(Expr(code, code.splat(number, self.lanes)))
         return parts[0], parts[1]
 
-    def _memory(self, base: str, place: Ref, step: str, to_write: bool) -> Ref:
+    def _memory(self, base: str, place: Ref, step: str, to_write: bool, width: int) -> Ref:
         """A place of a line in memory; fetches what lies ahead."""
         code = self.code
         at = self._at(base, self._product(place, Ref(f"%{step}", "i64")), "i8")
         ahead = self._at(at.text, Ref(f"%{step}_ahead", "i64"), "i8")
-        for byte in range(0, 2 * self.lanes * (4 if self.kind == "float" else 8), 64):
+        for byte in range(0, width * (4 if self.kind == "float" else 8), 64):
             code.prefetch(self._at(ahead.text, constant(byte, "i64"), "i8"), to_write)
         return at
 
@@ -201,9 +213,12 @@ class _Pass:
         code, kind, lanes = self.code, self.kind, self.lanes
         if not cells.in_memory:
             return load(code, self._cell("%x", place), kind, lanes)
-        at = self._memory("%x", place, "read", False)
-        full, align = vector(kind, 2 * lanes), 4 if kind == "float" else 8
-        a, b = apart(code, code.let(f"load {full}, {at.typed}, align {align}", kind, 2 * lanes))
+        width, align = lanes * (4 if cells.spread else 2), 4 if kind == "float" else 8
+        at = self._memory("%x", place, "read", False, width)
+        found = code.let(f"load {vector(kind, width)}, {at.typed}, align {align}", kind, width)
+        if cells.spread:
+            found = code.moved(found, range(0, width, 2))
+        a, b = apart(code, found)
         return (b, a) if cells.exchanged else (a, b)
 
     def _write(self, cells: Cells, value: Pair, place: Ref) -> None:
@@ -215,7 +230,7 @@ class _Pass:
             store(code, value, self._cell("%y", place), kind, self.lanes)
             return
         both = together(code, value[::-1] if cells.exchanged else value)
-        at = self._memory("%y", place, "write", True)
+        at = self._memory("%y", place, "write", True, both.lanes)
         code.add(f"store {both.typed}, {at.typed}, align {4 if kind == 'float' else 8}")
 
 

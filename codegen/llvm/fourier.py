@@ -44,8 +44,10 @@ def passes_of(form: Form, radices: Sequence[int]) -> list[tuple[Pass, int, int, 
     left, step, table = math.prod(radices), 1, 0
     for i, radix in enumerate(radices):
         is_last, left = i == len(radices) - 1, left // radix
-        reads = Cells(i == 0 and form.reads_directly, form.inverse)
-        writes = Cells(is_last and form.writes_directly, form.inverse, is_last and form.turned)
+        reads = Cells(i == 0 and form.reads_directly, form.reads is Line.PART, form.inverse)
+        writes = Cells(
+            is_last and form.writes_directly, False, form.inverse, is_last and form.turned
+        )
         found.append((Pass(radix, reads, writes, is_last), left, step, table))
         step, table = step * radix, table + 2 * left * (radix - 1)
     return found
@@ -87,7 +89,7 @@ class _Kernel(Lines):
         self.factor = factor if form.kind == "double" else code.convert("fptrunc", factor, "float")
         self.whole = False
         # The second buffer begins behind the first one and what its last tile has too much.
-        behind = self._add(self.of["size"], self._int(lanes))
+        behind = self._mul(self._add(self.of["size"], self._int(lanes)), self._int(form.wide))
         self.buffer = self.of["work"], self._at(self.of["work"], behind)
         loop = code.open_loop(Ref("%first", "i64"), Ref("%last", "i64"))
         self._block(loop.variable)
@@ -118,6 +120,7 @@ class _Kernel(Lines):
         outer = code.binary("sdiv", block, self.of["blocks"])
         block = code.binary("sub", block, self._mul(outer, self.of["blocks"]))
         lines = self.lanes * (2 if form.pairs else 1)
+        self.block = block
         self.first = self._mul(block, self._int(lines))
         self.rest = code.binary("sub", self.of["lines"], self.first)
         self.is_full = code.compare("icmp sge", self.rest, self._int(lines))
@@ -162,15 +165,15 @@ class _Kernel(Lines):
         code, none = self.code, self._int(0)
         last = code.binary("sub", self.of["count"], self._int(1))
         write = self._bytes("write", "step")
-        write = code.select(self.is_full, write, self._int(self._cell_bytes))
+        cell = self._int(2 * self.lanes * self.form.itemsize)
+        write = code.select(self.is_full, write, cell)
         ahead = [
             code.select(self.is_full, self._bytes(name, "ahead"), none)
             for name in ("read", "write")
         ]
         turns = none
         if self.form.turned:
-            block = code.binary("sdiv", self.first, self._int(self.lanes))
-            turns = self._at(self.of["turns"], block)
+            turns = self._at(self.of["turns"], self.block)
         loop = code.open_loop(none, self.of["count"], 1, (source, target, spare))
         source, target, spare = (phi for phi, _ in loop.carried)
         start = len(BUFFERS) + len(NUMBERS)
@@ -195,13 +198,9 @@ class _Kernel(Lines):
     # Lines side by side, which the first pass reads and the last one writes, unless the block isn't
     # full: then they go through a buffer, where nothing is masked.
 
-    @property
-    def _cell_bytes(self) -> int:
-        return 2 * self.lanes * self.form.itemsize
-
     def _bytes(self, name: str, what: str) -> Ref:
         line = self.form.reads if name == "read" else self.form.writes
-        size = self.form.itemsize * (1 if line is Line.REAL else 2)
+        size = self.form.itemsize * line.parts
         return self._mul(self.of[f"{name}_{what}"], self._int(size))
 
     def _rest(self) -> Loop:
@@ -211,15 +210,19 @@ class _Kernel(Lines):
 
     def _source(self, outer: Ref) -> tuple[Ref, Ref]:
         """What the first pass reads, and the bytes between its numbers."""
-        code, form, lanes = self.code, self.form, 2 * self.lanes
+        code, form = self.code, self.form
+        lanes, mask = 2 * self.lanes, self.mask
+        if form.reads is Line.PART:
+            lanes, mask = 2 * lanes, self._mask(2 * lanes, self._mul(self.rest, self._int(2)))
         base = self._beside(self._base(self.of["in"], form.reads, outer), form.reads)
         loop = self._rest()
         at = self._base(base, form.reads, self._mul(loop.variable, self.of["read_step"]))
-        found = self._read_vector(at, lanes, self.mask)
-        cell = self._at(self.buffer[0], loop.variable)
+        found = self._read_vector(at, lanes, mask)
+        cell = self._element(f"[{lanes} x {form.kind}]", self.buffer[0], loop.variable)
         code.add(f"store {found.typed}, {cell.typed}, align {form.itemsize}")
         code.close_loop(loop)
-        step = code.select(self.is_full, self._bytes("read", "step"), self._int(self._cell_bytes))
+        step = self._int(lanes * form.itemsize)
+        step = code.select(self.is_full, self._bytes("read", "step"), step)
         return code.select(self.is_full, base, self.buffer[0]), step
 
     def _put_rest(self, found: Ref, base: Ref) -> None:

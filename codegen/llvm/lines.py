@@ -22,7 +22,17 @@ class Line(Enum):
 
     COMPLEX = "complex"
     REAL = "real"
+    PART = "part"  # the real parts of complex numbers, which are only read
     HALF = "half"  # the first half of the complex transform of a real line
+
+    @property
+    def is_real(self) -> bool:
+        return self in (Line.REAL, Line.PART)
+
+    @property
+    def parts(self) -> int:
+        """The numbers that an element is in memory."""
+        return 1 if self is Line.REAL else 2
 
 
 class Way(Enum):
@@ -59,9 +69,16 @@ class Form:
         return machine.vector_bytes // self.itemsize
 
     @property
+    def wide(self) -> int:
+        """The cells of the first buffer for each number: lines that the first pass reads may come
+        to it as they are in memory."""
+        return 2 if self.reads is Line.PART else 1
+
+    @property
     def pairs(self) -> bool:
-        """Whether a lane takes two real lines."""
-        return Line.REAL in (self.reads, self.writes)
+        """Whether a lane takes two real lines. Where it reads neighbours and writes complex lines,
+        they are the parts of these."""
+        return self.reads.is_real or self.writes.is_real
 
     @property
     def reads_directly(self) -> bool:
@@ -196,7 +213,7 @@ class Lines:
         self._scatter(value[1].ref, second, offsets, exists)
 
     def _base(self, base: Ref, line: Line, offset: Ref) -> Ref:
-        kind = self.form.kind if line is Line.REAL else f"[2 x {self.form.kind}]"
+        kind = self.form.kind if line.parts == 1 else f"[2 x {self.form.kind}]"
         return self._element(kind, base, offset)
 
     def _masked(self, at: Ref, mask: Ref) -> Pair:
@@ -208,7 +225,10 @@ class Lines:
 
     def _beside(self, base: Ref, line: Line) -> Ref:
         """The address of this block's lines, which lie side by side."""
-        return self._base(base, line, self.first)
+        lines = self.first
+        if self.form.pairs and line is Line.COMPLEX:
+            lines = self.code.binary("sdiv", lines, self._int(2))
+        return self._base(base, line, lines)
 
     def _lines(self, line: Line, way: Way, stride: Ref) -> list[Any]:
         """What is known of the lines of a block before its loop."""
@@ -233,12 +253,12 @@ class Lines:
 
     def _tile(self, line: Line) -> int:
         """The numbers of a line that are a vector."""
-        return self.lanes if line is Line.REAL else self.lanes // 2
+        return self.lanes if line.is_real else self.lanes // 2
 
     def _part_mask(self, line: Line, rest: Ref) -> Ref:
         """Which parts of a vector of a line exist."""
-        width = self.lanes // self._tile(line)
-        return self._mask(self.lanes, self._mul(rest, self._int(width)))
+        lanes = self._tile(line) * line.parts
+        return self._mask(lanes, self._mul(rest, self._int(line.parts)))
 
     def _fetch(
         self, base: Ref, line: Line, way: Way, place: Ref, name: str, to_write: bool
@@ -255,7 +275,7 @@ class Lines:
             taken, at = lines, self._add(following, self._mul(place, self.of[f"{name}_step"]))
         else:
             return
-        size = self.form.itemsize * (1 if line is Line.REAL else 2)
+        size = self.form.itemsize * line.parts
         cells = self._base(base, line, at)
         for byte in range(0, taken * size, 64):
             code.prefetch(code.let(f"getelementptr i8, {cells.typed}, i64 {byte}", "ptr"), to_write)
@@ -266,14 +286,15 @@ class Lines:
         turned = [self._transposed(line, [
             self._row(line, here, offset, mask) for offset, _ in rows
         ]) for rows in lines]  # fmt: skip
-        if line is Line.REAL:
+        if line.is_real:
             return [
                 [(Expr(self.code, a), Expr(self.code, b))] for a, b in zip(*turned, strict=True)
             ]
         return [[apart(self.code, x) for x in found] for found in zip(*turned, strict=True)]
 
     def _row(self, line: Line, here: Ref, offset: Ref, mask: Ref) -> Ref:
-        return self._read_vector(self._base(here, line, offset), self.lanes, mask)
+        found = self._read_vector(self._base(here, line, offset), mask.lanes, mask)
+        return self.code.moved(found, range(0, mask.lanes, 2)) if line is Line.PART else found
 
     def _transposed(self, line: Line, rows: list[Ref]) -> list[Ref]:
         """The columns of a tile, each a vector of as many numbers as there are rows."""

@@ -30,7 +30,7 @@ from . import host, jit
 LONG = 1 << 16
 """Bytes of a line from which it is cut even if that leaves many lanes empty, and up to which it is
 fetched while the line before it is transformed."""
-FULL = 0.6
+FULL = 0.7
 """The share of full lanes from which shorter lines are cut."""
 CONVOLVED = 1 << 12
 """The largest size with other prime factors: those of more lines don't fit in the cache."""
@@ -230,7 +230,7 @@ def _stage(
         (_tables(size, form.kind), turns),
         (*(known[name] for name in NUMBERS), *_passes(form, radices)[1]),
         blocks,
-        4 * (size + lanes) * lanes * form.itemsize,
+        2 * (form.wide + 1) * (size + lanes) * lanes * form.itemsize,
     )
 
 
@@ -325,8 +325,11 @@ def transform(
 
     reads, writes: 'complex', 'real', or 'half': the first half of the transform of real lines, of
     which real numbers are the transform without `inverse`, and which gives real numbers with it.
+    The real parts of complex lines may be what is real.
     """
     form = Form(_KIND[np.dtype(x.dtype).char], Line(reads), Line(writes))
+    if form.reads is Line.REAL and x.dtype.kind == "c":
+        form = replace(form, reads=Line.PART)
     before, after = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
     length = size // 2 + 1 if writes == "half" else size
     dtype = (_REAL if writes == "real" else _COMPLEX)[form.kind]
@@ -340,6 +343,8 @@ def transform(
         read, write = _Strides(0, x.shape[axis], 1), _Strides(0, length, 1)
         outer, lines = 1, before
     else:
+        if form.reads is Line.PART:
+            x, form = np.ascontiguousarray(x.real), replace(form, reads=Line.REAL)
         first, second = (
             Way.APART if line is Line.HALF else Way.BESIDE for line in (form.reads, form.writes)
         )
@@ -386,12 +391,12 @@ def _by_pairs(form: Form, given: Any, found: Any, cut: tuple[int, int], factor: 
         return _Stage(_mixing(kind, inverse), source, target, (None, turns), numbers, blocks)
 
     if inverse:
-        ends, outer = (1, found.view(_COMPLEX[kind])), (0, middle)
         stages = [mixed(given, 1, given.shape[1], 0)]
-        stages += _cut_stages(kind, *ends, cut, outer, True, factor)
+        target = found.view(_COMPLEX[kind])
+        stages += _cut_stages(Form(kind), 1, target, cut, (0, middle), True, factor)
     else:
-        ends, outer = (given.view(_COMPLEX[kind]), 1), (middle, 0)
-        stages = _cut_stages(kind, *ends, cut, outer, False, factor / 2)
+        first = Form(kind, form.reads)
+        stages = _cut_stages(first, given, 1, cut, (2 * middle, 0), False, factor / 2)
         stages.append(mixed(1, found, 0, found.shape[1]))
     # There is room for a number behind the transform.
     sizes = [_between(kind, cut), (middle + 1) * 2 * form.itemsize]
@@ -404,8 +409,8 @@ def _as_complex(
     """Long real lines as complex ones."""
     size = math.prod(cut)
     whole: Any = np.empty((len(given), size), _COMPLEX[form.kind])
-    if form.reads is Line.REAL:
-        whole[:] = given
+    if form.reads.is_real:
+        whole[:] = given.real
     else:
         whole[:, : given.shape[1]] = given
         whole[:, 0].imag = 0
@@ -426,12 +431,12 @@ def _mixing_turns(size: int, kind: str, inverse: bool) -> Any:
 def _long(kind: str, x: Any, out: Any, cut: tuple[int, int], inverse: bool, factor: float) -> None:
     """The transform of complex lines x[count, size]; `out` may be `x`."""
     size = math.prod(cut)
-    stages = _cut_stages(kind, x, out, cut, (size, size), inverse, factor)
+    stages = _cut_stages(Form(kind), x, out, cut, (size, size), inverse, factor)
     _run(stages, len(x), x.size, [_between(kind, cut)])
 
 
 def _cut_stages(
-    kind: str,
+    form: Form,
     source: Any,
     target: Any,
     cut: tuple[int, int],
@@ -440,22 +445,22 @@ def _cut_stages(
     factor: float,
 ) -> list[_Stage]:
     """The transform of a complex line: of its columns, which go to the first memory between the
-    stages, and then of its rows. outer: the strides of lines, read and written."""
-    rows, columns = cut
-    first = Form(kind, reads_way=Way.BESIDE, writes_way=Way.BESIDE, turned=True)
+    stages, and then of its rows. form: what is read; two real numbers are one complex one. outer:
+    the strides of lines, read and written."""
+    (rows, columns), kind = cut, form.kind
+    first = replace(form, reads_way=Way.BESIDE, writes_way=Way.BESIDE, turned=True)
     second = Form(kind, writes_way=Way.BESIDE)
-    lanes = first.lanes(host.machine())
+    lanes, each = first.lanes(host.machine()), 2 if form.pairs else 1
     turns = _turns(rows, columns, kind, lanes)
     # The next line is fetched while this one is transformed, or of a long one the next block.
-    aheads = [stride if 2 * stride * first.itemsize <= LONG else lanes for stride in outer]
-    read = _Strides(outer[0], 1, columns, aheads[0])
-    write = _Strides(outer[1], 1, rows, aheads[1])
+    ahead = [stride if 2 * stride * form.itemsize <= LONG else lanes for stride in outer]
+    read = _Strides(outer[0], 1, each * columns, ahead[0])
+    write = _Strides(outer[1], 1, rows, ahead[1])
     pitch = _pitch(kind, columns)
+    along, across = _Strides(0, 1, pitch), _Strides(0, pitch, 1)
     return [
-        _stage(
-            first, source, 0, rows, columns, read, _Strides(0, 1, pitch), inverse, factor, turns
-        ),
-        _stage(second, 0, target, columns, rows, _Strides(0, pitch, 1), write, inverse, 1.0),
+        _stage(first, source, 0, rows, each * columns, read, along, inverse, factor, turns),
+        _stage(second, 0, target, columns, rows, across, write, inverse, 1.0),
     ]
 
 

@@ -39,6 +39,8 @@ def check(x: Any, axis: int, dtype: str) -> None:
     real = np.ascontiguousarray(x.real)
     half = fourier.transform(real, axis, False, 1.0, size, "real", "half")
     same(half, np.fft.rfft(real.astype(float), axis=axis), dtype)
+    parts = fourier.transform(x, axis, False, 1.0, size, "real", "half")
+    np.testing.assert_array_equal(parts, half)
     half = half + np.asarray(1j, dtype)  # the imaginary parts at the ends don't count
     whole = fourier.transform(half, axis, True, 1 / size, size, "half", "real")
     same(whole, np.fft.irfft(half.astype(complex), size, axis=axis), dtype)
