@@ -101,7 +101,11 @@ def _ten(a: list[Pair]) -> list[Pair]:
 
 
 _SMALL = {1: _whole, 2: _two, 3: _three, 4: _four, 5: _five, 8: _eight, 10: _ten}
-RADICES = tuple(_SMALL)
+
+
+def radices(machine: Machine) -> tuple[int, ...]:
+    """Those of the passes, from 1 on. 10 numbers with their parts take more than 16 registers."""
+    return tuple(radix for radix in _SMALL if radix < 10 or machine.vector_bytes == 64)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from tilewright.codegen.llvm import butterflies, mixing
-from tilewright.codegen.llvm.butterflies import RADICES
 from tilewright.codegen.llvm.fourier import NUMBERS, emit, emit_series, passes_of
 from tilewright.codegen.llvm.lines import Form, Line, Way
 
@@ -30,7 +29,7 @@ from . import host, jit
 LONG = 1 << 16
 """Bytes of a line from which it is cut even if that leaves many lanes empty, and up to which it is
 fetched while the line before it is transformed."""
-FULL = 0.7
+FULL = 0.8
 """The share of full lanes from which shorter lines are cut."""
 CONVOLVED = 1 << 12
 """The largest size with other prime factors: those of more lines don't fit in the cache."""
@@ -50,10 +49,11 @@ _SERIES = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 3)
 def passes(size: int) -> tuple[int, ...] | None:
     """The radices of the passes, as few and as small as there are; None if a size has other prime
     factors."""
-    if size in RADICES:
+    radices = butterflies.radices(host.machine())
+    if size in radices:
         return (size,)
     found = []
-    for radix in RADICES[1:]:
+    for radix in radices[1:]:
         rest = passes(size // radix) if size % radix == 0 else None
         if rest is not None and radix >= rest[0]:
             found.append((radix, *rest))
