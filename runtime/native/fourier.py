@@ -75,8 +75,14 @@ def _tables(size: int, kind: str) -> Any:
 
 @functools.cache
 def _longer(size: int) -> int:
-    """The size of the convolution that stands for a transform."""
-    return next(n for n in range(2 * size - 1, 4 * size) if passes(n) is not None)
+    """The size of the convolution that stands for a transform. With wide registers, few passes over
+    more numbers take less; with others the powers of two do not, whose numbers share few places of
+    the cache."""
+    powers = [[p**i for i in range(size.bit_length() + 2)] for p in (2, 3, 5)]
+    found = [n for n in map(math.prod, itertools.product(*powers)) if 2 * size - 1 <= n < 4 * size]
+    if host.machine().vector_bytes < 64:
+        return min(found)
+    return min(found, key=lambda n: (n * (1 + len(passes(n) or ())), n))
 
 
 @functools.lru_cache(32)

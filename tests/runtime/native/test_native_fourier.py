@@ -110,7 +110,10 @@ def test_registers_of_other_widths(width: int, monkeypatch: pytest.MonkeyPatch) 
     narrow = replace(own, vector_bytes=width)
     if width == 32 and own.triple.startswith("x86_64"):
         narrow = replace(narrow, cpu="haswell", features="")
-    caches = (fourier._kernel, fourier._passes, fourier._mixing, fourier.passes, fourier._tables)
+    caches = (
+        *(fourier._kernel, fourier._passes, fourier._mixing, fourier.passes, fourier._tables),
+        *(fourier._longer, fourier._chirp),
+    )
     monkeypatch.setattr(host, "machine", lambda: narrow)
     for cache in caches:
         cache.cache_clear()
