@@ -6,6 +6,8 @@ lines, and long ones whose size has other prime factors than 2, 3 and 5.
 A long line is cut into rows and columns: its columns are transformed and turned, then its rows,
 whose results go to the columns of the output (Bailey, "FFTs in external or hierarchical memory",
 1990). So all of what a pass reads stays in the cache, and the lanes have neighbours to transform.
+Both are stages that run for one line after another (`_run`): what is between them stays in the
+cache.
 """
 
 from __future__ import annotations
