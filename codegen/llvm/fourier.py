@@ -12,56 +12,90 @@ filtering approach to the computation of discrete Fourier transform", 1970).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .butterflies import RADICES, Pair, define_pass, load, store, times
+from .butterflies import Cells, Pair, Pass, load, store, times
 from .code import Code, Loop, module_text
 from .lines import Form, Line, Lines, Way
 from .machine import Machine
 from .math.expression import Expr, where
-from .types import Ref, constant
+from .types import Ref, constant, vector
 
+BUFFERS = ("in", "out", "work", "passes", "turns")
+"""The buffers of a kernel: input, output, memory to work in, the tables of the passes and of the
+turns."""
 NUMBERS = (
-    "size length first last blocks lines read_outer read_line read_step write_outer write_line "
-    "write_step inverse"
+    "factor size length blocks lines read_outer read_line read_step read_ahead write_outer "
+    "write_line write_step write_ahead count"
 ).split()
-"""The int64 arguments of a kernel, before the counts of passes of each radix. size: of the passes.
-length: of the transform, the same unless that is a convolution. first, last: the blocks to compute,
-of which each outer place has `blocks`, for its `lines`. Strides count elements, real or complex as
-they are in memory."""
+"""The int64 words of a kernel behind its buffers. factor: of the
+results, the bits of a double. size: of the passes. length: of the transform, the same unless that
+is a convolution. blocks: those of each outer place, for its `lines`. Strides count elements, real
+or complex as they are in memory; ahead: those to what is fetched beside each number of lines that
+lie side by side. count: of the passes. Of each of these follow the address, m, s, and where its
+table begins."""
+
+
+def passes_of(form: Form, radices: Sequence[int]) -> list[tuple[Pass, int, int, int]]:
+    """The passes in their order, the m and s of each, and where its table begins."""
+    found = []
+    left, step, table = math.prod(radices), 1, 0
+    for i, radix in enumerate(radices):
+        is_last, left = i == len(radices) - 1, left // radix
+        reads = Cells(i == 0 and form.reads_directly, form.reads is Line.PART, form.inverse)
+        writes = Cells(
+            is_last and form.writes_directly, False, form.inverse, is_last and form.turned
+        )
+        found.append((Pass(radix, reads, writes, is_last), left, step, table))
+        step, table = step * radix, table + 2 * left * (radix - 1)
+    return found
 
 
 def emit(form: Form, machine: Machine) -> str:
-    """The module, whose function `kernel` takes pointers (input, output, work, the tables of the
-    passes, the table of the turns, numbers) and the factor of the results, a double."""
+    """The module, whose function `kernel` takes a pointer to its words, and the first block to
+    compute and the one behind the last."""
     return module_text([_Kernel(form, form.lanes(machine)).code]) + machine.attributes
+
+
+def emit_series(machine: Machine) -> str:
+    """The module, whose function `kernel` runs kernels one after another in each outer place. It
+    takes a table of (address, words, blocks of an outer place), the number of kernels, the first
+    place and the one behind the last."""
+    code = Code("kernel", "ptr %table, i64 %count, i64 %first, i64 %last")
+    places = code.open_loop(Ref("%first", "i64"), Ref("%last", "i64"))
+    kernels = code.open_loop(constant(0, "i64"), Ref("%count", "i64"))
+    entry = code.let(f"getelementptr [3 x i64], ptr %table, {kernels.variable.typed}", "ptr")
+    address, words, blocks = (
+        code.let(f"load {kind}, {at.typed}, align 8", kind)
+        for place, kind in enumerate(("ptr", "ptr", "i64"))
+        for at in [code.let(f"getelementptr i64, {entry.typed}, i64 {place}", "ptr")]
+    )
+    start = code.binary("mul", places.variable, blocks)
+    stop = code.binary("add", start, blocks)
+    code.add(f"call void {address.text}({words.typed}, {start.typed}, {stop.typed})")
+    code.close_loop(kernels)
+    code.close_loop(places)
+    return module_text([code]) + machine.attributes
 
 
 class _Kernel(Lines):
     def __init__(self, form: Form, lanes: int):
         self.form, self.lanes = form, lanes
-        parameters = "ptr %in, ptr %out, ptr %work, ptr %passes, ptr %turns, ptr %n, double %factor"
-        self.code = code = Code("kernel", parameters)
-        numbers = [self._number(i) for i in range(len(NUMBERS) + len(RADICES))]
-        self.of = dict(zip(NUMBERS, numbers, strict=False))
-        self.counts = numbers[len(NUMBERS) :]
-        self.inverse = code.compare("icmp ne", self.of["inverse"], self._int(0))
-        factor = Ref("%factor", "double")
+        self.code = code = Code("kernel", "ptr %words, i64 %first, i64 %last")
+        self.of = code.words([*BUFFERS, *NUMBERS], len(BUFFERS))
+        factor = code.convert("bitcast", self.of["factor"], "double")
         self.factor = factor if form.kind == "double" else code.convert("fptrunc", factor, "float")
         self.whole = False
         # The second buffer begins behind the first one and what its last tile has too much.
-        behind = self._add(self.of["size"], self._int(lanes))
-        self.buffer = Ref("%work", "ptr"), self._at(Ref("%work", "ptr"), behind)
-        loop = code.open_loop(self.of["first"], self.of["last"])
+        behind = self._mul(self._add(self.of["size"], self._int(lanes)), self._int(form.wide))
+        self.buffer = self.of["work"], self._at(self.of["work"], behind)
+        loop = code.open_loop(Ref("%first", "i64"), Ref("%last", "i64"))
         self._block(loop.variable)
         code.close_loop(loop)
 
-    # Numbers of the kernel, and places of its buffers.
-
-    def _number(self, place: int) -> Ref:
-        at = self.code.let(f"getelementptr i64, ptr %n, i64 {place}", "ptr")
-        return self.code.let(f"load i64, {at.typed}, align 8", "i64")
+    # Places of the buffers.
 
     def _at(self, buffer: Ref, place: Ref) -> Ref:
         """A complex vector of a buffer."""
@@ -77,9 +111,7 @@ class _Kernel(Lines):
 
     def _exchanged(self, value: Pair) -> Pair:
         """The parts, exchanged for an inverse transform."""
-        a, b = value
-        inverse = Expr(self.code, self.inverse)
-        return where(inverse, b, a), where(inverse, a, b)
+        return (value[1], value[0]) if self.form.inverse else value
 
     # A block of lines.
 
@@ -88,40 +120,119 @@ class _Kernel(Lines):
         outer = code.binary("sdiv", block, self.of["blocks"])
         block = code.binary("sub", block, self._mul(outer, self.of["blocks"]))
         lines = self.lanes * (2 if form.pairs else 1)
+        self.block = block
         self.first = self._mul(block, self._int(lines))
         self.rest = code.binary("sub", self.of["lines"], self.first)
         self.is_full = code.compare("icmp sge", self.rest, self._int(lines))
         parts = self.rest if lines > self.lanes else self._mul(self.rest, self._int(2))
         self.mask = self._mask(2 * self.lanes, parts)
-        self._read(self._mul(outer, self.of["read_outer"]))
+        read, write = (self._mul(outer, self.of[f"{name}_outer"]) for name in ("read", "write"))
+        source, step = self.buffer[0], self._int(0)
+        if form.reads_directly:
+            source, step = self._source(read)
+        else:
+            self._read(read)
         if form.convolves:
-            self._clear(self.buffer[0])
-        source, target = self._passes(*self.buffer)
-        if form.convolves:
-            self._filter(source)
-            source, target = self._passes(source, target)
-        self._write(source, self._mul(outer, self.of["write_outer"]))
+            self._clear(source)
+            one = constant(1, form.kind)
+            found, other = self._passes(source, *self.buffer[::-1], one)
+            self._filter(found)
+            found, _ = self._passes(found, other, found, self.factor)
+        elif form.writes_directly:
+            base = self._beside(self._base(self.of["out"], form.writes, write), form.writes)
+            found, _ = self._passes(source, *self.buffer[::-1], self.factor, step, base)
+            self._put_rest(found, base)
+            return
+        else:
+            found, _ = self._passes(source, *self.buffer[::-1], self.factor, step)
+        self._write(found, write)
 
-    def _passes(self, source: Ref, target: Ref) -> tuple[Ref, Ref]:
-        """All passes; the buffer that has the result, and the other one."""
-        code = self.code
-        left, step, table = self.of["size"], self._int(1), Ref("%passes", "ptr")
-        for radix, count in zip(RADICES, self.counts, strict=True):
-            loop = code.open_loop(self._int(0), count, 1, (source, target, left, step, table))
-            source, target, left, step, table = (phi for phi, _ in loop.carried)
-            part = code.binary("sdiv", left, self._int(radix))
-            name = f"tw_pass_{radix}"
-            define_pass(code, name, radix, self.form.kind, self.lanes)
-            args = (source, target, part, step, table)
-            code.add(f"call void @{name}({', '.join(a.typed for a in args)})")
-            table = self._element(
-                self.form.kind, table, self._mul(part, self._int(2 * (radix - 1)))
-            )
-            step = self._mul(step, self._int(radix))
-            source, target, left, step, table = code.close_loop(
-                loop, (target, source, part, step, table)
-            )
-        return source, target
+    # The passes.
+
+    def _passes(
+        self,
+        source: Ref,
+        target: Ref,
+        spare: Ref,
+        factor: Ref,
+        read: Ref | None = None,
+        out: Ref | None = None,
+    ) -> tuple[Ref, Ref]:
+        """All passes, from `source` to `target` and then to `spare` in turns; the buffer that has
+        the result, and the other one. read: the bytes from a number to the next one where the first
+        pass reads lines that lie side by side. out: where the last one writes such lines if the
+        block is full."""
+        code, none = self.code, self._int(0)
+        last = code.binary("sub", self.of["count"], self._int(1))
+        write = self._bytes("write", "step")
+        cell = self._int(2 * self.lanes * self.form.itemsize)
+        write = code.select(self.is_full, write, cell)
+        ahead = [
+            code.select(self.is_full, self._bytes(name, "ahead"), none)
+            for name in ("read", "write")
+        ]
+        turns = none
+        if self.form.turned:
+            turns = self._at(self.of["turns"], self.block)
+        loop = code.open_loop(none, self.of["count"], 1, (source, target, spare))
+        source, target, spare = (phi for phi, _ in loop.carried)
+        start = len(BUFFERS) + len(NUMBERS)
+        place = self._add(self._mul(loop.variable, self._int(4)), self._int(start))
+        words = []
+        for i in range(4):
+            at = self._element("i64", Ref("%words", "ptr"), self._add(place, self._int(i)))
+            words.append(code.let(f"load i64, {at.typed}, align 8", "i64"))
+        address, m, s, table = words
+        function = code.convert("inttoptr", address, "ptr")
+        written = target
+        if out is not None:
+            ends = code.compare("icmp eq", loop.variable, last)
+            written = code.select(code.binary("and", ends, self.is_full), out, target)
+        weights = self._element(self.form.kind, self.of["passes"], table)
+        args = [source, written, m, s, weights, read or none, write, *ahead]
+        args += [turns if self.form.turned else Ref("null", "ptr"), self.of["blocks"], factor]
+        code.add(f"call void {function.text}({', '.join(a.typed for a in args)})")
+        found, other, _ = code.close_loop(loop, (target, spare, target))
+        return found, other
+
+    # Lines side by side, which the first pass reads and the last one writes, unless the block isn't
+    # full: then they go through a buffer, where nothing is masked.
+
+    def _bytes(self, name: str, what: str) -> Ref:
+        line = self.form.reads if name == "read" else self.form.writes
+        size = self.form.itemsize * line.parts
+        return self._mul(self.of[f"{name}_{what}"], self._int(size))
+
+    def _rest(self) -> Loop:
+        """A loop over the numbers of lines of a block that isn't full."""
+        count = self.code.select(self.is_full, self._int(0), self.of["length"])
+        return self.code.open_loop(self._int(0), count)
+
+    def _source(self, outer: Ref) -> tuple[Ref, Ref]:
+        """What the first pass reads, and the bytes between its numbers."""
+        code, form = self.code, self.form
+        lanes, mask = 2 * self.lanes, self.mask
+        if form.reads is Line.PART:
+            lanes, mask = 2 * lanes, self._mask(2 * lanes, self._mul(self.rest, self._int(2)))
+        base = self._beside(self._base(self.of["in"], form.reads, outer), form.reads)
+        loop = self._rest()
+        at = self._base(base, form.reads, self._mul(loop.variable, self.of["read_step"]))
+        found = self._read_vector(at, lanes, mask)
+        cell = self._element(f"[{lanes} x {form.kind}]", self.buffer[0], loop.variable)
+        code.add(f"store {found.typed}, {cell.typed}, align {form.itemsize}")
+        code.close_loop(loop)
+        step = self._int(lanes * form.itemsize)
+        step = code.select(self.is_full, self._bytes("read", "step"), step)
+        return code.select(self.is_full, base, self.buffer[0]), step
+
+    def _put_rest(self, found: Ref, base: Ref) -> None:
+        code, form, lanes = self.code, self.form, 2 * self.lanes
+        loop = self._rest()
+        cell = self._at(found, loop.variable)
+        text = f"load {vector(form.kind, lanes)}, {cell.typed}, align {form.itemsize}"
+        at = self._base(base, form.writes, self._mul(loop.variable, self.of["write_step"]))
+        self._write_vector(code.let(text, form.kind, lanes), at, self.mask)
+        code.close_loop(loop)
 
     # The convolution.
 
@@ -143,7 +254,7 @@ class _Kernel(Lines):
     def _factor(self, place: Ref) -> Pair:
         """A number of the table, in all lanes."""
         code, kind = self.code, self.form.kind
-        at = self._base(Ref("%turns", "ptr"), Line.COMPLEX, place)
+        at = self._base(self.of["turns"], Line.COMPLEX, place)
         parts = []
         for cell in (at, self._element(kind, at, self._int(1))):
             number = code.let(f"load {kind}, {cell.typed}", kind)
@@ -156,17 +267,15 @@ class _Kernel(Lines):
             value = times(value, self._factor(place))
         self._store(value, self.buffer[0], place)
 
-    def _result(self, source: Ref, place: Ref, factor: Expr) -> Pair:
+    def _result(self, source: Ref, place: Ref) -> Pair:
         a, b = self._load(source, place)
-        if self.form.convolves:
-            a, b = times((b, a), self._factor(place))
-        return a * factor, b * factor
+        return times((b, a), self._factor(place)) if self.form.convolves else (a, b)
 
     # From and to memory.
 
     def _read(self, outer: Ref) -> None:
         code, form = self.code, self.form
-        base = self._base(Ref("%in", "ptr"), form.reads, outer)
+        base = self._base(self.of["in"], form.reads, outer)
         lines = self._lines(form.reads, form.reads_way, self.of["read_line"])
         for loop, places in self._walk(form.reads, form.reads_way):
             k = loop.variable
@@ -224,12 +333,11 @@ class _Kernel(Lines):
 
     def _write(self, source: Ref, outer: Ref) -> None:
         code, form = self.code, self.form
-        base = self._base(Ref("%out", "ptr"), form.writes, outer)
+        base = self._base(self.of["out"], form.writes, outer)
         lines = self._lines(form.writes, form.writes_way, self.of["write_line"])
-        factor = Expr(code, code.spread(self.factor, self.lanes))
         for loop, places in self._walk(form.writes, form.writes_way):
             here = self._base(base, form.writes, self._mul(loop.variable, self.of["write_step"]))
-            columns = [self._column(source, place, factor) for place in places]
+            columns = [self._column(source, place) for place in places]
             self._fetch(base, form.writes, form.writes_way, loop.variable, "write", True)
             if form.writes_way is Way.ROWS:
                 rest = code.binary("sub", loop.stop, loop.variable)
@@ -244,22 +352,16 @@ class _Kernel(Lines):
                 for value, line in zip(columns[0], lines, strict=True):
                     self._put_complex(value, here, *line)
 
-    def _column(self, source: Ref, place: Ref, factor: Expr) -> Any:
+    def _column(self, source: Ref, place: Ref) -> Any:
         """What the lines write of one number: complex numbers, or the parts of real ones."""
         form = self.form
-        a, b = self._result(source, place, factor)
+        a, b = self._result(source, place)
         if form.writes is Line.HALF:
-            return self._halves(source, place, (a, b), factor)
-        if form.turned:
-            turns = self._base(
-                Ref("%turns", "ptr"), form.writes, self._mul(place, self.of["lines"])
-            )
-            found = self._masked(self._beside(turns, Line.COMPLEX), self.mask)
-            a, b = times((a, b), found)
+            return self._halves(source, place, (a, b))
         a, b = self._exchanged((a, b))
         return (a, b) if form.writes is Line.REAL else ((a, b),)
 
-    def _halves(self, source: Ref, k: Ref, value: Pair, factor: Expr) -> tuple[Pair, Pair]:
+    def _halves(self, source: Ref, k: Ref, value: Pair) -> tuple[Pair, Pair]:
         """The transforms X and Y of two real lines, from that of the first plus i times the
         second."""
         code = self.code
@@ -267,6 +369,6 @@ class _Kernel(Lines):
         first = code.compare("icmp eq", k, self._int(0))
         behind = code.compare("icmp sgt", k, mirror)
         mirror = code.select(code.binary("or", first, behind), self._int(0), mirror)
-        c, d = self._result(source, mirror, factor)
+        c, d = self._result(source, mirror)
         a, b = value
         return ((a + c) * 0.5, (b - d) * 0.5), ((b + d) * 0.5, (c - a) * 0.5)

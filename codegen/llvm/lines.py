@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from .butterflies import Pair
+from .butterflies import Pair, apart, together
 from .code import Code
 from .machine import Machine
 from .math.expression import Expr
@@ -22,7 +22,17 @@ class Line(Enum):
 
     COMPLEX = "complex"
     REAL = "real"
+    PART = "part"  # the real parts of complex numbers, which are only read
     HALF = "half"  # the first half of the complex transform of a real line
+
+    @property
+    def is_real(self) -> bool:
+        return self in (Line.REAL, Line.PART)
+
+    @property
+    def parts(self) -> int:
+        """The numbers that an element is in memory."""
+        return 1 if self is Line.REAL else 2
 
 
 class Way(Enum):
@@ -48,6 +58,7 @@ class Form:
     reads_way: Way = Way.ROWS
     writes_way: Way = Way.ROWS
     turned: bool = False
+    inverse: bool = False
     convolves: bool = False
 
     @property
@@ -58,9 +69,26 @@ class Form:
         return machine.vector_bytes // self.itemsize
 
     @property
+    def wide(self) -> int:
+        """The cells of the first buffer for each number: lines that the first pass reads may come
+        to it as they are in memory."""
+        return 2 if self.reads is Line.PART else 1
+
+    @property
     def pairs(self) -> bool:
-        """Whether a lane takes two real lines."""
-        return Line.REAL in (self.reads, self.writes)
+        """Whether a lane takes two real lines. Where it reads neighbours and writes complex lines,
+        they are the parts of these."""
+        return self.reads.is_real or self.writes.is_real
+
+    @property
+    def reads_directly(self) -> bool:
+        """Whether the first pass reads memory itself."""
+        return self.reads_way is Way.BESIDE and not self.convolves
+
+    @property
+    def writes_directly(self) -> bool:
+        """Whether the last pass writes memory itself."""
+        return self.writes_way is Way.BESIDE and not self.convolves
 
     def lines(self, machine: Machine) -> int:
         """The lines of a block."""
@@ -158,29 +186,13 @@ class Lines:
             f"i32 {self.form.itemsize}, {exists.typed})"
         )
 
-    def _apart(self, both: Ref) -> Pair:
-        """The parts of complex numbers that alternate."""
-        full = both.full_type
-        parts = []
-        for part in range(2):
-            order = ", ".join(f"i32 {2 * i + part}" for i in range(self.lanes))
-            text = f"shufflevector {both.typed}, {full} poison, <{self.lanes} x i32> <{order}>"
-            parts.append(Expr(self.code, self.code.let(text, self.form.kind, self.lanes)))
-        return parts[0], parts[1]
-
-    def _together(self, value: Pair) -> Ref:
-        a, b = (x.ref for x in value)
-        order = ", ".join(f"i32 {i}, i32 {i + self.lanes}" for i in range(self.lanes))
-        text = f"shufflevector {a.typed}, {b.typed}, <{2 * self.lanes} x i32> <{order}>"
-        return self.code.let(text, self.form.kind, 2 * self.lanes)
-
     def _complex(self, base: Ref, offsets: Ref, exists: Ref) -> Pair:
         """Complex numbers of as many lines. A complex64 is read as one number of 64 bits."""
         code, lanes = self.code, self.lanes
         if self.form.kind == "float":
             words = self._gather("i64", base, offsets, exists)
             text = f"bitcast {words.typed} to <{2 * lanes} x float>"
-            return self._apart(code.let(text, "float", 2 * lanes))
+            return apart(code, code.let(text, "float", 2 * lanes))
         offsets = code.binary("shl", offsets, self._int(1))
         second = self._element("double", base, self._int(1))
         return (
@@ -191,7 +203,7 @@ class Lines:
     def _put_complex(self, value: Pair, base: Ref, offsets: Ref, exists: Ref) -> None:
         code, lanes = self.code, self.lanes
         if self.form.kind == "float":
-            both = self._together(value)
+            both = together(self.code, value)
             words = code.let(f"bitcast {both.typed} to <{lanes} x i64>", "i64", lanes)
             self._scatter(words, base, offsets, exists)
             return
@@ -201,19 +213,22 @@ class Lines:
         self._scatter(value[1].ref, second, offsets, exists)
 
     def _base(self, base: Ref, line: Line, offset: Ref) -> Ref:
-        kind = self.form.kind if line is Line.REAL else f"[2 x {self.form.kind}]"
+        kind = self.form.kind if line.parts == 1 else f"[2 x {self.form.kind}]"
         return self._element(kind, base, offset)
 
     def _masked(self, at: Ref, mask: Ref) -> Pair:
         """Complex numbers that lie side by side."""
-        return self._apart(self._read_vector(at, 2 * self.lanes, mask))
+        return apart(self.code, self._read_vector(at, 2 * self.lanes, mask))
 
     def _put_masked(self, value: Pair, at: Ref, mask: Ref) -> None:
-        self._write_vector(self._together(value), at, mask)
+        self._write_vector(together(self.code, value), at, mask)
 
     def _beside(self, base: Ref, line: Line) -> Ref:
         """The address of this block's lines, which lie side by side."""
-        return self._base(base, line, self.first)
+        lines = self.first
+        if self.form.pairs and line is Line.COMPLEX:
+            lines = self.code.binary("sdiv", lines, self._int(2))
+        return self._base(base, line, lines)
 
     def _lines(self, line: Line, way: Way, stride: Ref) -> list[Any]:
         """What is known of the lines of a block before its loop."""
@@ -238,12 +253,12 @@ class Lines:
 
     def _tile(self, line: Line) -> int:
         """The numbers of a line that are a vector."""
-        return self.lanes if line is Line.REAL else self.lanes // 2
+        return self.lanes if line.is_real else self.lanes // 2
 
     def _part_mask(self, line: Line, rest: Ref) -> Ref:
         """Which parts of a vector of a line exist."""
-        width = self.lanes // self._tile(line)
-        return self._mask(self.lanes, self._mul(rest, self._int(width)))
+        lanes = self._tile(line) * line.parts
+        return self._mask(lanes, self._mul(rest, self._int(line.parts)))
 
     def _fetch(
         self, base: Ref, line: Line, way: Way, place: Ref, name: str, to_write: bool
@@ -260,7 +275,7 @@ class Lines:
             taken, at = lines, self._add(following, self._mul(place, self.of[f"{name}_step"]))
         else:
             return
-        size = self.form.itemsize * (1 if line is Line.REAL else 2)
+        size = self.form.itemsize * line.parts
         cells = self._base(base, line, at)
         for byte in range(0, taken * size, 64):
             code.prefetch(code.let(f"getelementptr i8, {cells.typed}, i64 {byte}", "ptr"), to_write)
@@ -271,14 +286,15 @@ class Lines:
         turned = [self._transposed(line, [
             self._row(line, here, offset, mask) for offset, _ in rows
         ]) for rows in lines]  # fmt: skip
-        if line is Line.REAL:
+        if line.is_real:
             return [
                 [(Expr(self.code, a), Expr(self.code, b))] for a, b in zip(*turned, strict=True)
             ]
-        return [[self._apart(x) for x in found] for found in zip(*turned, strict=True)]
+        return [[apart(self.code, x) for x in found] for found in zip(*turned, strict=True)]
 
     def _row(self, line: Line, here: Ref, offset: Ref, mask: Ref) -> Ref:
-        return self._read_vector(self._base(here, line, offset), self.lanes, mask)
+        found = self._read_vector(self._base(here, line, offset), mask.lanes, mask)
+        return self.code.moved(found, range(0, mask.lanes, 2)) if line is Line.PART else found
 
     def _transposed(self, line: Line, rows: list[Ref]) -> list[Ref]:
         """The columns of a tile, each a vector of as many numbers as there are rows."""
@@ -331,7 +347,7 @@ class Lines:
                 if line is Line.REAL:
                     square = [x.ref for x in values]
                 else:
-                    square = [self._quarter(self._together(x), start, tile) for x in values]
+                    square = [self._quarter(together(self.code, x), start, tile) for x in values]
                 for row, (offset, exists) in zip(
                     self._transposed(line, square), rows[start : start + tile], strict=True
                 ):

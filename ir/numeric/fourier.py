@@ -127,12 +127,12 @@ def complex_to_complex(
 def real_to_complex(
     x: Any, axes: tuple[int, ...], inverse: bool, norm: str, out: Any = None
 ) -> Any:
-    """The first half, along the last of `axes`, of the transform of a real `x`."""
+    """The first half, along the last of `axes`, of the transform of the real parts of `x`."""
     norm = _OTHER[norm] if inverse else norm
     made = _natively(x, axes, x.shape[axes[-1]], False, norm, "real", "half", out)
     if made is None:
         library, options = _library(x)
-        made = library.rfftn(x, axes=axes, norm=norm, **options)
+        made = library.rfftn(x.real, axes=axes, norm=norm, **options)
     made = _as(made, np.result_type(x.dtype, np.complex64))
     return np.conj(made, out=made) if inverse else made
 

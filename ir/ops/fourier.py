@@ -24,7 +24,7 @@ from .generate import constant
 from .host import HOST, routine
 from .movement import expand, positions_along
 from .ternary import where
-from .unary import full_like
+from .unary import full_like, zeros_like
 
 
 def _resized(shape: Size, axis: int, size: int) -> Size:
@@ -77,7 +77,7 @@ def _weighted(z: Node, axis: int, size: int, weight: float) -> Node:
 
 
 def _rfft_types(x: Node, axes: Ints, inverse: bool, norm: str) -> tuple[Aval, ...]:
-    _need("rfft", x.dtype.category == FLOAT, "real", x)
+    _need("rfft", x.dtype.category >= FLOAT, "complex or real", x)
     return ((_resized(x.shape, axes[-1], x.shape[axes[-1]] // 2 + 1), complex_of(x.dtype)),)
 
 
@@ -85,7 +85,8 @@ def _rfft_vjp(
     g: Node, out: Node, x: Node, axes: Ints, inverse: bool, norm: str, index: int
 ) -> tuple[Node]:
     size = x.shape[axes[-1]]
-    return (back_op(_weighted(g, axes[-1], size, 0.5), axes, size, inverse, norm, 0),)
+    found = back_op(_weighted(g, axes[-1], size, 0.5), axes, size, inverse, norm, 0)
+    return (make(found, zeros_like(found)) if x.dtype.category == COMPLEX else found,)
 
 
 half_op = routine(
@@ -95,10 +96,10 @@ half_op = routine(
     1,
     ("axes", "inverse", "norm"),
     _rfft_vjp,
-    complex=False,
     fills=True,
 )
-"""The first half, along the last of `axes`, of the transform of real numbers."""
+"""The first half, along the last of `axes`, of the transform of real numbers, or of the real parts
+of complex ones."""
 
 
 def _irfft_types(z: Node, axes: Ints, size: int, inverse: bool, norm: str) -> tuple[Aval, ...]:

@@ -146,6 +146,31 @@ def merge_regions(node: Node) -> Node | None:
     return ops.pad(inner.operands[0], low, high, interior, node.operands[1])
 
 
+@on(ops.slice_op)
+def slice_of_joined(node: Node) -> Node | None:
+    """A slice of tensors one after another that lies in one of them."""
+    (joined,) = node.operands
+    if joined.op is not ops.cat_op or 0 in node.shape:
+        return None
+    (axis,) = joined.attrs
+    starts, stops, steps = ([*bounds] for bounds in node.attrs)
+    for part in joined.operands:
+        size = part.shape[axis]
+        if starts[axis] < size:
+            if stops[axis] > size:
+                return None
+            return ops.slice_(part, starts, stops, steps)
+        starts[axis], stops[axis] = starts[axis] - size, stops[axis] - size
+    return None
+
+
+@on(ops.rfft_op)
+def transform_of_parts(node: Node) -> Node | None:
+    """The transform of the real parts of complex numbers reads them where they are."""
+    x = node.operands[0]
+    return node.op(*x.operands, *node.attrs) if x.op is ops.real else None
+
+
 @on(ops.sum_op)
 def sum_of_broadcast(node: Node) -> Node | None:
     """A sum over copies of one element is a product (for integers and exact counts of floats)."""
@@ -243,6 +268,8 @@ RULES = (
     fold_where,
     merge_movement,
     merge_regions,
+    slice_of_joined,
+    transform_of_parts,
     sum_of_broadcast,
     product_with_one_number,
     product_of_copies,

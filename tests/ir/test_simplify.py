@@ -13,6 +13,7 @@ from tilewright.ir import dtype as dt
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType
 from tilewright.ir.node import Node, reachable
+from tilewright.ir.op import Kind
 from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.ir.shape import Size
 
@@ -113,3 +114,42 @@ def test_gradients_of_what_is_added_up(torch: Any) -> None:
     )
     for mine, theirs in zip(found, expected):
         assert_close(mine.numpy(), theirs.numpy(), 1e-14)
+
+
+def test_a_slice_of_tensors_one_after_another_is_one_of_a_tensor() -> None:
+    shapes = ((3, 2), (3, 1), (3, 4))
+    parts = [ops.leaf(i, Size(shape), dt.float32) for i, shape in enumerate(shapes)]
+    given = {x: np.random.default_rng(i).normal(size=x.shape) for i, x in enumerate(parts)}
+    whole = np.concatenate([given[x] for x in parts], 1).astype(np.float32)
+    joined = ops.cat(parts, 1)
+    for start, stop, step in ((0, 2, 1), (2, 3, 1), (3, 7, 2), (4, 6, 1), (1, 3, 1), (0, 7, 3)):
+        root = ops.slice_axis(joined, 1, start, stop, step)
+        is_inside = (start, stop) not in ((1, 3), (0, 7))
+        assert is_inside == (ops.cat_op not in [n.op for n in reachable(lower_graph([root]))])
+        (found,) = run([root], {x: v.astype(np.float32) for x, v in given.items()})
+        np.testing.assert_array_equal(found, whole[:, start:stop:step])
+
+
+def test_a_transform_of_real_parts_reads_complex_numbers() -> None:
+    """Those that a view has, too; their gradients are those of
+    real parts."""
+    z = ops.leaf(0, Size((4, 6)), dt.complex64)
+    shape = (4, 6, 1)
+    parts = [ops.reshape(part(z), shape) for part in (ops.real, ops.imag)]
+    views = [ops.reshape(ops.slice_axis(ops.cat(parts, 2), 2, i, i + 1), z.shape) for i in (0, 1)]
+    roots = [ops.fourier_half(x, (1,), False, "backward") for x in views]
+    first, second = lower_graph(roots)
+    assert first.operands[0].op.kind is Kind.LEAF and second.operands[0].op is ops.imag
+    rng = np.random.default_rng(0)
+    values = (rng.normal(size=z.shape) + 1j * rng.normal(size=z.shape)).astype(np.complex64)
+    for found, part in zip(run(roots, {z: values}), (values.real, values.imag), strict=True):
+        assert_close(found, np.fft.rfft(part.astype(float)), 1e-6)
+
+    g = ops.leaf(1, roots[0].shape, dt.complex64)
+    vjp = ops.rfft_op.vjp
+    assert vjp is not None
+    cotangents = [vjp(g, root, *root.operands, *root.attrs)[0] for root in (first, roots[0])]
+    given = {z: values, g: rng.normal(size=g.shape).astype(np.complex64)}
+    found, real = run(cotangents, given)
+    assert found.dtype == np.complex64 and real.dtype == np.float32
+    np.testing.assert_array_equal(found, real)
