@@ -51,7 +51,8 @@ def names() -> dict[Function, str]:
 
 _LAYERS = (
     "gelu relu relu_ silu mish hardtanh leaky_relu elu celu selu softplus hardswish hardsigmoid "
-    "mse_loss huber_loss smooth_l1_loss avg_pool2d avg_pool3d"
+    "mse_loss huber_loss smooth_l1_loss binary_cross_entropy "
+    "avg_pool2d avg_pool3d glu prelu adaptive_max_pool2d adaptive_max_pool3d"
 ).split()
 
 _QUESTIONS = frozenset(
