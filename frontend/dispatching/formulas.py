@@ -18,7 +18,7 @@ from tilewright.ir.shape import broadcast, infer_reshape
 from .. import devices
 from ..overriding import plain
 from ..recording import Handle, named_dtype
-from . import layers
+from . import layers, multihead
 from .calls import answers, operator
 
 _TOP = __package__.partition(".")[0]
@@ -41,13 +41,15 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
         return matmul(input, weight.t())
     if input.dim() == 2:
         return _top().addmm(bias, input, weight.t())
+    if not input.is_contiguous():
+        return matmul(input, weight.t()) + bias
     flat, turned = _rows(input), weight.t()
     return _top().addmm(bias, flat, turned).view([*input.shape[:-1], weight.shape[0]])
 
 
 def _rows(input: Any) -> Any:
     """All dimensions but the last as one."""
-    return input.view([math.prod(input.shape[:-1]), input.shape[-1]])
+    return reshape(input, [math.prod(input.shape[:-1]), input.shape[-1]])
 
 
 _PRODUCTS = {(2, 2): "mm", (2, 1): "mv", (1, 1): "dot"}
@@ -67,7 +69,7 @@ def matmul(input: Any, other: Any, *, out: Any = None) -> Any:
         return matmul(_top().unsqueeze(input, 0), other).squeeze_(-2)
     batch = broadcast(input.shape[:-2], other.shape[:-2])
     pair = [
-        t.expand([*batch, *t.shape[-2:]]).view([math.prod(batch), *t.shape[-2:]])
+        reshape(t.expand([*batch, *t.shape[-2:]]), [math.prod(batch), *t.shape[-2:]])
         for t in (input, other)
     ]
     shape = [*batch, input.shape[-2], other.shape[-1]]
@@ -228,6 +230,7 @@ def known() -> dict[Function, Function]:
         for home in (top, tensor, functional):
             if hasattr(home, name):
                 found[getattr(home, name)] = formula
+    found[functional.multi_head_attention_forward] = multihead.attention
     for name, formula in layers.known().items():
         found[getattr(functional, name)] = formula
     for name in "float double half bfloat16 int long short byte bool".split():

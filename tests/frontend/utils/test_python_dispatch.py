@@ -179,6 +179,45 @@ def test_operators_of_layers(torch: Any, name: str) -> None:
         np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"need_weights": False}, {"attn_mask": 2}, {"attn_mask": 3, "key_padding_mask": True}],
+    ids=str,
+)
+@pytest.mark.parametrize("is_self", [True, False])
+def test_attention_of_several_heads(torch: Any, is_self: bool, options: dict[str, Any]) -> None:
+    """A mode sees PyTorch's products. The values are those without a mode."""
+
+    def run(m: Any) -> list[str]:
+        seen: list[Any] = []
+        layer = m.nn.MultiheadAttention(4, 2, batch_first=True)
+        x = m.arange(40.0).reshape(2, 5, 4).sin()
+        others = (x, x) if is_self else (x.cos(), x * 2)
+        given = dict(options)
+        if "attn_mask" in given:
+            given["attn_mask"] = ~m.ones(5, 5, dtype=m.bool).tril()
+            if options["attn_mask"] == 3:
+                given["attn_mask"] = given["attn_mask"].expand(4, 5, 5)
+        if "key_padding_mask" in given:
+            given["key_padding_mask"] = m.arange(5).expand(2, 5) > 3
+        with m.no_grad():
+            wanted = layer(x, *others, **given)
+            with logging_mode(m, seen):
+                found = layer(x, *others, **given)
+        for a, b in zip(found, wanted, strict=True):
+            assert a is b is None or m.allclose(a, b, atol=1e-6)
+        kinds = ("mm", "addmm", "bmm", "baddbmm", "_softmax", "_scaled", "mean")
+        return [op for op, *_ in seen if op.removeprefix("aten.").startswith(kinds)]
+
+    ours, theirs = run(tw), run(torch)
+    assert sorted(ours) == sorted(theirs)
+
+
+def test_recurrent_layers_ask_no_mode() -> None:
+    with logging_mode(tw, []), pytest.warns(UserWarning, match="recurrent layers run no operators"):
+        tw.nn.LSTM(2, 2)(tw.ones(1, 2))
+
+
 def test_what_an_operator_tells_of_itself(torch: Any) -> None:
     def run(m: Any) -> list[Any]:
         told: list[Any] = []
