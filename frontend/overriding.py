@@ -144,7 +144,7 @@ def ask(func: Function, found: Sequence[Any], args: Sequence[Any], kwargs: dict[
     asked = [f"mode object {state.modes[-1]!r}"] if state.modes else []
     asked += [f"class {type(value)}" for value in found]
     raise TypeError(
-        f"Multiple dispatch failed for '{_shown(func)}'; all __torch_function__ handlers returned "
+        f"Multiple dispatch failed for '{shown(func)}'; all __torch_function__ handlers returned "
         f"NotImplemented: {', '.join(asked)}{at_user_line()}"
     )
 
@@ -186,7 +186,7 @@ def names() -> dict[Any, str]:
     return found
 
 
-def _shown(func: Any) -> str:
+def shown(func: Any) -> str:
     """The public name of what asks, such as `torch.add`."""
     return names().get(func) or f"{func.__module__}.{func.__name__}".replace(_TOP, "torch", 1)
 

@@ -408,6 +408,8 @@ class Module(State):
         for value, new in moved:
             if new is not value:
                 recording.adopt(value, new)
+                if hasattr(new, "fake_device"):  # of a tensor that tells another device
+                    value.fake_device = new.fake_device
         return self
 
     def to(self: T, *args: Any, **kwargs: Any) -> T:
