@@ -108,6 +108,20 @@ def _kind(value: Any) -> str:
     return "Tensor" if isinstance(value, Handle) else "Scalar"
 
 
+def in_place_or_not(
+    func: Function, name: str, args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[str, Sequence[Any], dict[str, Any]]:
+    """The operator that a function with an option `inplace` calls, and the arguments without it."""
+    parameters = inspect.signature(func).parameters
+    if "inplace" not in parameters:
+        return name, args, kwargs
+    place, options = [*parameters].index("inplace"), dict(kwargs)
+    given = options.pop("inplace", False)
+    if len(args) > place:
+        given, args = args[place], [*args[:place], *args[place + 1 :]]
+    return f"{name}_" if given else name, args, options
+
+
 def as_operator(
     func: Function, name: str, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:

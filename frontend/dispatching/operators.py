@@ -144,6 +144,7 @@ _OTHERS: dict[str, Function] = {
     "nll_loss_forward": _nll_loss_forward,
     "nll_loss2d_forward": _nll_loss_forward,
     "im2col": _functional("unfold"),
+    **{f"{n}_": _functional(n, inplace=True) for n in "silu mish hardswish hardsigmoid".split()},
     "_scaled_dot_product_flash_attention_for_cpu": _flash_attention_for_cpu,
     **{f"_adaptive_avg_pool{d}d": _functional(f"adaptive_avg_pool{d}d") for d in (2, 3)},
     **{f"reflection_pad{d}d": _functional("pad", mode="reflect") for d in (1, 2, 3)},

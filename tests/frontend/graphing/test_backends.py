@@ -349,3 +349,18 @@ def test_an_error_of_the_program_leaves_nothing_behind() -> None:
         tw.compile(f, backend=EagerAndRecordGraphs())(x)
     assert x.item() == 2 and tw.relu(x).item() == 2
     assert not fx.concrete.is_watching()
+
+
+def test_a_function_that_was_taken_while_watched() -> None:
+    """A module that is imported amid a trace keeps what the names meant then."""
+    kept = []
+
+    def f(x: Any) -> Any:
+        kept.append(tw.nn.functional.softplus)
+        return kept[0](x) + 1
+
+    run = tw.compile(f, backend=EagerAndRecordGraphs())
+    x = tw.ones(2)
+    first = run(x)
+    assert tw.equal(kept[0](x), F.softplus(x))  # nobody watches any more
+    assert tw.equal(run(x), first)

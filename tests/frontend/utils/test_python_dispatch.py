@@ -121,6 +121,10 @@ _LAYERS: dict[str, Callable[[Any], Any]] = {
     "pads": lambda n: n.Sequential(n.ReflectionPad2d(1), n.ReplicationPad2d(1), n.ZeroPad2d(1)),
     "Unfold": lambda n: n.Unfold(2),
     "GLU": lambda n: n.GLU(1),
+    "in place": lambda n: n.Sequential(
+        *(n.Identity(), n.ReLU(True), n.LeakyReLU(0.1, True), n.Hardtanh(-1, 2, inplace=True)),
+        *(n.ELU(0.5, True), n.SiLU(True), n.Mish(True), n.Hardswish(True), n.ReLU6(True)),
+    ),
 }
 LAYERS: dict[str, Call] = {
     "rows": lambda m, x: m.nn.Embedding(5, 3, padding_idx=0, _weight=m.arange(15.0).view(5, 3))(
