@@ -22,6 +22,9 @@ A replay writes again in place to parameters, buffers and arguments, and makes n
 tensors it returns are recorded ones: gradients, hooks and later calls work as usual. Where a rule
 doesn't hold, the function is called as if it weren't compiled; with `fullgraph=True` that is an
 error that says why. The first two calls of a signature are watched.
+
+A backend that isn't PyTorch's own, `backend=function` or a registered name, gets fx graphs of the
+calls, and its functions are called (graphing/).
 """
 
 from __future__ import annotations
@@ -37,7 +40,10 @@ import numpy as np
 
 from tilewright.runtime import tiers
 
-from .replay.compiled import Compiled, disable, reset
+from .replay import backends
+from .replay.backends import list_backends
+from .replay.compiled import Compiled, disable
+from .replay.compiled import reset as _reset
 from .settings import compiling as config
 
 __all__ = [
@@ -80,7 +86,7 @@ def compile(
     *,
     fullgraph: bool = ...,
     dynamic: bool | None = ...,
-    backend: str | Callable[..., Any] = ...,
+    backend: str | Callable[..., Any] | None = ...,
     mode: str | None = ...,
     options: dict[str, Any] | None = ...,
     name: str | None = ...,
@@ -97,7 +103,7 @@ def compile(
     *,
     fullgraph: bool = ...,
     dynamic: bool | None = ...,
-    backend: str | Callable[..., Any] = ...,
+    backend: str | Callable[..., Any] | None = ...,
     mode: str | None = ...,
     options: dict[str, Any] | None = ...,
     name: str | None = ...,
@@ -113,7 +119,7 @@ def compile(
     *,
     fullgraph: bool = False,
     dynamic: bool | None = None,
-    backend: str | Callable[..., Any] = "inductor",
+    backend: str | Callable[..., Any] | None = None,
     mode: str | None = None,
     options: dict[str, Any] | None = None,
     name: str | None = None,
@@ -125,9 +131,11 @@ def compile(
     """A function or module whose calls are replayed instead of run where the rules above allow it.
 
     fullgraph: raise a RuntimeError that says why where they don't. disable: return `model` as it
-    is. The others choose among PyTorch's compilers, or say when they compile again; they change
-    nothing here, where there is one compiler, whose kernels fit all sizes. Without `model`: a
-    decorator.
+    is. backend: a function of an fx GraphModule and its example inputs, which returns a function of
+    such inputs; or the name of a registered one, with `mode` and `options` as its keywords. Those
+    of PyTorch's own all mean the one compiler here. The others choose among PyTorch's compilers, or
+    say when they compile again; they change nothing here, where kernels fit all sizes. Without
+    `model`: a decorator. InvalidBackend for a name that nobody registered.
     """
     if mode is not None and options is not None:
         raise RuntimeError(
@@ -150,11 +158,41 @@ def compile(
     if not callable(model):
         raise RuntimeError(f"torch.compile expects a callable, got {type(model).__name__}")
     tiers.expect_repeats()
-    compiled = Compiled(model, fullgraph)
+    compiled = _compiled(model, fullgraph, backend or _default_backend, mode, options)
     from .nn import Module
     from .nn.optimized import OptimizedModule
 
     return OptimizedModule(model, compiled) if isinstance(model, Module) else compiled
+
+
+def _compiled(
+    model: Callable[..., Any],
+    fullgraph: bool,
+    backend: str | Callable[..., Any],
+    mode: str | None,
+    options: dict[str, Any] | None,
+) -> Callable[..., Any]:
+    if isinstance(backend, str):
+        exc = importlib.import_module("._dynamo.exc", __package__)
+        try:
+            found = backends.registered(backend)
+        except KeyError:
+            raise exc.InvalidBackend(backend) from None
+        if found is None:
+            return Compiled(model, fullgraph)
+        backend = found
+    graphing = importlib.import_module(".graphing.graphed", __package__)
+    given = {k: v for k, v in (("mode", mode), ("options", options)) if v not in (None, "default")}
+    graphed: Callable[..., Any] = graphing.Graphed(model, backend, fullgraph, given)
+    return graphed
+
+
+def reset() -> None:
+    """Forget all watched calls and all graphs of all compiled functions."""
+    _reset()
+    graphing = sys.modules.get(f"{__package__}.graphing.graphed")
+    if graphing is not None:
+        graphing.reset()
 
 
 def is_compiling() -> bool:
@@ -191,8 +229,7 @@ _default_backend: str | Callable[..., Any] = "inductor"
 
 
 def set_default_backend(backend: str | Callable[..., Any] | None) -> None:
-    """Name the backend of `compile` without one; None for "inductor". It changes nothing: there is
-    one compiler."""
+    """Name the backend of `compile` without one; None for "inductor"."""
     global _default_backend
     _default_backend = "inductor" if backend is None else backend
 
@@ -203,11 +240,6 @@ def get_default_backend() -> str | Callable[..., Any]:
 
 def cudagraph_mark_step_begin() -> None:
     """Plans own their memory: a step needs no mark."""
-
-
-def list_backends(exclude_tags: Any = ()) -> list[str]:
-    """The one compiler there is, by PyTorch's default name."""
-    return ["inductor"]
 
 
 @contextmanager

@@ -20,6 +20,18 @@ from .dispatching import operators
 from .library.custom import defined
 
 
+class Schema:
+    """What is known of an operator of `aten`: its name, and whether it writes to an argument."""
+
+    def __init__(self, op: OpOverload):
+        self.name = op.overloadpacket._qualified_op_name
+        self.overload_name = op._overloadname.replace("default", "")
+        self.is_mutable = self.name.endswith("_") or "out" in self.overload_name
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"the schema of {self.name} has no {name!r} here")
+
+
 class OpOverload:
     """One form of an operator. All forms of an operator of `aten` are one function here."""
 
@@ -34,8 +46,14 @@ class OpOverload:
         return self._op
 
     @property
-    def _schema(self) -> str:
-        return f"{self.name()}{self._op._schema}"  # type: ignore[attr-defined]
+    def _overloadpacket(self) -> OpOverloadPacket:
+        return self.overloadpacket
+
+    @property
+    def _schema(self) -> Any:
+        """The text of a program's own operator; what is known of one of `aten`."""
+        own = getattr(self._op, "_schema", None)
+        return Schema(self) if own is None else f"{self.name()}{own}"
 
     def name(self) -> str:
         name = self.overloadpacket._qualified_op_name

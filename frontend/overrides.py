@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from . import overriding
 from ._tensor import Tensor
-from .overriding import has_override, state
+from .overriding import has_override, names, state
 from .recording import Handle
 
 __all__ = [
@@ -91,24 +91,9 @@ def is_tensor_method_or_property(func: Callable[..., Any]) -> bool:
     return own is func or getattr(func, "__name__", None) == "__get__"
 
 
-@functools.cache
-def _names() -> dict[Any, str]:
-    """The full names of what asks: functions, methods and properties."""
-    names: dict[Any, str] = {}
-    for full, function in overriding.public_functions():
-        if function not in names or full.endswith(f".{function.__name__}"):
-            names.setdefault(function, full)
-    for name, value in vars(Tensor).items():
-        if isinstance(value, property):
-            names[getattr(value, "__get__")] = f"torch.Tensor.{name}.__get__"  # noqa: B009
-        elif isinstance(value, FunctionType):
-            names.setdefault(value, f"torch.Tensor.{name}")
-    return names
-
-
 def resolve_name(f: Callable[..., Any]) -> str | None:
     """The name of a public function, such as `torch.add`; None for any other."""
-    found = _names().get(f)
+    found = names().get(f)
     name, module = getattr(f, "__name__", None), getattr(f, "__module__", None)
     if found is not None or not name or not module:
         return found
@@ -134,7 +119,7 @@ def get_overridable_functions() -> dict[Any, list[Callable[..., Any]]]:
     for full, function in overriding.public_functions():
         home = full.rpartition(".")[0].replace("torch", __package__, 1)
         found.setdefault(importlib.import_module(home), []).append(function)
-    properties = [f for f, name in _names().items() if name.endswith("__get__")]
+    properties = [f for f, name in names().items() if name.endswith("__get__")]
     found[Tensor] = [*filter(None, map(_method, vars(Tensor))), *properties]
     return found
 

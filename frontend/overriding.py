@@ -136,8 +136,23 @@ def arguments(args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[Any]:
 def ask(func: Function, found: Sequence[Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """What the innermost mode gives for a call, or the first of the values in `found`.
 
-    NotImplemented passes the question on. TypeError if nobody answers.
+    TypeError if nobody answers.
     """
+    result = _answer(func, found, args, kwargs)
+    if result is not NotImplemented:
+        return result
+    asked = [f"mode object {state.modes[-1]!r}"] if state.modes else []
+    asked += [f"class {type(value)}" for value in found]
+    raise TypeError(
+        f"Multiple dispatch failed for '{shown(func)}'; all __torch_function__ handlers returned "
+        f"NotImplemented: {', '.join(asked)}{at_user_line()}"
+    )
+
+
+def _answer(
+    func: Function, found: Sequence[Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> Any:
+    """As `ask`. NotImplemented passes the question on, and is what nobody's answer gives."""
     types = tuple(map(type, found))
     modes = state.modes
     if modes:
@@ -148,25 +163,32 @@ def ask(func: Function, found: Sequence[Any], args: Sequence[Any], kwargs: dict[
             state.modes = modes
         if result is not NotImplemented:
             return result
-    if state.classes:
-        for value in found:
-            result = value.__torch_function__(func, types, args, kwargs)
-            if result is not NotImplemented:
-                return result
-    asked = [f"mode object {modes[-1]!r}"] if modes else []
-    asked += [f"class {kind}" for kind in types]
-    raise TypeError(
-        f"Multiple dispatch failed for '{_shown(func)}'; all __torch_function__ handlers returned "
-        f"NotImplemented: {', '.join(asked)}{at_user_line()}"
-    )
+    for value in found if state.classes else ():
+        result = value.__torch_function__(func, types, args, kwargs)
+        if result is not NotImplemented:
+            return result
+    return NotImplemented
 
 
-def _shown(func: Any) -> str:
-    """The public name of what asks, such as `torch.add`."""
+@functools.cache
+def names() -> dict[Any, str]:
+    """The full names of what asks: functions, methods and properties."""
+    found: dict[Any, str] = {}
     for full, function in public_functions():
-        if function is func:
-            return full
-    return f"{func.__module__}.{func.__name__}".replace("tilewright", "torch", 1)
+        if function not in found or full.endswith(f".{function.__name__}"):
+            found.setdefault(function, full)
+    for name, value in vars(importlib.import_module(_TENSOR).Tensor).items():
+        if isinstance(value, property):
+            for way in ("__get__", "__set__", "__delete__"):
+                found[getattr(value, way)] = f"torch.Tensor.{name}.{way}"
+        elif isinstance(value, FunctionType):
+            found.setdefault(value, f"torch.Tensor.{name}")
+    return found
+
+
+def shown(func: Any) -> str:
+    """The public name of what asks, such as `torch.add`."""
+    return names().get(func) or f"{func.__module__}.{func.__name__}".replace(_TOP, "torch", 1)
 
 
 AS_GIVEN = frozenset(
@@ -206,7 +228,17 @@ def _as_given(args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
     return tuple(args), kwargs
 
 
-def _dispatch(func: Function, own: Function, makes: bool, form: Any = _as_given) -> Function:
+_ARITHMETIC = "add and floordiv lshift matmul mod mul or pow rshift sub truediv xor".split()
+_BINARY = frozenset(
+    [f"__{side}{name}__" for name in _ARITHMETIC for side in ("", "r", "i")]
+    + [f"__{name}__" for name in "eq ne lt le gt ge".split()]
+)
+"""Operators. Where nobody answers for the left operand, Python asks the right one."""
+
+
+def _dispatch(
+    func: Function, own: Function, makes: bool, form: Any = _as_given, is_operator: bool = False
+) -> Function:
     """The call of `func` with whoever has a say. own: what computes it. form: the form of the
     arguments in the question."""
 
@@ -235,7 +267,8 @@ def _dispatch(func: Function, own: Function, makes: bool, form: Any = _as_given)
             return below(args, kwargs)
         if spreads and len(args) == 2 and isinstance(args[1], (list, tuple)):
             args = (args[0], *args[1])
-        return ask(func, found, *form(args, kwargs))
+        answer = _answer if is_operator else ask
+        return answer(func, found, *form(args, kwargs))
 
     return dispatch
 
@@ -260,10 +293,14 @@ def _asking(cells: int) -> CodeType:
 
 
 def _watch_function(
-    function: FunctionType, func: Function, makes: bool = False, whole: bool = False
+    function: FunctionType,
+    func: Function,
+    makes: bool = False,
+    whole: bool = False,
+    is_operator: bool = False,
 ) -> None:
     """Make a function ask first. func: the one that is named in the question. whole: whether the
-    question has all arguments."""
+    question has all arguments. is_operator: of Python's, with two operands."""
     signature = inspect.signature(function)
     own = FunctionType(
         function.__code__,
@@ -278,7 +315,7 @@ def _watch_function(
     code = _asking(len(cells)).replace(co_name=function.__name__, co_freevars=cells)
     function.__code__, function.__defaults__ = code, None
     form = _in_full(signature) if whole else _as_given
-    function.__kwdefaults__ = {"_dispatch": _dispatch(func, own, makes, form)}
+    function.__kwdefaults__ = {"_dispatch": _dispatch(func, own, makes, form, is_operator)}
     _plain[function] = own
     function.__signature__ = signature  # type: ignore[attr-defined]
 
@@ -328,7 +365,8 @@ def watch() -> None:
         if each.__name__ not in names:
             each.__name__ = names[0]
         whole = "torch.nn.functional" in homes.get(each, ()) and AS_GIVEN.isdisjoint(names)
-        _watch_function(each, operators.get(id(each), each), each.__name__ in MAKERS, whole)
+        func, makes = operators.get(id(each), each), each.__name__ in MAKERS
+        _watch_function(each, func, makes, whole, _BINARY.issuperset(names))
 
 
 def _await(cls: type) -> None:

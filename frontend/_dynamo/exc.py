@@ -5,7 +5,9 @@ from __future__ import annotations
 import enum
 
 __all__ = [
+    "BackendCompilerFailed",
     "InternalTorchDynamoError",
+    "InvalidBackend",
     "TorchDynamoException",
     "Unsupported",
     "UserError",
@@ -22,7 +24,7 @@ class InternalTorchDynamoError(TorchDynamoException):
 
 
 class Unsupported(TorchDynamoException):
-    """Never raised here: a function that can't be a graph runs in Python."""
+    """A call isn't one graph, and was to be one for a backend of the program's own."""
 
 
 class UserErrorType(enum.Enum):
@@ -44,3 +46,21 @@ class UserError(TorchDynamoException):
     def __init__(self, error_type: UserErrorType, msg: str, case_name: str | None = None):
         super().__init__(msg)
         self.error_type, self.message = error_type, msg
+
+
+class BackendCompilerFailed(TorchDynamoException):
+    """A backend of torch.compile raised an error. inner_exception: that one."""
+
+    def __init__(self, message: str, inner_exception: Exception):
+        super().__init__(message)
+        self.inner_exception = inner_exception
+
+
+class InvalidBackend(TorchDynamoException):
+    """A name of a backend of torch.compile that nobody registered."""
+
+    def __init__(self, name: str):
+        super().__init__(
+            f"Invalid backend: {name!r}, see `torch._dynamo.list_backends()` for available "
+            "backends."
+        )

@@ -1,5 +1,9 @@
-"""torch._subclasses: PyTorch's tensors without values. Tensors on the device `meta` are ours."""
+"""torch._subclasses: tensors without values, which tell a device."""
 
-from .fake_tensor import FakeTensor, FakeTensorMode
+from .fake_tensor import (
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
 
-__all__ = ["FakeTensor", "FakeTensorMode"]
+__all__ = ["DynamicOutputShapeException", "FakeTensor", "FakeTensorMode"]

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright.ir import ops
-from tilewright.ir.location import at_user_line
+from tilewright.ir.location import at_user_line, warn
 from tilewright.ir.node import Node
 from tilewright.runtime.baseline.quiet import quietly
 
 from .. import recording
 from ..functions.joining import stack
+from ..overriding import state
 from ..recording import Handle, compounds, resolve, volatile
 from . import taped
 from .engine import gradients
@@ -103,6 +104,12 @@ def backward(
 ) -> None:
     """Add the gradient of `tensors` with respect to each leaf to the leaf's `.grad`."""
     recording.claim()
+    if state.dispatching:
+        warn(
+            "a backward pass runs no operators here, and asks no TorchDispatchMode for its own: "
+            "torch.utils.flop_counter.FlopCounterMode counts its products",
+            once=True,
+        )
     wanted = None if inputs is None else list(_tuple(inputs))
     if wanted is not None and not wanted:
         raise RuntimeError(f"'inputs' argument to backward() cannot be empty.{at_user_line()}")

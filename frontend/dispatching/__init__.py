@@ -6,6 +6,8 @@ names there (`torch.ops.aten.mul.Tensor`). A function that is a formula over oth
 `nn.functional.linear` is, asks for those.
 
     names      operators of public functions      formulas   functions that are no operators
+    operators  the operators of aten              layers     such functions of nn.functional
+    multihead  attention of several heads
     calls      the call of an operator            asking     the question of a function; modes
     wrappers   tensors without memory of their own
 """

@@ -8,7 +8,7 @@ from typing import Any
 from .. import overriding
 from .calls import answer, asked_of
 from .formulas import known
-from .names import as_operator, form_of, names
+from .names import as_operator, form_of, in_place_or_not, names
 
 Function = Callable[..., Any]
 
@@ -25,6 +25,7 @@ def asked(func: Function, own: Function, args: Sequence[Any], kwargs: dict[str, 
     name = names().get(func)
     if name is None:
         return own(*args, **kwargs)
+    name, args, kwargs = in_place_or_not(func, name, args, kwargs)
     args, kwargs = as_operator(func, name, args, kwargs)
     return answer(form_of(name, args, kwargs), found, args, kwargs)
 

@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.ir.dtype import DType
-from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import broadcast, infer_reshape
 
 from .. import devices
 from ..overriding import plain
 from ..recording import Handle, named_dtype
-from .calls import operator
+from . import layers, multihead
+from .calls import answers, operator
 
 _TOP = __package__.partition(".")[0]
 Function = Callable[..., Any]
@@ -41,13 +41,15 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
         return matmul(input, weight.t())
     if input.dim() == 2:
         return _top().addmm(bias, input, weight.t())
+    if not input.is_contiguous():
+        return matmul(input, weight.t()) + bias
     flat, turned = _rows(input), weight.t()
     return _top().addmm(bias, flat, turned).view([*input.shape[:-1], weight.shape[0]])
 
 
 def _rows(input: Any) -> Any:
     """All dimensions but the last as one."""
-    return input.view([math.prod(input.shape[:-1]), input.shape[-1]])
+    return reshape(input, [math.prod(input.shape[:-1]), input.shape[-1]])
 
 
 _PRODUCTS = {(2, 2): "mm", (2, 1): "mv", (1, 1): "dot"}
@@ -61,14 +63,13 @@ def matmul(input: Any, other: Any, *, out: Any = None) -> Any:
     if ranks[1] == 2 and ranks[0] > 2:
         shape = [*input.shape[:-1], other.shape[1]]
         return operator(unsafe, _top().mm(_rows(input), other), shape)
-    if min(ranks) < 2:
-        raise NotImplementedError(
-            f"matmul of tensors of {ranks[0]} and {ranks[1]} dimensions has no formula for "
-            f"__torch_dispatch__ here; give both two dimensions or more{at_user_line()}"
-        )
+    if ranks[1] == 1:
+        return operator(unsafe, _top().mv(_rows(input), other), [*input.shape[:-1]])
+    if ranks[0] == 1:
+        return matmul(_top().unsqueeze(input, 0), other).squeeze_(-2)
     batch = broadcast(input.shape[:-2], other.shape[:-2])
     pair = [
-        t.expand([*batch, *t.shape[-2:]]).view([math.prod(batch), *t.shape[-2:]])
+        reshape(t.expand([*batch, *t.shape[-2:]]), [math.prod(batch), *t.shape[-2:]])
         for t in (input, other)
     ]
     shape = [*batch, input.shape[-2], other.shape[-1]]
@@ -81,7 +82,27 @@ def matmul(input: Any, other: Any, *, out: Any = None) -> Any:
 def reshape(input: Any, *size: Any, shape: Any = None) -> Any:
     wanted = size if shape is None else shape
     wanted = wanted[0] if len(wanted) == 1 and isinstance(wanted[0], Sequence) else wanted
-    return input.view(list(infer_reshape(input.shape, tuple(wanted))))
+    found = list(infer_reshape(input.shape, tuple(wanted)))
+    if answers(input) or _shows(input, found):
+        return input.view(found)
+    copied = operator(_aten().clone.default, input, memory_format=_top().contiguous_format)
+    return operator(_aten()._unsafe_view.default, copied, found)
+
+
+def _shows(input: Any, shape: Sequence[int]) -> bool:
+    """Whether a tensor's memory can be seen in a shape."""
+    try:
+        plain(_top().Tensor.view)(input, shape)
+    except RuntimeError:
+        return False
+    return True
+
+
+def contiguous(input: Any, memory_format: Any = None) -> Any:
+    form = _top().contiguous_format if memory_format is None else memory_format
+    if input.is_contiguous(memory_format=form):
+        return input
+    return operator(_aten().clone.default, input, memory_format=form)
 
 
 def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
@@ -99,20 +120,31 @@ def movedim(input: Any, source: Any, destination: Any) -> Any:
     return input.permute([moved[i] if i in moved else next(rest) for i in range(rank)])
 
 
-def pad(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
-    if mode != "constant":
-        raise NotImplementedError(
-            f"pad: mode '{mode}' has no formula for __torch_dispatch__ here{at_user_line()}"
-        )
-    return operator(_aten().constant_pad_nd.default, input, list(pad), float(value or 0))
-
-
 def chunk(input: Any, chunks: int, dim: int = 0) -> Any:
     size = -(-input.shape[dim] // chunks)
     return _top().split(input, size, dim) if dim else _top().split(input, size)
 
 
 def getitem(t: Any, key: Any) -> Any:
+    t, indices = _part(t, key)
+    return operator(_aten().index.Tensor, t, indices) if indices else t
+
+
+def setitem(t: Any, key: Any, value: Any) -> None:
+    if not isinstance(value, Handle):
+        value = new_tensor(value, dtype=t.dtype, device=t.device)
+    part, indices = _part(t, key)
+    if indices:
+        operator(_aten().index_put_.default, part, indices, value)
+    elif value.dim() == 0 and part.dim():
+        operator(_aten().fill_.Tensor, part, value)
+    else:
+        same = value.shape == part.shape
+        operator(_aten().copy_.default, part, value if same else value.expand(list(part.shape)))
+
+
+def _part(t: Any, key: Any) -> tuple[Any, list[Any]]:
+    """What an index without its tensors shows, and those, with None where it has none."""
     parts = list(key) if isinstance(key, tuple) else [key]
     if not any(part is Ellipsis for part in parts):
         parts.append(Ellipsis)
@@ -129,7 +161,7 @@ def getitem(t: Any, key: Any) -> Any:
             axis += 1
         else:
             t = _top().select(t, axis, part)
-    return operator(_aten().index.Tensor, t, indices) if indices else t
+    return t, indices
 
 
 def _sliced(t: Any, axis: int, part: slice) -> Any:
@@ -161,65 +193,6 @@ def _converting(dtype: DType) -> Function:
     return lambda input, memory_format=None: to(input, dtype)
 
 
-# ---- layers --------------------------------------------------------------------------------------
-
-
-def _soft(name: str) -> Function:
-    def formula(input: Any, dim: Any = None, *rest: Any, dtype: Any = None, **_: Any) -> Any:
-        dtype = next((each for each in rest if isinstance(each, DType)), dtype)
-        input = input if dtype is None else to(input, dtype)
-        return operator(getattr(_aten(), name).default, input, dim, False)
-
-    return formula
-
-
-def embedding(input: Any, weight: Any, padding_idx: Any = None, *rest: Any, **options: Any) -> Any:
-    if any(rest) or any(options.values()):
-        raise NotImplementedError(
-            f"embedding: __torch_dispatch__ is asked for plain rows only{at_user_line()}"
-        )
-    at = [] if padding_idx is None else [padding_idx]
-    return operator(_aten().embedding.default, weight, input, *at)
-
-
-def layer_norm(
-    input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
-) -> Any:
-    op = _aten().native_layer_norm.default
-    return operator(op, input, list(normalized_shape), weight, bias, eps)[0]
-
-
-def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    if not training or p == 0:
-        return input
-    return operator(_aten().native_dropout.default, input, p, True)[0]
-
-
-_REDUCTIONS = ("none", "mean", "sum")
-
-
-def nll_loss(
-    input: Any, target: Any, weight: Any = None, size_average: Any = None,
-    ignore_index: int = -100, reduce: Any = None, reduction: str = "mean",
-) -> Any:  # fmt: skip
-    op, how = _aten().nll_loss_forward.default, _REDUCTIONS.index(reduction)
-    return operator(op, input, target, weight, how, ignore_index)[0]
-
-
-def cross_entropy(
-    input: Any, target: Any, weight: Any = None, size_average: Any = None,
-    ignore_index: int = -100, reduce: Any = None, reduction: str = "mean",
-    label_smoothing: float = 0.0,
-) -> Any:  # fmt: skip
-    if label_smoothing or target.dtype.is_floating_point or input.dim() != 2:
-        raise NotImplementedError(
-            "cross_entropy: __torch_dispatch__ is asked for classes of rows of scores only"
-            f"{at_user_line()}"
-        )
-    logs = operator(_aten()._log_softmax.default, input, 1, False)
-    return nll_loss(logs, target, weight, None, ignore_index, None, reduction)
-
-
 def norm(
     input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Any:
@@ -240,26 +213,26 @@ def known() -> dict[Function, Function]:
     tensor = top.Tensor
     found: dict[Function, Function] = {
         functional.linear: linear,
-        functional.embedding: embedding,
-        functional.layer_norm: layer_norm,
-        functional.dropout: dropout,
-        functional.pad: pad,
-        functional.nll_loss: nll_loss,
-        functional.cross_entropy: cross_entropy,
         tensor.__matmul__: matmul,
         tensor.__getitem__: getitem,
+        tensor.__setitem__: setitem,
+        tensor.contiguous: contiguous,
         top.tensor: new_tensor,
         tensor.__rsub__: top.rsub,
+        tensor.__rtruediv__: lambda x, other: top.reciprocal(x) * other,
         tensor.to: to,
     }
     shared = (matmul, reshape, flatten, movedim, chunk, norm)
     named = {each.__name__: each for each in shared}
     named["moveaxis"] = movedim
-    named |= {"softmax": _soft("_softmax"), "log_softmax": _soft("_log_softmax")}
+    named |= {"softmax": layers.soft("_softmax"), "log_softmax": layers.soft("_log_softmax")}
     for name, formula in named.items():
         for home in (top, tensor, functional):
             if hasattr(home, name):
                 found[getattr(home, name)] = formula
+    found[functional.multi_head_attention_forward] = multihead.attention
+    for name, formula in layers.known().items():
+        found[getattr(functional, name)] = formula
     for name in "float double half bfloat16 int long short byte bool".split():
         found[getattr(tensor, name)] = _converting(
             getattr(top, name if name != "byte" else "uint8")

@@ -51,7 +51,8 @@ def names() -> dict[Function, str]:
 
 _LAYERS = (
     "gelu relu relu_ silu mish hardtanh leaky_relu elu celu selu softplus hardswish hardsigmoid "
-    "mse_loss huber_loss smooth_l1_loss avg_pool2d avg_pool3d"
+    "mse_loss huber_loss smooth_l1_loss binary_cross_entropy "
+    "avg_pool2d avg_pool3d glu prelu adaptive_max_pool2d adaptive_max_pool3d"
 ).split()
 
 _QUESTIONS = frozenset(
@@ -105,6 +106,20 @@ def form_of(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 
 def _kind(value: Any) -> str:
     return "Tensor" if isinstance(value, Handle) else "Scalar"
+
+
+def in_place_or_not(
+    func: Function, name: str, args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[str, Sequence[Any], dict[str, Any]]:
+    """The operator that a function with an option `inplace` calls, and the arguments without it."""
+    parameters = inspect.signature(func).parameters
+    if "inplace" not in parameters:
+        return name, args, kwargs
+    place, options = [*parameters].index("inplace"), dict(kwargs)
+    given = options.pop("inplace", False)
+    if len(args) > place:
+        given, args = args[place], [*args[:place], *args[place + 1 :]]
+    return f"{name}_" if given else name, args, options
 
 
 def as_operator(

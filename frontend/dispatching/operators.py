@@ -91,6 +91,49 @@ def _nll_loss_forward(
     return found, (kept if weight is None else kept * weight[target.clamp(min=0)]).sum()
 
 
+def _functional(name: str, **fixed: Any) -> Function:
+    """A function of nn.functional under an operator's name."""
+
+    def call(*args: Any, **options: Any) -> Any:
+        functional = importlib.import_module(f"{_TOP}.nn.functional")
+        return getattr(functional, name)(*args, **fixed, **options)
+
+    return call
+
+
+def _upsampled(mode: str) -> Function:
+    """Images of another size; by the scales that the call gave, if it gave any."""
+
+    def call(x: Any, size: Any, *more: Any) -> Any:
+        corners, scales = (None, more) if mode.startswith("nearest") else (more[0], more[1:])
+        functional = importlib.import_module(f"{_TOP}.nn.functional")
+        given = {"size": list(size)} if None in scales or not scales else {"scale_factor": scales}
+        return functional.interpolate(x, **given, mode=mode, align_corners=corners)
+
+    return call
+
+
+def _flash_attention_for_cpu(
+    query: Any, key: Any, value: Any, dropout_p: float = 0.0, is_causal: bool = False, *,
+    attn_mask: Any = None, scale: float | None = None,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Attention, and the logarithms of the sums by which its rows were divided."""
+    top = importlib.import_module(_TOP)
+    found = top.nn.functional.scaled_dot_product_attention(
+        query, key, value, attn_mask, dropout_p, is_causal, scale
+    )
+    factor = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = query @ key.transpose(-1, -2) * factor
+    if is_causal:
+        seen = top.ones(scores.shape[-2:], dtype=top.bool, device=query.device).tril()
+        scores = scores.masked_fill(~seen, -top.inf)
+    if attn_mask is not None and attn_mask.dtype is top.bool:
+        scores = scores.masked_fill(~attn_mask, -top.inf)
+    elif attn_mask is not None:
+        scores = scores + attn_mask
+    return found, scores.logsumexp(-1)
+
+
 def _convolution(*args: Any, **options: Any) -> Any:
     """`torch.convolution`, whose nine arguments switches of cuDNN follow. They change nothing."""
     return importlib.import_module(_TOP).convolution(*args[:9])
@@ -99,6 +142,19 @@ def _convolution(*args: Any, **options: Any) -> Any:
 _OTHERS: dict[str, Function] = {
     "_convolution": _convolution,
     "nll_loss_forward": _nll_loss_forward,
+    "nll_loss2d_forward": _nll_loss_forward,
+    "im2col": _functional("unfold"),
+    **{f"{n}_": _functional(n, inplace=True) for n in "silu mish hardswish hardsigmoid".split()},
+    "_scaled_dot_product_flash_attention_for_cpu": _flash_attention_for_cpu,
+    **{f"_adaptive_avg_pool{d}d": _functional(f"adaptive_avg_pool{d}d") for d in (2, 3)},
+    **{f"reflection_pad{d}d": _functional("pad", mode="reflect") for d in (1, 2, 3)},
+    **{f"replication_pad{d}d": _functional("pad", mode="replicate") for d in (1, 2, 3)},
+    **{f"upsample_nearest{d}d": _upsampled("nearest") for d in (1, 2, 3)},
+    **{f"_upsample_nearest_exact{d}d": _upsampled("nearest-exact") for d in (1, 2, 3)},
+    "upsample_linear1d": _upsampled("linear"),
+    "upsample_bilinear2d": _upsampled("bilinear"),
+    "upsample_bicubic2d": _upsampled("bicubic"),
+    "upsample_trilinear3d": _upsampled("trilinear"),
     # Packages name these when they are imported, to tell what their own tensors do there.
     **{name: _without(name) for name in ("_sparse_addmm", "_sparse_mm_reduce_impl")},
     "_to_copy": _to_copy,

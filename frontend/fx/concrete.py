@@ -67,10 +67,7 @@ _current: list[Watcher] = []
 
 def watcher() -> Watcher | None:
     """What watches the calls of this thread now, unless a watched call runs."""
-    for each in _current:
-        if each.depth == 0 and each.thread == threading.get_ident():
-            return each
-    return None
+    return next((each for each in _current if each._open()), None)
 
 
 def is_watching() -> bool:
@@ -336,7 +333,8 @@ class Watcher(TracerBase):
                 _current.pop()
 
     def _open(self) -> bool:
-        return self.depth == 0 and self.thread == threading.get_ident()
+        """Whether calls are watched. A program may keep a watched function beyond the trace."""
+        return self in _current and self.depth == 0 and self.thread == threading.get_ident()
 
     def _watched(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:

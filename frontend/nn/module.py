@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
@@ -407,6 +408,8 @@ class Module(State):
         for value, new in moved:
             if new is not value:
                 recording.adopt(value, new)
+                if hasattr(new, "fake_device"):  # of a tensor that tells another device
+                    value.fake_device = new.fake_device
         return self
 
     def to(self: T, *args: Any, **kwargs: Any) -> T:
@@ -509,7 +512,13 @@ class Module(State):
         return self._on("ipu", device)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing to do: every step is compiled."""
+        """Compile `forward` as `torch.compile` does, if its graphs go to a backend of the program's
+        own. There is nothing to do for PyTorch's: every step is compiled."""
+        compiled = importlib.import_module("..compiler", __package__).compile(
+            self.forward, *args, **kwargs
+        )
+        if hasattr(compiled, "graphs"):
+            self.forward = compiled  # type: ignore[method-assign]
 
     # ---- hooks -------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from .. import recording
 from ..functions import joining
 from ..functions.creation import empty, ones, zeros
 from ..functions.from_data import tensor
+from ..overriding import state
 from . import functional as F
 from . import init
 from .functional.normalization import batch_norm, batch_norm_step
@@ -134,7 +135,8 @@ class _BatchNorm(_NormBase):
             if self.training and self.track_running_stats:
                 mean, variance = self.running_mean, self.running_var
                 count = self.num_batches_tracked
-            if F.batch_norm is not batch_norm:  # a program has replaced it
+            # A program has replaced it, or is asked for its operators.
+            if F.batch_norm is not batch_norm or state.dispatching:
                 return self._replaced(input, mean, variance, count)
             return batch_norm_step(
                 input, self.weight, self.bias, mean, variance, count, self.momentum, self.eps

@@ -6,8 +6,9 @@ import math
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from tilewright.ir.location import at_user_line
+from tilewright.ir.location import at_user_line, warn
 
+from .. import overriding
 from ..functions import creation, from_data
 from ..functions.joining import cat, stack
 from ..recording import record
@@ -308,6 +309,11 @@ class RNNBase(Module):
         return made
 
 
+def _tell_modes() -> None:
+    if overriding.state.dispatching:
+        warn("recurrent layers run no operators here, and ask no TorchDispatchMode", once=True)
+
+
 def run_layer(
     x: Any,
     valid: Any,
@@ -323,6 +329,7 @@ def run_layer(
     reverse: bool,
 ) -> Any:
     """One layer in one direction: `recurrent.layer`, as graphs of torch.fx call it."""
+    _tell_modes()
     return record(
         recurrent.layer, x, valid, h, c, weight_ih, weight_hh, bias_ih, bias_hh, weight_hr, cell,
         reverse,
@@ -331,6 +338,7 @@ def run_layer(
 
 def run_cell(x: Any, h: Any, c: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, cell: str) -> Any:
     """One step: `recurrent.step`, as graphs of torch.fx call it."""
+    _tell_modes()
     return record(recurrent.step, x, h, c, w_ih, w_hh, b_ih, b_hh, cell)
 
 

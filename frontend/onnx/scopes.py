@@ -59,7 +59,8 @@ class Scopes:
 
     def _mark(self, values: Any) -> None:
         path = self._stack[-1]
-        stack = [recording.resolve(t) for _, t in tensors_of("", values)]
+        found = [t for _, t in tensors_of("", values)]
+        stack = [recording.resolve(t._codes if t.is_quantized else t) for t in found]
         while stack:
             node = stack.pop()
             if node not in self.paths and node.operands:

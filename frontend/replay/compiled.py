@@ -27,6 +27,7 @@ ATTEMPTS = 8
 
 _compiled: weakref.WeakSet[Compiled] = weakref.WeakSet()
 _watching: list[Watch] = []  # the watch of the current call, if any
+around: list[Any] = []  # what makes graphs of the current call, if a backend gets them
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -241,6 +242,9 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     def call(*args: Any, **kwargs: Any) -> Any:
         for watch in _watching:
             watch.reason = watch.reason or f"{fn.__name__}() is not to be compiled{why}"
+        if around and around[-1].depth == 0:
+            with around[-1].outside(f"{fn.__name__}() is not to be compiled{why}"):
+                return fn(*args, **kwargs)
         return fn(*args, **kwargs)
 
     return call

@@ -277,7 +277,7 @@ ROOMS = {
         ops
         classes utils
         _subclasses accelerator audio distributions func fx quasirandom sharding vision
-        _higher_order_ops ao onnx
+        _higher_order_ops ao graphing onnx
         jit
         export
         as_torch

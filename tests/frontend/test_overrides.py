@@ -166,6 +166,39 @@ def test_handlers_and_their_errors(torch: Any) -> None:
     assert run(tilewright) == run(torch)
 
 
+def test_where_nobody_answers(torch: Any) -> None:
+    """Python asks the right operand of an operator. Elsewhere the error has PyTorch's name."""
+
+    def run(T: Any) -> list[str]:
+        class Silent(T.Tensor):
+            @classmethod
+            def __torch_function__(
+                cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+            ) -> Any:
+                return NotImplemented
+
+        class Right:
+            def __radd__(self, other: Any) -> str:
+                return "radd"
+
+            def __lt__(self, other: Any) -> str:
+                return "lt"
+
+        a, r = T.ones(2).as_subclass(Silent), Right()
+        found = [a + r, a > r, a == 1, str(a.__mul__(1))]
+        for call in (
+            *(lambda: a - r, lambda: 1 - a, lambda: a @ a, lambda: a < 1, lambda: T.add(a, 1)),
+            *(lambda: a.add_(1), lambda: a.shape, lambda: a[0], lambda: T.cat([a, a])),
+            *(lambda: a.numpy(), lambda: a.T, lambda: T.mean(a)),
+        ):
+            with pytest.raises(TypeError) as caught:
+                call()
+            found.append(str(caught.value).split(";")[0])
+        return found
+
+    assert run(tilewright) == run(torch)
+
+
 ALONE = """
 class Named(torch.overrides.TorchFunctionMode):  # begins nothing before it is entered
     def __torch_function__(self, func, types, args=(), kwargs=None):

@@ -71,7 +71,7 @@ Call = Callable[[Any, Any], Any]
 
 CALLS: dict[str, Call] = {
     "arithmetic": lambda m, x: (((x + 1) * x - 2) / x).neg(),
-    "numbers first": lambda m, x: 2 - (1 + x),
+    "numbers first": lambda m, x: (2 - (1 + x), 2 / x),
     "power": lambda m, x: x**2,
     "compare": lambda m, x: (x > 1, x == x),
     "in place": lambda m, x: x.clone().add_(1).mul_(2.0),
@@ -102,6 +102,152 @@ CALLS: dict[str, Call] = {
     "embedding": lambda m, x: m.nn.functional.embedding(m.tensor([1, 0]), x),
     "read": lambda m, x: x.sum().item(),
 }
+
+
+_LAYERS: dict[str, Callable[[Any], Any]] = {
+    "Conv1d": lambda n: n.Conv1d(4, 2, 3, padding="same"),
+    "Conv2d": lambda n: n.Conv2d(4, 2, (3, 2), stride=2),
+    "Conv2d, an even kernel": lambda n: n.Conv2d(4, 2, 2, padding="same"),
+    "ConvTranspose2d": lambda n: n.ConvTranspose2d(4, 2, 3, output_padding=1, stride=2),
+    "BatchNorm2d": lambda n: n.BatchNorm2d(4),
+    "BatchNorm2d in inference": lambda n: n.BatchNorm2d(4).eval(),
+    "InstanceNorm2d": lambda n: n.InstanceNorm2d(4, affine=True),
+    "GroupNorm": lambda n: n.GroupNorm(2, 4),
+    "MaxPool2d": lambda n: n.MaxPool2d(2, padding=1),
+    "AdaptiveAvgPool2d": lambda n: n.Sequential(n.AdaptiveAvgPool2d(2), n.AdaptiveAvgPool2d(1)),
+    "Upsample": lambda n: n.Upsample(scale_factor=1.5),
+    "Upsample, bilinear": lambda n: n.Upsample((3, 5), mode="bilinear", align_corners=True),
+    "Upsample, bicubic": lambda n: n.Upsample(scale_factor=2, mode="bicubic"),
+    "pads": lambda n: n.Sequential(n.ReflectionPad2d(1), n.ReplicationPad2d(1), n.ZeroPad2d(1)),
+    "Unfold": lambda n: n.Unfold(2),
+    "GLU": lambda n: n.GLU(1),
+    "in place": lambda n: n.Sequential(
+        *(n.Identity(), n.ReLU(True), n.LeakyReLU(0.1, True), n.Hardtanh(-1, 2, inplace=True)),
+        *(n.ELU(0.5, True), n.SiLU(True), n.Mish(True), n.Hardswish(True), n.ReLU6(True)),
+    ),
+}
+LAYERS: dict[str, Call] = {
+    "rows": lambda m, x: m.nn.Embedding(5, 3, padding_idx=0, _weight=m.arange(15.0).view(5, 3))(
+        m.tensor([[1, 0], [4, 2]])
+    ),
+    "attention": lambda m, x: (
+        m.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True),
+        m.nn.functional.scaled_dot_product_attention(x, x, x, x @ x.mT, scale=0.5),
+    ),
+    "losses": lambda m, x: (
+        m.nn.functional.cross_entropy(x, m.ones(2, 6, 5, dtype=m.long)),
+        m.nn.functional.cross_entropy(x[0], m.ones(6, 5).long()[:4], reduction="none"),
+        m.nn.functional.binary_cross_entropy_with_logits(x, x.sigmoid()),
+        m.nn.functional.l1_loss(x, x * 2),
+    ),
+    "copies": lambda m, x: (
+        x.transpose(1, 2).reshape(2, -1), x.permute(0, 2, 3, 1).contiguous(), x.contiguous(),
+    ),
+    "products with vectors": lambda m, x: (x @ x[0, 0, 0], x[0, 0, 0] @ x[0, 0].t()),
+    "writes": lambda m, x: _written(m, x.clone()),
+}  # fmt: skip
+
+
+def _written(m: Any, x: Any) -> Any:
+    x[0], x[:, 1, 2:] = 5.0, x[:, 2, 2:]
+    x[1, 2, m.tensor([0, 3])] = m.ones(2, 5)
+    return x
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
+@pytest.mark.parametrize("name", [*LAYERS, *_LAYERS])
+def test_operators_of_layers(torch: Any, name: str) -> None:
+    """A mode sees the operators that PyTorch's sees in layers, and the values are the same."""
+
+    def run(m: Any) -> tuple[list[str], list[Any]]:
+        seen: list[Any] = []
+        x = m.arange(240.0).reshape(2, 4, 6, 5).sin()
+        call = LAYERS.get(name)
+        if call is None:
+            layer = _LAYERS[name](m.nn)
+            x = x[:, :, 0] if "Conv1d" in name else x
+            with m.no_grad():
+                for i, p in enumerate(layer.parameters()):
+                    p.copy_(m.arange(float(p.numel())).reshape(p.shape).cos() + i)
+            call = lambda m, x: layer(x)  # noqa: E731
+        with m.no_grad(), logging_mode(m, seen):
+            found = call(m, x)
+        values = found if isinstance(found, tuple) else (found,)
+        ends = ("detach", "lift_fresh", "empty")  # PyTorch's own bookkeeping
+        names = [op for op, *_ in seen if not op.removeprefix("aten.").startswith(ends)]
+        return names, [np.asarray(v.tolist()) for v in values]
+
+    ours, theirs = run(tw), run(torch)
+    assert ours[0] == theirs[0]
+    for mine, other in zip(ours[1], theirs[1], strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"need_weights": False}, {"attn_mask": 2}, {"attn_mask": 3, "key_padding_mask": True}],
+    ids=str,
+)
+@pytest.mark.parametrize("is_self", [True, False])
+def test_attention_of_several_heads(torch: Any, is_self: bool, options: dict[str, Any]) -> None:
+    """A mode sees PyTorch's products. The values are those without a mode."""
+
+    def run(m: Any) -> list[str]:
+        seen: list[Any] = []
+        layer = m.nn.MultiheadAttention(4, 2, batch_first=True)
+        x = m.arange(40.0).reshape(2, 5, 4).sin()
+        others = (x, x) if is_self else (x.cos(), x * 2)
+        given = dict(options)
+        if "attn_mask" in given:
+            given["attn_mask"] = ~m.ones(5, 5, dtype=m.bool).tril()
+            if options["attn_mask"] == 3:
+                given["attn_mask"] = given["attn_mask"].expand(4, 5, 5)
+        if "key_padding_mask" in given:
+            given["key_padding_mask"] = m.arange(5).expand(2, 5) > 3
+        with m.no_grad():
+            wanted = layer(x, *others, **given)
+            with logging_mode(m, seen):
+                found = layer(x, *others, **given)
+        for a, b in zip(found, wanted, strict=True):
+            assert a is b is None or m.allclose(a, b, atol=1e-6)
+        kinds = ("mm", "addmm", "bmm", "baddbmm", "_softmax", "_scaled", "mean")
+        return [op for op, *_ in seen if op.removeprefix("aten.").startswith(kinds)]
+
+    ours, theirs = run(tw), run(torch)
+    assert sorted(ours) == sorted(theirs)
+
+
+def test_recurrent_layers_ask_no_mode() -> None:
+    with logging_mode(tw, []), pytest.warns(UserWarning, match="recurrent layers run no operators"):
+        tw.nn.LSTM(2, 2)(tw.ones(1, 2))
+
+
+def test_what_an_operator_tells_of_itself(torch: Any) -> None:
+    def run(m: Any) -> list[Any]:
+        told: list[Any] = []
+
+        class Telling(_of(m, "_python_dispatch").TorchDispatchMode):  # type: ignore[misc]
+            def __torch_dispatch__(
+                self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+            ) -> Any:
+                schema = func._schema
+                told.append((func._overloadpacket is m.ops.aten.mm, func.name(), schema.name))
+                told.append((schema.overload_name, schema.is_mutable, func.namespace))
+                return func(*args, **(kwargs or {}))
+
+        with Telling():
+            m.mm(m.ones(1, 2), m.ones(2, 1)).add_(1)
+        return told
+
+    assert run(tw) == run(torch)
+
+
+def test_backward_passes_ask_no_mode() -> None:
+    x = tw.ones(2, requires_grad=True)
+    message = "a backward pass runs no operators here"
+    with logging_mode(tw, []), pytest.warns(UserWarning, match=message):
+        x.sum().backward()
+    assert x.grad.tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("name", CALLS)
