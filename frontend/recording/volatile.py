@@ -420,7 +420,7 @@ def _has_taken(t: Any, made: Any) -> bool:
     """Whether `t`, at whose memory nothing else looks, got that of `made`."""
     if t.__class__ is not epoch.tensor_type or t._node is not None or t._aval != made._aval:
         return False
-    if not (t._storage is t._shared is made._storage is made._shared is None):
+    if any([each is not None for each in (t._storage, t._shared, made._storage, made._shared)]):
         return False
     t._changes += 1  # an error for an inference tensor
     t._buffer = made._buffer
