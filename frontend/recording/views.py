@@ -508,8 +508,35 @@ def chained(parent: Chain | Size, view: View, attrs: tuple[Any, ...]) -> Chain:
     if found is None:
         if len(_chains) >= REMEMBERED:
             _chains.clear()
-        found = _chains[key] = Chain(parent, view, attrs)
+        found = Chain(parent, view, attrs)
+        if len(found.links) > _LONG:
+            found = _same_before(found) or found
+        _chains[key] = found
     return found
+
+
+_LONG = 32
+"""The links from which on a chain ends where one of its parts shows the same: in a loop that turns
+a tensor to and fro each link would cost more than the one before."""
+
+
+def _same_before(chain: Chain) -> Chain | None:
+    """A part of a chain, few links before, that shows the same, as nearly related to the base."""
+    before, layout = chain.parent, chain.layout
+    for _ in range(_LONG):
+        if not isinstance(before, Chain):
+            break
+        if before.layout == layout is not None and _kind_of(before) == _kind_of(chain):
+            return before
+        before = before.parent
+    return None
+
+
+def _kind_of(chain: Chain) -> tuple[Any, ...]:
+    return (
+        chain.detaches, chain.is_data, chain.is_untracked, chain.retypes,
+        chain.multiple, chain.only_detaches,
+    )  # fmt: skip
 
 
 def element(parent: Chain | Size, key: tuple[Any, ...]) -> Chain | None:

@@ -54,20 +54,20 @@ def computed(build: Callable[..., Any], args: Sequence[Any]) -> Any:
     operands, arrays, avals, targets = [], [], [], []
     flows = False
     for each in args:
+        if not isinstance(each, Handle):
+            if each.__class__ is Node:
+                return None  # of this epoch
+            key.append(each)
+            continue
         state = _resting(each) if is_usual else None
         if state is not None:  # what `_operand` makes of nearly all
             array, aval = state._buffer, state._aval
             target = (state._history or (each if each._requires_grad else None)) if taping else None
-        elif isinstance(each, Handle):
+        else:
             found = _operand(each, taping)
             if found is None:
                 return None
             array, aval, target = found
-        elif each.__class__ is Node:
-            return None  # of this epoch
-        else:
-            key.append(each)
-            continue
         if target is not None:
             flows = True
             key.append(GRADIENT)

@@ -13,7 +13,7 @@ from view_programs import Program
 
 import tilewright as tw
 from tilewright import recording
-from tilewright.recording import epoch
+from tilewright.recording import epoch, views
 
 SHAPE = (4, 4, 6)
 
@@ -607,3 +607,37 @@ def test_a_part_changed_in_place_is_one_write(monkeypatch: pytest.MonkeyPatch) -
     for i in range(8):
         x[i % 4] += x[(i + 1) % 4] * 0.5 + 1
     assert count == 8 and x.sum().item() > 0
+
+
+@pytest.mark.parametrize("write", [False, True])
+@pytest.mark.parametrize("tracked", [False, True])
+def test_a_chain_of_views_to_and_fro_stays_short(tracked: bool, write: bool) -> None:
+    """A loop that turns a tensor at each step costs the same at each."""
+    base = tw.arange(6.0).reshape(2, 3).requires_grad_(tracked)
+    x = base * 1
+    whole, expected, factor = x, np.arange(6.0).reshape(2, 3), 1.0
+    for i in range(301):
+        x = (x.t(), x.unsqueeze(0).squeeze(0).t(), x.view(x.shape).transpose(0, 1))[i % 3]
+        if write and i % 100 == 99:
+            x.mul_(2)
+            factor *= 2
+    assert len(x._chain.links) <= views._LONG + 4
+    np.testing.assert_array_equal(x.tolist(), expected.T * factor)
+    np.testing.assert_array_equal(whole.tolist(), expected * factor)
+    assert x._base is whole and x.stride() == (1, 3)
+    if tracked:
+        (x * tw.arange(6.0).reshape(3, 2)).sum().backward()
+        np.testing.assert_array_equal(base.grad, np.arange(6.0).reshape(3, 2).T * factor)
+
+
+def test_detached_views_to_and_fro_stay_detached() -> None:
+    leaf = tw.ones(3, requires_grad=True)
+    x = leaf * 2
+    for i in range(100):
+        x = x.detach() if i % 2 else x.view(3)
+    assert not x.requires_grad and len(x._chain.links) <= views._LONG + 4
+    y = (leaf * 2).detach()
+    for _ in range(100):
+        y = y.data.view(3)
+    y.add_(1)
+    assert y.tolist() == [3, 3, 3]
