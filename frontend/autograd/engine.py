@@ -43,6 +43,8 @@ from .values import modified, present_values, renewed, saved_value
 if TYPE_CHECKING:
     from .._tensor import Tensor
 
+_FEW_HOOKS = 16
+"""The hooks of an epoch that a pass looks at without asking which of them it meets."""
 TWICE = (
     "Trying to backward through the graph a second time (or directly access saved tensors after "
     "they have already been freed). Specify retain_graph=True if you need to backward through the "
@@ -224,6 +226,8 @@ class _Pass:
 
         arrived: Collection[Node] = ()
         written: Collection[Node] = epoch.mutated
+        if len(hooks) > _FEW_HOOKS:  # most are of what the program computed and forgot
+            hooks = {n: hooks[n] for n in autodiff.differentiable(seeds) if n in hooks}
         if anomaly.looks():
             hooks = _joined(hooks, anomaly.watches(seeds))
         if len(seeds) == 1 and not plain and not hooks and not recording.contexts:

@@ -19,7 +19,7 @@ from tilewright.ir.shape import check_storage
 from .. import devices as device_module
 from .. import recording
 from ..layouts import strided
-from ..recording import Handle, compounds
+from ..recording import Handle, at_once, compounds
 from .arguments import into, need_tensor, shape_of, sizes
 from .fitting import fitting
 from .from_data import finished, upload
@@ -49,6 +49,10 @@ def filled(
     site: Any = None,
 ) -> Tensor:
     """site: the caller, if the value may change from call to call."""
+    if value.__class__ is int and site is None:  # zeros and ones
+        made = at_once.filled(tuple(map(int, shape)), value, dtype, device_module.resolve(device))
+        if made is not None:
+            return finished(made, requires_grad, pin_memory)
     t = recording.wrap(_filled(shape, value, dtype, device, site))
     return finished(t, requires_grad, pin_memory)
 

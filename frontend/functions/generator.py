@@ -219,6 +219,7 @@ def drawn_at_once(
     if made is not None:
         source._offset += 1
         novelty.noted.append((hash((form, shape)), math.prod(shape)))
+        made = np.asarray(made)  # one draw may be a number
     return made
 
 

@@ -17,7 +17,7 @@ from tilewright.ir.op import not_implemented
 
 from .. import devices as device_module
 from .. import recording
-from ..recording import Handle
+from ..recording import Handle, at_once
 from .arguments import into
 from .creation import computed, count_of, written
 from .from_data import finished, upload
@@ -80,6 +80,10 @@ def arange(
     if not dtype.is_floating_point:
         start, step = int(start), int(step)
     where = device_module.resolve(device)
+    if dtype is dtypes.int64:
+        made = at_once.counted(int(start), int(step), count, where)
+        if made is not None:
+            return into(out, finished(made, requires_grad, pin_memory), cast=False)
     key = (arange, start, step, count, dtype, where)
     node = recording.lookup(key)
     if node is None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir import dtype as dtypes
+from tilewright.ir import node as graph
 from tilewright.ir import ops
 from tilewright.ir.dtype import HALVES
 from tilewright.ir.node import Node
@@ -30,6 +31,9 @@ from .states import Handle, State
 
 MANY = 8
 """The number of tensors from which on they are joined at once."""
+SMALL = 1 << 12
+"""The number of elements up to which a new tensor gets its memory at once. Larger ones of one
+number are often folded into what reads them."""
 MOST = 1 << 20
 """The number of elements up to which something is copied at once."""
 
@@ -61,6 +65,27 @@ def joined(tensors: Sequence[Any], axis: int, new_axis: bool) -> Any:
     return _tensor(made, tensors[0].dtype)
 
 
+def filled(shape: tuple[int, ...], value: int, dtype: Any, device: str) -> Any:
+    """A small tensor of one number on the host, which is read or written next; None if it must be
+    recorded."""
+    if dtype.__class__ is not dtypes.DType or (shape and min(shape) < 0):
+        return None
+    if not _may_be_made(views.numel(shape), device):
+        return None
+    return _tensor(np.full(shape, value, dtype.np), dtype)
+
+
+def counted(start: int, step: int, count: int, device: str) -> Any:
+    """start, start + step, …: likewise a small int64 tensor."""
+    if not _may_be_made(count, device) or abs(start) + count * abs(step) >= 1 << 62:
+        return None
+    return _tensor(np.arange(count) * step + start, dtypes.int64)
+
+
+def _may_be_made(count: int, device: str) -> bool:
+    return clock.volatile and count <= SMALL and device == "cpu" and is_plain()
+
+
 def masked(t: Any, axis: int, mask: Any) -> Any:
     """The elements of `t` where a mask of its dimensions from `axis` on holds, as another graph
     would begin with each number of them. None if the call must be recorded."""
@@ -78,7 +103,7 @@ def masked(t: Any, axis: int, mask: Any) -> Any:
 def _tensor(made: np.ndarray, dtype: dtypes.DType) -> Any:
     """A tensor with the values of an array that nobody else holds."""
     t = wrapping.blank()
-    t._buffer = np.ascontiguousarray(made)
+    t._buffer = np.asarray(made, order="C")
     t._aval = (shape_of(made.shape), dtype, "cpu")
     return t
 
@@ -180,11 +205,9 @@ def _is_changed_at_once(t: Any) -> bool:
 def written(t: Any, key: Any, value: Any, by: np.ufunc | None = None) -> bool:
     """t[key] = value, if it can be made at once. by: what computes the new value of the old one and
     `value`, for all of `t`."""
-    if not is_plain() or type(t) is not epoch.tensor_type or is_tracked(t):
+    if not is_plain() or not writes_values_alone(t):
         return False
     state: Any = t if t._storage is None else t._storage
-    if state is not t and (state._requires_grad or state._history is not None):
-        return False
     if isinstance(value, np.generic):
         value = value.item()
     source: Any = value
@@ -222,12 +245,33 @@ def written(t: Any, key: Any, value: Any, by: np.ufunc | None = None) -> bool:
             quietly(by, seen, source, seen)
     except (IndexError, ValueError):  # the recorded call has a better message
         return False
-    state._changes += 1
     if t._root is not None:
         t._root._writes += 1
-    if state is not t and (t._chain is None or not t._chain.is_data):
+    if t._chain is not None and t._chain.is_data:
+        state._rewrites += 1
+        return True
+    state._changes += 1
+    if state is not t:
         state._writes += 1
     return True
+
+
+def writes_values_alone(t: Any) -> bool:
+    """Whether a write to `t` is one of values alone: to what has no history, or to a leaf without
+    grad mode, or through a detached view of one."""
+    kind = type(t)
+    if kind is not epoch.tensor_type and kind is not epoch.parameter_type:
+        return False
+    if t._root is not None and t._root.source() is not None:
+        return False
+    state = t if t._storage is None else t._storage
+    if t._history is not None or state._history is not None:
+        return False
+    if epoch.inferred and state._changes is epoch.untracked:
+        return False  # a tensor of inference mode
+    if t._requires_grad:
+        return not graph.grad_enabled()
+    return not state._requires_grad or t._chain is None or t._chain.detaches
 
 
 def is_plain() -> bool:
@@ -254,14 +298,27 @@ def is_tracked(t: Any) -> bool:
 def _at_rest(t: Any) -> np.ndarray | None:
     """The array of a tensor on the host that has its value, and that nothing in this epoch has
     read. It must not be written to."""
-    if type(t) is not epoch.tensor_type or t._node is not None or is_tracked(t):
-        return None
     state: Any = t if t._storage is None else t._storage
-    if state._node is not None or state._requires_grad or state._history is not None:
+    if t._node is not None or state._node is not None or not _is_value(t, state):
         return None
     if type(state._buffer) is not np.ndarray or state._aval[2] != "cpu":
         return None
     return views.seen_in(state._buffer, t._chain)
+
+
+def _is_value(t: Any, state: Any) -> bool:
+    """Whether no gradient flows through what a tensor is read for."""
+    kind = type(t)
+    if kind is not epoch.tensor_type and kind is not epoch.parameter_type:
+        return False
+    if not graph.grad_enabled():
+        return True
+    if t._requires_grad or t._history is not None:
+        return False
+    if t._root is not None and t._root.source() is not None:
+        return False
+    is_free = not (state._requires_grad or state._history is not None)
+    return is_free or (t._chain is not None and t._chain.detaches)
 
 
 def _known(t: Any) -> np.ndarray | None:
@@ -269,9 +326,7 @@ def _known(t: Any) -> np.ndarray | None:
     state: Any = t if t._storage is None else t._storage
     if state._node is None:
         return _at_rest(t)
-    if not is_leaf(state) or type(t) is not epoch.tensor_type or is_tracked(t):
-        return None
-    if state._requires_grad or state._history is not None or type(state._buffer) is not np.ndarray:
+    if not is_leaf(state) or not _is_value(t, state) or type(state._buffer) is not np.ndarray:
         return None
     return views.seen_in(state._buffer, t._chain) if state._aval[2] == "cpu" else None
 

@@ -29,7 +29,16 @@ from tilewright.runtime.baseline import timed
 from tilewright.runtime.baseline.step_forms import Shared
 
 from . import epoch, flushing, novelty, views, wrapping
-from .at_once import MOST, fill, is_leaf, is_plain, is_tracked, places, written
+from .at_once import (
+    MOST,
+    fill,
+    is_leaf,
+    is_plain,
+    is_tracked,
+    places,
+    writes_values_alone,
+    written,
+)  # fmt: skip
 from .builders import facts, is_blind, refuses_bools
 from .epoch import GRADIENT, clock
 from .families import REMEMBERED, Known, Number, met, note_error
@@ -102,8 +111,8 @@ def _operand(t: Any, taping: bool) -> tuple[np.ndarray, Aval, Any] | None:
     can be used. taping: whether the tape takes gradients."""
     if t.__class__ is Number:
         return np.asarray(t.value, np.int64), _OF_NUMBER, None
-    node = t._node
-    if node is not None and node.op is ops.constant_op and t.__class__ is epoch.tensor_type:
+    node = t._node if t.__class__ is epoch.tensor_type else None  # others' may stand for parts
+    if node is not None and node.op is ops.constant_op:
         return _constant_operand(node)
     chain, storage, aval = t._chain, t._storage, t._aval
     if (
@@ -412,7 +421,7 @@ def replaced(t: Any, made: Any) -> bool:
     if made._node is not None or made.dtype is not t.dtype:
         return False
     if made._history is None:  # a history of `t` ends there, which is recorded
-        return not _is_tracked(t) and (_has_taken(t, made) or written(t, ..., made))
+        return writes_values_alone(t) and (_has_taken(t, made) or written(t, ..., made))
     return _may_rebind(t) and rebound(t, made)
 
 

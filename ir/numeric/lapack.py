@@ -28,6 +28,8 @@ import numpy as np
 
 SMALL = 32
 """Smaller matrices take less time than calls from Python."""
+_FEW = 1 << 13
+"""The elements of smaller matrices up to which all of them do."""
 repeat: Callable[[int, Any, Any, int], None] | None = None
 """The native loop of calls, which the runtime tells (`runtime/native/routines.py`)."""
 copied: Callable[[Any], Any] = partial(np.array, order="C")
@@ -52,6 +54,12 @@ def serves(a: Any) -> bool:
     """Whether the functions of this module compute for matrices like a[..., m, n]."""
     least = SMALL if repeat is None else 1
     return min(a.shape[-2:]) >= least and a.size > 0 and _library() is not None
+
+
+def pays(a: Any) -> bool:
+    """Whether these functions are faster than NumPy's for a[..., m, n]: not for few small matrices,
+    which take less time than the calls from Python."""
+    return serves(a) and (min(a.shape[-2:]) >= SMALL or a.size > _FEW)
 
 
 @contextmanager

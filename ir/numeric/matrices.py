@@ -19,7 +19,7 @@ from .batches import by_parts
 def cholesky(a: Any) -> Any:
     """(lower L with L Lᴴ = a, info) of the lower triangles. info: the order of the first leading
     minor that is not positive-definite."""
-    if lapack.serves(a):
+    if lapack.pays(a):
         return by_parts(lapack.cholesky, a)
     return _each(np.linalg.cholesky, _first_minor, a)
 
@@ -38,14 +38,14 @@ def _first_minor(a: Any) -> int:
 
 def solve(a: Any, b: Any) -> Any:
     """(x with a @ x = b, info). info: the first pivot that is zero."""
-    if lapack.serves(a):
+    if lapack.pays(a):
         return by_parts(lapack.solve, a, b)
     return _each(np.linalg.solve, _zero_pivot, a, b)
 
 
 def inv(a: Any) -> Any:
     """(the inverse, info). info: the first pivot that is zero."""
-    if lapack.serves(a):
+    if lapack.pays(a):
         return by_parts(lapack.inv, a)
     return _each(np.linalg.inv, _zero_pivot, a)
 
@@ -147,7 +147,7 @@ def _cofactors(a: Any) -> Any:
 
 
 def qr(a: Any, complete: bool) -> tuple[Any, Any]:
-    if lapack.serves(a) and not (complete and a.shape[-2] > a.shape[-1]):
+    if lapack.pays(a) and not (complete and a.shape[-2] > a.shape[-1]):
         return by_parts(lapack.qr, a)  # type: ignore[no-any-return]
     q, r = by_parts(lambda x: tuple(np.linalg.qr(x, "complete" if complete else "reduced")), a)
     return np.ascontiguousarray(q), np.ascontiguousarray(r)
@@ -165,7 +165,7 @@ def eigh(a: Any, lower: bool) -> Any:
     """Eigenvalues, in order, and eigenvectors, by one triangle. NaN if there are none."""
     side: Any = "L" if lower else "U"
     types = (a.shape[:-1], _real(a)), (a.shape, a.dtype)
-    if lapack.serves(a):
+    if lapack.pays(a):
         return _finite(lambda x: lapack.eigh(x, lower, True), a, *types)
     return _finite(lambda x: np.linalg.eigh(x, side), a, *types)
 
@@ -173,7 +173,7 @@ def eigh(a: Any, lower: bool) -> Any:
 def eigvalsh(a: Any, lower: bool) -> Any:
     side: Any = "L" if lower else "U"
     values = a.shape[:-1], _real(a)
-    if lapack.serves(a):
+    if lapack.pays(a):
         return _finite(lambda x: lapack.eigh(x, lower, False)[:1], a, values)
     return _finite(lambda x: (np.linalg.eigvalsh(x, side),), a, values)
 
@@ -181,7 +181,7 @@ def eigvalsh(a: Any, lower: bool) -> Any:
 def eig(a: Any) -> tuple[Any, Any, Any]:
     """(eigenvalues, eigenvectors, info), complex. info: as `svd`."""
     dtype = np.result_type(a.dtype, np.complex64)
-    function = (lambda x: lapack.eig(x, True)) if lapack.serves(a) else np.linalg.eig
+    function = (lambda x: lapack.eig(x, True)) if lapack.pays(a) else np.linalg.eig
     w, v = _finite(function, a, (a.shape[:-1], dtype), (a.shape, dtype))
     return w.astype(dtype, copy=False), v.astype(dtype, copy=False), _missing(a, w)
 
@@ -190,7 +190,7 @@ def eigvals(a: Any) -> tuple[Any, Any]:
     dtype = np.result_type(a.dtype, np.complex64)
     (w,) = _finite(
         (lambda x: lapack.eig(x, False)[:1])
-        if lapack.serves(a)
+        if lapack.pays(a)
         else (lambda x: (np.linalg.eigvals(x),)),
         a,
         (a.shape[:-1], dtype),
@@ -204,7 +204,7 @@ def svd(a: Any, full: bool) -> tuple[Any, Any, Any, Any]:
     k = min(m, n)
     parts = _finite(
         (lambda x: lapack.svd(x, "A" if full else "S"))
-        if lapack.serves(a)
+        if lapack.pays(a)
         else (lambda x: np.linalg.svd(x, full)),
         a,
         ((*batch, m, m if full else k), a.dtype),
@@ -218,7 +218,7 @@ def svdvals(a: Any) -> tuple[Any, Any]:
     *batch, m, n = a.shape
     (s,) = _finite(
         (lambda x: lapack.svd(x, "N")[1:2])
-        if lapack.serves(a)
+        if lapack.pays(a)
         else (lambda x: (np.linalg.svd(x, compute_uv=False),)),
         a,
         ((*batch, min(m, n)), _real(a)),
@@ -328,7 +328,7 @@ def _exponential(a: Any, norm: Any, degree: int, limit: float) -> Any:
     if times.any():
         a = a * np.exp2(-times).astype(_real(a))[:, None, None]
     odd, even = _odd_and_even(a, _coefficients(degree))
-    find = (lambda a, b: lapack.solve(a, b)[0]) if lapack.serves(a) else np.linalg.solve
+    find = (lambda a, b: lapack.solve(a, b)[0]) if lapack.pays(a) else np.linalg.solve
     out = find(even - odd, even + odd)
     with np.errstate(over="ignore", invalid="ignore"):
         for done in range(int(times.max(initial=0))):

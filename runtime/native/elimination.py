@@ -22,17 +22,20 @@ LARGEST = 24
 
 
 def serves(a: Any) -> bool:
-    """Whether `lu` factors a[..., m, n]: small real matrices, a vector of them at least."""
+    """Whether `lu` factors a[..., m, n]: small real matrices."""
     m, n = a.shape[-2:]
-    fits = 1 <= n <= m <= LARGEST and np.dtype(a.dtype).char in _KINDS
-    return fits and a.size // (m * n) >= lanes_of(host.machine(), a.dtype.itemsize)
+    return 1 <= n <= m <= LARGEST and a.size > 0 and np.dtype(a.dtype).char in _KINDS
 
 
 def lu(a: Any) -> tuple[Any, Any, Any]:
     """(LU, int32 pivots, int32 info), as `elimination.lu` of `ir/numeric`."""
     *batch, m, n = a.shape
+    count, lanes = a.size // (m * n), lanes_of(host.machine(), a.dtype.itemsize)
+    if count < lanes:  # a vector of matrices takes as long as one
+        filled = np.broadcast_to(a.reshape(count, m, n)[:1], (lanes - count, m, n))
+        made = lu(np.concatenate([a.reshape(count, m, n), filled]))
+        return tuple([x[:count].reshape((*batch, *x.shape[1:])) for x in made])  # type: ignore[return-value]
     a = np.ascontiguousarray(a)
-    count = a.size // (m * n)
     out = np.empty_like(a)
     pivots, info = np.empty((*batch, n), np.int32), np.empty(batch, np.int32)
     width = host.machine().vector_bytes

@@ -172,6 +172,24 @@ def test_least_squares_of_matrices_that_surely_have_full_rank(dtype: str) -> Non
     assert lapack.full_rank(a, b, float(2 * (values[:, -1] / values[:, 0]).max())) is None
 
 
+@pytest.mark.parametrize("dtype", ["f", "D"])
+@pytest.mark.parametrize("count", [1, 900])
+def test_few_small_matrices_and_many(dtype: str, count: int) -> None:
+    """NumPy takes the few; both give the same results and find the same faults."""
+    a = drawn(dtype, count, 4, 4)
+    assert lapack.pays(a) == (count > 1 and lapack.repeat is not None)
+    inverse, info = matrices.inv(a)
+    same(inverse, np.linalg.inv(a))
+    x, _ = matrices.solve(a, a[..., :2])
+    same(x, np.broadcast_to(np.eye(4, 2, dtype=dtype), x.shape).copy())
+    factor, _ = matrices.cholesky(a @ adjoint(a))
+    same(factor, np.linalg.cholesky(a @ adjoint(a)))
+    same(matrices.det(a)[0], np.linalg.det(a).astype(dtype))
+    assert not info.any()
+    a[0] = 0
+    assert matrices.inv(a)[1][0] == matrices.solve(a, a)[1][0] == matrices.cholesky(a)[1][0] == 1
+
+
 @pytest.mark.parametrize("dtype", ["d", "D"])
 def test_zero_pivots_are_those_of_the_matrix_not_of_its_transpose(dtype: str) -> None:
     a = drawn(dtype, 3, 40, 40)

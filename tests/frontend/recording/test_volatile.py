@@ -702,3 +702,118 @@ def test_rows_of_one_memory_are_written_at_once(write: str) -> None:
     x[1:] = x[:-1]  # overlapping parts, as with NumPy
     expected[1:] = expected[:-1].copy()
     np.testing.assert_allclose(x.numpy(), expected, rtol=1e-5)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_leaves_are_written_at_once_without_grad_mode_or_through_their_data() -> None:
+    """As averages of weights and updates by hand write them."""
+    w, other = torch.nn.Parameter(sample(0, 3, 4)), torch.nn.Parameter(sample(1, 3, 4))
+    expected, by = w.detach().numpy().copy(), other.detach().numpy().copy()
+    (w * other).sum().backward()
+    version = w._version
+
+    def at_rest() -> bool:
+        return (w._storage or w)._node is None
+
+    with torch.no_grad():
+        for write, compute in (
+            (lambda: w.lerp_(other, 0.25), lambda a: a + np.float32(0.25) * (by - a)),
+            (lambda: w.mul_(0.5), lambda a: a * np.float32(0.5)),
+            (lambda: w.add_(other, alpha=0.1), lambda a: a + np.float32(0.1) * by),
+            (lambda: w.sub_(w.grad * 2), lambda a: a - 2 * by),
+            (lambda: w[1].fill_(3), lambda a: np.where(np.arange(3)[:, None] == 1, 3, a)),
+        ):
+            write()
+            assert at_rest()
+            expected = compute(expected).astype(np.float32)
+    assert w._version == version + 5 and w.requires_grad and w.is_leaf
+    for write, compute in (
+        (lambda: w.data.mul_(0.9), lambda a: a * np.float32(0.9)),
+        (lambda: w.data.add_(other.data, alpha=-0.2), lambda a: a - np.float32(0.2) * by),
+        (lambda: w.detach().zero_(), np.zeros_like),
+    ):
+        write()
+        assert at_rest()
+        expected = compute(expected)
+    assert w._version == version + 6  # PyTorch doesn't count what is written through `.data`
+    np.testing.assert_allclose(w.detach().numpy(), expected, rtol=1e-5)
+    with pytest.raises(RuntimeError, match="leaf Variable"):
+        w.mul_(2)
+    with torch.no_grad():
+        w.copy_(other)
+    np.testing.assert_array_equal(w.detach().numpy(), by)
+    (w * w).sum().backward()
+    np.testing.assert_allclose(w.grad.numpy(), 3 * by, rtol=1e-6)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_leaf_that_a_derivative_reads_is_no_longer_what_it_was() -> None:
+    for write in (lambda w: w.mul_(2), lambda w: w.detach().mul_(2)):
+        w = torch.nn.Parameter(sample(0, 4))
+        y = w * w
+        with torch.no_grad():
+            write(w)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
+    w = torch.nn.Parameter(sample(0, 4))
+    y = w * w
+    w.data.mul_(2)
+    y.sum().backward()  # reads what is there
+    np.testing.assert_allclose(w.grad.numpy(), 4 * sample(0, 4).numpy(), rtol=1e-6)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_small_new_tensors_have_their_memory_at_once() -> None:
+    for made, expected in (
+        (torch.zeros(2, 3), np.zeros((2, 3), np.float32)),
+        (torch.ones((), dtype=torch.int16), np.ones((), np.int16)),
+        (torch.ones(0, 2, dtype=torch.bool), np.ones((0, 2), bool)),
+        (torch.arange(7), np.arange(7)),
+        (torch.arange(9, 2, -3), np.arange(9, 2, -3)),
+        (torch.bernoulli(torch.ones(())), np.ones((), np.float32)),
+    ):
+        assert made._node is None and type(made._buffer) is np.ndarray
+        assert made._buffer.dtype == expected.dtype and made.shape == expected.shape
+        np.testing.assert_array_equal(made.numpy(), expected)
+    assert torch.zeros(novelty.ELEMENTS + 1)._node is not None
+    with pytest.raises(RuntimeError, match="negative dimension"):
+        torch.zeros(-1)
+    w = torch.ones(3, requires_grad=True)
+    (w * 2).sum().backward()
+    assert w.is_leaf and w.grad.tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("removes", [False, True])
+def test_hooks_of_forgotten_tensors_are_not_looked_at(
+    removes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a loop without reads each backward pass looks at its own, however many came before."""
+    from tilewright.autograd import hook_calls
+
+    seen, looked = [], []
+    as_one = hook_calls.as_one
+    monkeypatch.setattr(
+        "tilewright.autograd.engine.as_one", lambda *args: looked.append(1) or as_one(*args)
+    )
+    w = torch.ones(3, requires_grad=True)
+    for i in range(60):
+        y = w * 2
+        handle = y.register_hook(lambda g, i=i: seen.append(i))
+        before = len(looked)
+        (y * y).sum().backward()
+        assert len(looked) - before <= 17
+        if removes:
+            handle.remove()
+    assert seen == list(range(60)) and w.grad.tolist() == [480.0] * 3
+
+
+@pytest.mark.usefixtures("at_once")
+def test_sparse_and_nested_operands_beside_calls_at_once() -> None:
+    sparse = torch.arange(16.0).reshape(4, 2, 2).to_sparse(2)
+    assert sparse.clone().to_dense().tolist() == sparse.to_dense().tolist()
+    assert torch.narrow_copy(sparse, 0, 1, 2).to_dense().tolist() == sparse.to_dense()[1:3].tolist()
+    assert (sparse * 2).to_dense().sum().item() == 240
+    sparse.mul_(3)
+    assert sparse.to_dense().sum().item() == 360
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+    assert (nested * 2).values().tolist() == nested.clone().values().mul(2).tolist()
