@@ -34,8 +34,7 @@ def measure(
 ) -> Any:
     """One row: microseconds of both, and our speedup."""
     from tilewright import recording
-    from tilewright.recording import novelty
-    from tilewright.recording.epoch import clock as epoch
+    from tilewright.recording import epoch, novelty
     from tilewright.runtime import tiers
 
     mine, other = make(ours, size), make(theirs, size)
@@ -59,7 +58,9 @@ def measure(
         del result
 
     novelty.clear()
-    epoch.volatile = tiers.mode == tiers.AUTO  # as a program begins, whatever the rows before did
+    epoch.clock.volatile = (
+        tiers.mode == tiers.AUTO
+    )  # as a program begins, whatever the rows before did
     for _ in range(REPEATS):
         flushed()
     inner = 20 if size == 1_000 else 3

@@ -7,7 +7,6 @@ usual order.
 from __future__ import annotations
 
 import functools
-import importlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,19 +17,10 @@ from tilewright.ir.shape import broadcast, infer_reshape
 from .. import devices
 from ..overriding import plain
 from ..recording import Handle, named_dtype
-from . import layers, multihead
+from . import late, layers, multihead
 from .calls import answers, operator
 
-_TOP = __package__.partition(".")[0]
 Function = Callable[..., Any]
-
-
-def _top() -> Any:
-    return importlib.import_module(_TOP)
-
-
-def _aten() -> Any:
-    return importlib.import_module(f"{_TOP}.ops").aten
 
 
 # ---- products ------------------------------------------------------------------------------------
@@ -40,11 +30,11 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     if bias is None:
         return matmul(input, weight.t())
     if input.dim() == 2:
-        return _top().addmm(bias, input, weight.t())
+        return late.top().addmm(bias, input, weight.t())
     if not input.is_contiguous():
         return matmul(input, weight.t()) + bias
     flat, turned = _rows(input), weight.t()
-    return _top().addmm(bias, flat, turned).view([*input.shape[:-1], weight.shape[0]])
+    return late.top().addmm(bias, flat, turned).view([*input.shape[:-1], weight.shape[0]])
 
 
 def _rows(input: Any) -> Any:
@@ -58,22 +48,22 @@ _PRODUCTS = {(2, 2): "mm", (2, 1): "mv", (1, 1): "dot"}
 def matmul(input: Any, other: Any, *, out: Any = None) -> Any:
     ranks = input.dim(), other.dim()
     if ranks in _PRODUCTS:
-        return getattr(_top(), _PRODUCTS[ranks])(input, other)
-    unsafe = _aten()._unsafe_view.default
+        return getattr(late.top(), _PRODUCTS[ranks])(input, other)
+    unsafe = late.aten()._unsafe_view.default
     if ranks[1] == 2 and ranks[0] > 2:
         shape = [*input.shape[:-1], other.shape[1]]
-        return operator(unsafe, _top().mm(_rows(input), other), shape)
+        return operator(unsafe, late.top().mm(_rows(input), other), shape)
     if ranks[1] == 1:
-        return operator(unsafe, _top().mv(_rows(input), other), [*input.shape[:-1]])
+        return operator(unsafe, late.top().mv(_rows(input), other), [*input.shape[:-1]])
     if ranks[0] == 1:
-        return matmul(_top().unsqueeze(input, 0), other).squeeze_(-2)
+        return matmul(late.top().unsqueeze(input, 0), other).squeeze_(-2)
     batch = broadcast(input.shape[:-2], other.shape[:-2])
     pair = [
         reshape(t.expand([*batch, *t.shape[-2:]]), [math.prod(batch), *t.shape[-2:]])
         for t in (input, other)
     ]
     shape = [*batch, input.shape[-2], other.shape[-1]]
-    return operator(unsafe, _top().bmm(*pair), shape)
+    return operator(unsafe, late.top().bmm(*pair), shape)
 
 
 # ---- shapes and parts ----------------------------------------------------------------------------
@@ -85,24 +75,24 @@ def reshape(input: Any, *size: Any, shape: Any = None) -> Any:
     found = list(infer_reshape(input.shape, tuple(wanted)))
     if answers(input) or _shows(input, found):
         return input.view(found)
-    copied = operator(_aten().clone.default, input, memory_format=_top().contiguous_format)
-    return operator(_aten()._unsafe_view.default, copied, found)
+    copied = operator(late.aten().clone.default, input, memory_format=late.top().contiguous_format)
+    return operator(late.aten()._unsafe_view.default, copied, found)
 
 
 def _shows(input: Any, shape: Sequence[int]) -> bool:
     """Whether a tensor's memory can be seen in a shape."""
     try:
-        plain(_top().Tensor.view)(input, shape)
+        plain(late.top().Tensor.view)(input, shape)
     except RuntimeError:
         return False
     return True
 
 
 def contiguous(input: Any, memory_format: Any = None) -> Any:
-    form = _top().contiguous_format if memory_format is None else memory_format
+    form = late.top().contiguous_format if memory_format is None else memory_format
     if input.is_contiguous(memory_format=form):
         return input
-    return operator(_aten().clone.default, input, memory_format=form)
+    return operator(late.aten().clone.default, input, memory_format=form)
 
 
 def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
@@ -122,12 +112,12 @@ def movedim(input: Any, source: Any, destination: Any) -> Any:
 
 def chunk(input: Any, chunks: int, dim: int = 0) -> Any:
     size = -(-input.shape[dim] // chunks)
-    return _top().split(input, size, dim) if dim else _top().split(input, size)
+    return late.top().split(input, size, dim) if dim else late.top().split(input, size)
 
 
 def getitem(t: Any, key: Any) -> Any:
     t, indices = _part(t, key)
-    return operator(_aten().index.Tensor, t, indices) if indices else t
+    return operator(late.aten().index.Tensor, t, indices) if indices else t
 
 
 def setitem(t: Any, key: Any, value: Any) -> None:
@@ -135,12 +125,12 @@ def setitem(t: Any, key: Any, value: Any) -> None:
         value = new_tensor(value, dtype=t.dtype, device=t.device)
     part, indices = _part(t, key)
     if indices:
-        operator(_aten().index_put_.default, part, indices, value)
+        operator(late.aten().index_put_.default, part, indices, value)
     elif value.dim() == 0 and part.dim():
-        operator(_aten().fill_.Tensor, part, value)
+        operator(late.aten().fill_.Tensor, part, value)
     else:
         same = value.shape == part.shape
-        operator(_aten().copy_.default, part, value if same else value.expand(list(part.shape)))
+        operator(late.aten().copy_.default, part, value if same else value.expand(list(part.shape)))
 
 
 def _part(t: Any, key: Any) -> tuple[Any, list[Any]]:
@@ -153,14 +143,14 @@ def _part(t: Any, key: Any) -> tuple[Any, list[Any]]:
         if part is Ellipsis:
             axis = t.dim() - sum(each is not None for each in parts[i + 1 :])
         elif part is None:
-            t, axis = _top().unsqueeze(t, axis), axis + 1
+            t, axis = late.top().unsqueeze(t, axis), axis + 1
         elif isinstance(part, slice):
             t, axis = _sliced(t, axis, part), axis + 1
         elif isinstance(part, Handle):
             indices += [*[None] * (axis - len(indices)), part]
             axis += 1
         else:
-            t = _top().select(t, axis, part)
+            t = late.top().select(t, axis, part)
     return t, indices
 
 
@@ -169,7 +159,7 @@ def _sliced(t: Any, axis: int, part: slice) -> Any:
         return t
     stop = 2**63 - 1 if part.stop is None else part.stop
     step = [] if part.step in (None, 1) else [part.step]
-    return operator(_aten().slice.Tensor, t, axis, part.start or 0, stop, *step)
+    return operator(late.aten().slice.Tensor, t, axis, part.start or 0, stop, *step)
 
 
 # ---- conversions ---------------------------------------------------------------------------------
@@ -186,7 +176,7 @@ def to(input: Any, *args: Any, copy: bool = False, **options: Any) -> Any:
     wanted = {n: options[n] for n in ("dtype", "device") if options.get(n) is not None}
     if not copy and all(getattr(input, name) == value for name, value in wanted.items()):
         return input
-    return operator(_aten()._to_copy.default, input, **wanted)
+    return operator(late.aten()._to_copy.default, input, **wanted)
 
 
 def _converting(dtype: DType) -> Function:
@@ -197,19 +187,19 @@ def norm(
     input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Any:
     power = [] if p in (None, "fro", 2) and dim is None else [2 if p in (None, "fro") else p]
-    return _top().linalg.vector_norm(input, *power, *([] if dim is None else [dim, keepdim]))
+    return late.top().linalg.vector_norm(input, *power, *([] if dim is None else [dim, keepdim]))
 
 
 def new_tensor(*args: Any, **options: Any) -> Any:
-    made = plain(_top().tensor)(*args, **options)
-    return operator(_aten().lift_fresh.default, made)
+    made = plain(late.top().tensor)(*args, **options)
+    return operator(late.aten().lift_fresh.default, made)
 
 
 @functools.cache
 def known() -> dict[Function, Function]:
     """The formulas, by the functions and methods that they stand for."""
-    top = _top()
-    functional = importlib.import_module(f"{_TOP}.nn.functional")
+    top = late.top()
+    functional = late.functional()
     tensor = top.Tensor
     found: dict[Function, Function] = {
         functional.linear: linear,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,22 +11,10 @@ from tilewright.ir.location import at_user_line, warn
 
 from ..overriding import plain
 from ..recording import Handle
+from . import late
 from .calls import answers, operator
 
-_TOP = __package__.partition(".")[0]
 Function = Callable[..., Any]
-
-
-def _top() -> Any:
-    return importlib.import_module(_TOP)
-
-
-def _aten() -> Any:
-    return importlib.import_module(f"{_TOP}.ops").aten
-
-
-def _functional() -> Any:
-    return importlib.import_module(f"{_TOP}.nn.functional")
 
 
 def unasked(func: Function, *args: Any, **options: Any) -> Any:
@@ -59,7 +46,7 @@ def convolution(dims: int) -> Function:
             total = [d * (k - 1) for d, k in zip(spread, weight.shape[2:])]
             odd = [side for n in reversed(total) for side in (0, n % 2)]
             if any(odd):
-                input = operator(_aten().constant_pad_nd.default, input, odd)
+                input = operator(late.aten().constant_pad_nd.default, input, odd)
             padding = [n // 2 for n in total]
         around = [0] * dims if padding == "valid" else _several(padding, dims)
         given = weight, bias, steps, around, spread, False, [0] * dims, groups
@@ -82,10 +69,10 @@ def convolution_transposed(dims: int) -> Function:
 
 
 def _batched(input: Any, dims: int, *given: Any) -> Any:
-    op = _aten().convolution.default
+    op = late.aten().convolution.default
     if input.dim() == dims + 2:
         return operator(op, input, *given)
-    return _top().squeeze(operator(op, _top().unsqueeze(input, 0), *given), 0)
+    return late.top().squeeze(operator(op, late.top().unsqueeze(input, 0), *given), 0)
 
 
 # ---- norms ---------------------------------------------------------------------------------------
@@ -95,14 +82,14 @@ def batch_norm(
     input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
     training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
 ) -> Any:  # fmt: skip
-    op = _aten().native_batch_norm.default
+    op = late.aten().native_batch_norm.default
     return operator(op, input, weight, bias, running_mean, running_var, training, momentum, eps)[0]
 
 
 def layer_norm(
     input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Any:
-    op = _aten().native_layer_norm.default
+    op = late.aten().native_layer_norm.default
     return operator(op, input, list(normalized_shape), weight, bias, eps)[0]
 
 
@@ -110,7 +97,7 @@ def group_norm(
     input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Any:
     n, c, *rest = input.shape
-    op = _aten().native_group_norm.default
+    op = late.aten().native_group_norm.default
     return operator(op, input, weight, bias, n, c, math.prod(rest), num_groups, eps)[0]
 
 
@@ -120,9 +107,9 @@ def instance_norm(
 ) -> Any:  # fmt: skip
     given = running_mean, running_var, weight, bias, use_input_stats, momentum, eps
     if running_mean is not None or not use_input_stats:
-        return unasked(_functional().instance_norm, input, *given)
+        return unasked(late.functional().instance_norm, input, *given)
     n, c, *rest = input.shape
-    scale, shift = (None if t is None else _top().Tensor.repeat(t, n) for t in (weight, bias))
+    scale, shift = (None if t is None else late.top().Tensor.repeat(t, n) for t in (weight, bias))
     flat = input.view([1, n * c, *rest])
     return batch_norm(flat, None, None, scale, shift, True, momentum, eps).view([n, c, *rest])
 
@@ -135,7 +122,7 @@ def max_pool(dims: int) -> Function:
         input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
         ceil_mode: bool = False, return_indices: bool = False,
     ) -> Any:  # fmt: skip
-        op = getattr(_aten(), f"max_pool{dims}d_with_indices").default
+        op = getattr(late.aten(), f"max_pool{dims}d_with_indices").default
         kernel = _several(kernel_size, dims)
         steps = kernel if stride is None else _several(stride, dims)
         found = operator(
@@ -152,8 +139,8 @@ def adaptive_avg_pool(dims: int) -> Function:
         axes = range(-dims, 0)
         size = [input.shape[a] if n is None else n for a, n in zip(axes, wanted)]
         if all(n == 1 for n in size):
-            return _top().mean(input, [*reversed(axes)], True)
-        return operator(getattr(_aten(), f"_adaptive_avg_pool{dims}d").default, input, size)
+            return late.top().mean(input, [*reversed(axes)], True)
+        return operator(getattr(late.aten(), f"_adaptive_avg_pool{dims}d").default, input, size)
 
     return formula
 
@@ -175,7 +162,7 @@ def interpolate(
     dims = input.dim() - 2
     if antialias or recompute_scale_factor or mode not in _UPSAMPLED:
         return unasked(
-            _functional().interpolate, input, size, scale_factor, mode, align_corners,
+            late.functional().interpolate, input, size, scale_factor, mode, align_corners,
             recompute_scale_factor, antialias,
         )  # fmt: skip
     scales: list[float] = []
@@ -183,25 +170,25 @@ def interpolate(
         scales = [float(s) for s in _several(scale_factor, dims)]
         size = [math.floor(n * s) for n, s in zip(input.shape[2:], scales)]
     corners = [] if mode.startswith("nearest") else [bool(align_corners)]
-    op = getattr(_aten(), _UPSAMPLED[mode].format(dims)).default
+    op = getattr(late.aten(), _UPSAMPLED[mode].format(dims)).default
     return operator(op, input, _several(size, dims), *corners, *scales)
 
 
 def pad(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
     around = list(pad)
     if mode == "constant":
-        return operator(_aten().constant_pad_nd.default, input, around, float(value or 0))
+        return operator(late.aten().constant_pad_nd.default, input, around, float(value or 0))
     if mode == "circular":
-        return unasked(_functional().pad, input, around, mode, value)
+        return unasked(late.functional().pad, input, around, mode, value)
     kind = {"reflect": "reflection", "replicate": "replication"}[mode]
-    return operator(getattr(_aten(), f"{kind}_pad{len(around) // 2}d").default, input, around)
+    return operator(getattr(late.aten(), f"{kind}_pad{len(around) // 2}d").default, input, around)
 
 
 def unfold(
     input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
 ) -> Any:
     given = [_several(each, 2) for each in (kernel_size, dilation, padding, stride)]
-    return operator(_aten().im2col.default, input, *given)
+    return operator(late.aten().im2col.default, input, *given)
 
 
 # ---- rows, attention, losses ---------------------------------------------------------------------
@@ -213,11 +200,11 @@ def embedding(
 ) -> Any:  # fmt: skip
     if max_norm is not None or scale_grad_by_freq or sparse:
         return unasked(
-            _functional().embedding, input, weight, padding_idx, max_norm, norm_type,
+            late.functional().embedding, input, weight, padding_idx, max_norm, norm_type,
             scale_grad_by_freq, sparse,
         )  # fmt: skip
     at = [] if padding_idx is None else [padding_idx]
-    return operator(_aten().embedding.default, weight, input, *at)
+    return operator(late.aten().embedding.default, weight, input, *at)
 
 
 def scaled_dot_product_attention(
@@ -228,25 +215,25 @@ def scaled_dot_product_attention(
     options |= {} if scale is None else {"scale": scale}
     on_cpu = query.dim() == 4 and query.device.type == "cpu" and not dropout_p
     if not on_cpu or enable_gqa or query.shape[-1] != value.shape[-1]:
-        function = _functional().scaled_dot_product_attention
+        function = late.functional().scaled_dot_product_attention
         return unasked(
             function, query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
         )
-    op = _aten()._scaled_dot_product_flash_attention_for_cpu.default
+    op = late.aten()._scaled_dot_product_flash_attention_for_cpu.default
     return operator(op, query, key, value, 0.0, is_causal, **options)[0]
 
 
 def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
     if not training or p == 0:
         return input
-    return operator(_aten().native_dropout.default, input, p, True)[0]
+    return operator(late.aten().native_dropout.default, input, p, True)[0]
 
 
 def soft(name: str) -> Function:
     def formula(input: Any, dim: Any = None, *rest: Any, dtype: Any = None, **_: Any) -> Any:
         dtype = next((each for each in rest if isinstance(each, DType)), dtype)
         input = input if dtype is None else input.to(dtype)
-        return operator(getattr(_aten(), name).default, input, dim, False)
+        return operator(getattr(late.aten(), name).default, input, dim, False)
 
     return formula
 
@@ -260,9 +247,9 @@ def nll_loss(
 ) -> Any:  # fmt: skip
     how = _REDUCTIONS.index(reduction)
     if input.dim() <= 2:
-        op = _aten().nll_loss_forward.default
+        op = late.aten().nll_loss_forward.default
         return operator(op, input, target, weight, how, ignore_index)[0]
-    shape, op = target.shape, _aten().nll_loss2d_forward.default
+    shape, op = target.shape, late.aten().nll_loss2d_forward.default
     if input.dim() != 4:
         n, c, *_ = input.shape
         input = input.view([n, c, 1, math.prod(shape[1:])])
@@ -278,11 +265,11 @@ def cross_entropy(
 ) -> Any:  # fmt: skip
     if label_smoothing or target.dtype.is_floating_point:
         return unasked(
-            _functional().cross_entropy, input, target, weight, size_average, ignore_index,
+            late.functional().cross_entropy, input, target, weight, size_average, ignore_index,
             reduce, reduction, label_smoothing,
         )  # fmt: skip
     axis = 1 if input.dim() > 1 else 0
-    logs = operator(_aten()._log_softmax.default, input, axis, False)
+    logs = operator(late.aten()._log_softmax.default, input, axis, False)
     return nll_loss(logs, target, weight, None, ignore_index, None, reduction)
 
 
@@ -290,7 +277,7 @@ def binary_cross_entropy_with_logits(
     input: Any, target: Any, weight: Any = None, size_average: Any = None, reduce: Any = None,
     reduction: str = "mean", pos_weight: Any = None,
 ) -> Any:  # fmt: skip
-    op, how = _aten().binary_cross_entropy_with_logits.default, _REDUCTIONS.index(reduction)
+    op, how = late.aten().binary_cross_entropy_with_logits.default, _REDUCTIONS.index(reduction)
     return operator(op, input, target, weight, pos_weight, how)
 
 
@@ -300,10 +287,10 @@ def l1_loss(
 ) -> Any:  # fmt: skip
     if weight is not None or not isinstance(target, Handle) or input.shape != target.shape:  # type: ignore[attr-defined]
         return unasked(
-            _functional().l1_loss, input, target, size_average, reduce, reduction, weight
+            late.functional().l1_loss, input, target, size_average, reduce, reduction, weight
         )
-    away = _top().abs(input - target)
-    return away if reduction == "none" else getattr(_top(), reduction)(away)
+    away = late.top().abs(input - target)
+    return away if reduction == "none" else getattr(late.top(), reduction)(away)
 
 
 def known() -> dict[str, Function]:

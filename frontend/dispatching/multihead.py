@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
+from . import late
 from .layers import unasked
-
-_TOP = __package__.partition(".")[0]
 
 
 def attention(
@@ -19,7 +17,7 @@ def attention(
     v_proj_weight: Any = None, static_k: Any = None, static_v: Any = None,
     average_attn_weights: bool = True, is_causal: bool = False, batch_first: bool = False,
 ) -> tuple[Any, Any]:  # fmt: skip
-    top = importlib.import_module(_TOP)
+    top = late.top()
     functional = top.nn.functional
     others = (bias_k, bias_v, static_k, static_v)
     if any(t is not None for t in others) or add_zero_attn or (dropout_p and training):

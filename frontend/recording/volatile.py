@@ -38,7 +38,7 @@ from .at_once import (
     places,
     writes_values_alone,
     written,
-)  # fmt: skip
+)
 from .builders import facts, is_blind, refuses_bools
 from .epoch import GRADIENT, clock
 from .families import REMEMBERED, Known, Number, met, note_error

@@ -29,7 +29,7 @@ import numpy as np
 SMALL = 32
 """Smaller matrices take less time than calls from Python."""
 _FEW = 1 << 13
-"""The elements of smaller matrices up to which all of them do."""
+"""The elements of a batch of smaller matrices up to which NumPy is faster."""
 repeat: Callable[[int, Any, Any, int], None] | None = None
 """The native loop of calls, which the runtime tells (`runtime/native/routines.py`)."""
 copied: Callable[[Any], Any] = partial(np.array, order="C")
