@@ -27,10 +27,7 @@ if TYPE_CHECKING:
 
 def from_buffer(buffer: Any, dtype: DType, device: str = "cpu") -> Tensor:
     """A tensor that owns `buffer`, contiguous memory of `device`."""
-    t = recording.blank()
-    t._buffer = buffer
-    t._aval = (Size(buffer.shape), dtype, device)
-    return t
+    return recording.of_array(buffer, (Size(buffer.shape), dtype, device))
 
 
 def upload(array: np.ndarray, dtype: DType, device: str) -> Any:

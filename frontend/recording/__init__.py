@@ -77,7 +77,7 @@ from .resolving import leaf, resolve, set_requires_grad, storage_of
 from .states import Handle, SharedMemory, State, Storage
 from .threads import claim
 from .viewing import cached_view, element, view, view_again
-from .wrapping import blank, of_constant, settle, wrap, wrap_all
+from .wrapping import blank, of_array, of_constant, settle, wrap, wrap_all
 from .writes import adopt, assign, assign_all, revalued, set_data, step
 
 __all__ = [
@@ -121,6 +121,7 @@ __all__ = [
     "named_dtype",
     "node_of",
     "number",
+    "of_array",
     "of_constant",
     "present",
     "record",

@@ -9,6 +9,7 @@ looks at the calls.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from sys import getrefcount
 from typing import Any
@@ -22,7 +23,8 @@ from tilewright.ir.dtype import HALVES
 from tilewright.ir.node import Node
 from tilewright.ir.ops.generate import constant_value
 from tilewright.ir.shape import shape_of
-from tilewright.runtime import devices
+from tilewright.runtime import devices, tiers
+from tilewright.runtime.baseline import timed
 from tilewright.runtime.baseline.quiet import quietly
 
 from . import epoch, views, wrapping
@@ -102,10 +104,7 @@ def masked(t: Any, axis: int, mask: Any) -> Any:
 
 def _tensor(made: np.ndarray, dtype: dtypes.DType) -> Any:
     """A tensor with the values of an array that nobody else holds."""
-    t = wrapping.blank()
-    t._buffer = np.asarray(made, order="C")
-    t._aval = (shape_of(made.shape), dtype, "cpu")
-    return t
+    return wrapping.of_array(np.asarray(made, order="C"), (shape_of(made.shape), dtype, "cpu"))
 
 
 def places(key: Any, value_of: Callable[[Any], np.ndarray | None]) -> Places | None:
@@ -274,19 +273,22 @@ def writes_values_alone(t: Any) -> bool:
     return not state._requires_grad or t._chain is None or t._chain.detaches
 
 
+_host: Callable[[], Any] = functools.cache(lambda: devices.get("cpu"))
+
+
 def is_plain() -> bool:
     """Whether calls are computed for their values alone, and no value is on its way from a
     device."""
-    host: Any = devices.get("cpu")
-    return not (
-        (host.concurrent and not host.is_settled())
-        or clock.looking
-        or clock.capturing
-        or clock.observing
-        or clock.stand_ins
-        or clock.casts is not None
-        or clock.watching is not None
-        or clock.saving is not None
+    return clock.is_plain and (not _host().concurrent or _host().is_settled())
+
+
+def may_compute() -> bool:
+    """Whether calls are made for their values alone, and nobody wants to see or time them."""
+    return (
+        clock.is_plain
+        and timed.tell is None
+        and tiers.mode != tiers.FUSED
+        and (not _host().concurrent or _host().is_settled())
     )
 
 

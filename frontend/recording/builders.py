@@ -99,17 +99,17 @@ def builder(
     return declare
 
 
-_BLIND: set[Any] = set()
+BLIND: set[Any] = set()
 
 
 def blind(build: _Build) -> _Build:
     """Declare that a builder never looks at the value of a number: it makes the same op of all."""
-    _BLIND.add(build)
+    BLIND.add(build)
     return build
 
 
 def is_blind(build: Any) -> bool:
-    return build in _BLIND
+    return build in BLIND
 
 
 takes_sizes: set[Any] = set()

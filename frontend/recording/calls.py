@@ -32,6 +32,7 @@ from .aliases import another
 from .builders import facts, is_blind, name_of, refuses_bools
 from .building import built
 from .compounds import COMPOUND
+from .direct import beside, of_all, of_one, of_two
 from .epoch import clock, given, handles, mutated
 from .numbers import default_dtype, key_of, number, scalar_dtype, varies
 from .resolving import resolve
@@ -64,7 +65,7 @@ def record(build: Callable[..., Any], *args: Any) -> Any:
         It must be the same object in every call, as it is part of the table's key.
     """
     if clock.volatile:
-        made = volatile.computed(build, args)
+        made = of_one(build, args[0]) if len(args) == 1 else of_all(build, args)
         if made is not None:
             return made
     result = node_of(build, *args)
@@ -421,7 +422,7 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
 def unary(build: Callable[..., Any], name: str, doc: str | None = None) -> Callable[..., Any]:
     def method(self: Tensor) -> Tensor:
         if clock.volatile and self._node is None:
-            made: Any = volatile.computed(build, (self,))
+            made: Any = of_one(build, self)
             if made is not None:
                 return made
         key = build, self._node
@@ -469,7 +470,7 @@ def binary(
             other = _only(name, other, x2)
         if isinstance(other, Handle):
             if clock.volatile and self._node is None:
-                made: Any = volatile.computed(build, (self, other))
+                made: Any = of_two(build, self, other)
                 if made is not None:
                     return made
             key = build, self._node, other._node
@@ -483,7 +484,7 @@ def binary(
             )
         else:
             if clock.volatile and self._node is None and other.__class__ in _NUMBERS:
-                made = volatile.computed_beside(build, self, other, False)
+                made = beside(build, self, other, False)
                 if made is not None:
                     return made
             try:
@@ -514,7 +515,7 @@ def binary(
         if isinstance(other, Handle):
             return method(other, self)  # type: ignore[arg-type]
         if clock.volatile and self._node is None and other.__class__ in _NUMBERS:
-            made: Any = volatile.computed_beside(build, self, other, True)
+            made: Any = beside(build, self, other, True)
             if made is not None:
                 return made
         try:

@@ -114,6 +114,7 @@ class Clock:
     watching: is told of calls and of backward passes, or None (see utils/flop_counter.py).
     saving: takes what calls save for their derivatives to the user's hooks, or None (see
         autograd/saving.py).
+    is_plain: whether calls are made for their values alone: none of these modes is on.
     table: the results of calls in the present mode, which `modes.py` swaps.
     limit: the number of pending results from which the epoch ends, 0 while one call more ends it;
         usual_limit: what it is otherwise.
@@ -137,6 +138,20 @@ class Clock:
         self.limit = self.usual_limit = LIMIT
         self.news = self.few = 0
         self.volatile = self.taping = True
+        self.is_plain = True
+
+    def change(self, **modes: Any) -> None:
+        """Set modes that others look at in each call."""
+        vars(self).update(modes)
+        self.is_plain = not (
+            self.looking
+            or self.capturing
+            or self.observing
+            or self.stand_ins
+            or self.casts is not None
+            or self.watching is not None
+            or self.saving is not None
+        )
 
 
 clock = Clock()

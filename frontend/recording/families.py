@@ -206,12 +206,13 @@ class Known:
 
     build, args, template, forward, leads: see Routine. shapes: see Called. operands, avals: the
     avals of its operands and of its results. noted: what tells it from others, and the elements of
-    the largest tensor that it reads or writes whole; see novelty.py.
+    the largest tensor that it reads or writes whole; see novelty.py. bare: the function of arrays
+    that makes its only result, once that is known and if it needs nothing around it.
     """
 
     __slots__ = (
-        "_keeper", "args", "avals", "back", "build", "forward", "leads", "noted", "operands", "run",
-        "shapes", "template", "times",
+        "_keeper", "args", "avals", "back", "bare", "build", "forward", "leads", "noted",
+        "operands", "run", "shapes", "template", "times",
     )  # fmt: skip
 
     def __init__(self, routine: Routine, shapes: Sequence[Any], operands: list[Aval]):
@@ -220,6 +221,7 @@ class Known:
         self.leads, self.run, self.back = routine.leads, routine.run, routine.back
         self.times = 1
         self._keeper = routine if routine.is_free else self
+        self.bare: Callable[..., Any] | None = None
 
     def note(self, mark: int, arrays: Sequence[np.ndarray], made: Any) -> None:
         """Keep what its first results tell. mark: of its routine."""
@@ -249,6 +251,7 @@ class Known:
                 self.run = keeper.run = run
                 return self.forward.owned(made, arrays)
         if run.is_bare:
+            self.bare = run.run
             return run.run(*arrays)
         made = quietly(run.run, shared, *arrays) if run.is_staged else quietly(run.run, *arrays)
         return self.forward.owned(made, arrays)

@@ -187,14 +187,16 @@ def suspend(refusal: Refusal) -> tuple[Any, ...]:
     global _refusal
     flush()
     before = _refusal, clock.holding, clock.looking
-    _refusal, clock.holding, clock.looking = refusal, clock.holding + 1, True
+    _refusal, clock.holding = refusal, clock.holding + 1
+    clock.change(looking=True)
     return before
 
 
 def resume(before: tuple[Any, ...]) -> None:
     """Compute values again. The recorded nodes remain."""
     global _refusal
-    _refusal, clock.holding, clock.looking = before
+    _refusal, clock.holding, looking = before
+    clock.change(looking=looking)
 
 
 def drop() -> None:

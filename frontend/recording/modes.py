@@ -95,14 +95,14 @@ def set_saving(saving: epoch.Saving | None) -> None:
 def set_watching(watching: epoch.Watching | None) -> None:
     """Have somebody told of all calls, also of those that were met before; None tells nobody."""
     threads.claim()
-    clock.watching = watching
+    clock.change(watching=watching)
     _set_mode(graph.grad_enabled(), clock.casts, clock.saving)
 
 
 def _set_mode(grad: bool, casts: Casts | None, saving: epoch.Saving | None) -> None:
     """Swap the table, so that ambient state costs nothing in an op call."""
     graph.set_grad_enabled(grad)
-    clock.casts, clock.saving = casts, saving
+    clock.change(casts=casts, saving=saving)
     if clock.watching is not None or (saving is not None and grad):
         clock.table = _unkept
         return
@@ -133,12 +133,12 @@ def standing_in(builders: Mapping[Any, Callable[..., Any]]) -> Iterator[None]:
     determine are made of nodes too: for a graph that is generic in sizes."""
     threads.claim()
     before = clock.stand_ins
-    clock.stand_ins = builders
+    clock.change(stand_ins=builders)
     _set_mode(graph.grad_enabled(), clock.casts, clock.saving)
     try:
         yield
     finally:
-        clock.stand_ins = before
+        clock.change(stand_ins=before)
         _set_mode(graph.grad_enabled(), clock.casts, clock.saving)
         for mode in [m for m in epoch.tables if m[-1] == id(builders)]:
             del epoch.tables[mode]

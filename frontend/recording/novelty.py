@@ -162,9 +162,13 @@ def _look() -> None:
     global _is_step, _repeats, _known, _largest, looked
     looked = clock.effects
     calls = len(noted)
-    if calls <= FEW and not _is_step and all([n <= ELEMENTS for _, n in noted]):
-        noted.clear()  # recorded they would cost as much
-        return
+    if calls <= FEW and not _is_step:
+        for _, elements in noted:
+            if elements > ELEMENTS:
+                break
+        else:
+            noted.clear()  # recorded they would cost as much
+            return
     work = hash(tuple(noted))
     noted.clear()
     _is_step = False

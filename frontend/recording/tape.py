@@ -156,16 +156,17 @@ class Call:
         self.stages = stages
         self.counts: list[Any] = []
         self.parts: dict[int, Part] | None = None
-        for i, t in enumerate(operands):
+        for t in operands:
             if t.__class__ is np.ndarray or t.__class__ is Number:
                 self.counts.append(None)
-                continue
-            self.counts.append(_counts(t))
-            if t._chain is not None:
-                found = part(t, targets[i])
+            elif t._storage is None:
+                self.counts.append((t._changes, t._rewrites, t._moves))
+            else:
+                found = None if t._chain is None else part(t, targets[len(self.counts)])
                 if found is not None:
                     self.parts = self.parts or {}
-                    self.parts[i] = found
+                    self.parts[len(self.counts)] = found
+                self.counts.append(_counts(t))
         self.number = _number()
         self.results: list[tuple[weakref.ref[Any], int, int]] = []
         self.shared: Shared | None = None
@@ -410,7 +411,7 @@ class _Graph:
 
 def note(call: Call, results: Sequence[Any]) -> None:
     """Give the results of a call their histories."""
-    call.results = [(weakref.ref(t), t._changes, t._rewrites) for t in results]
+    call.results = [(weakref.ref(t), 0, 0) for t in results]
     for i in call.known.template.seeds:
         results[i]._history = Taped(call, i)
 

@@ -24,17 +24,16 @@ from tilewright.ir.interruption import pass_on
 from tilewright.ir.node import Node
 from tilewright.ir.ops.generate import constant, constant_value
 from tilewright.ir.shape import Size, shape_of
-from tilewright.runtime import devices, tiers
-from tilewright.runtime.baseline import timed
+from tilewright.runtime import devices
 from tilewright.runtime.baseline.step_forms import Shared
 
-from . import epoch, flushing, novelty, views, wrapping
+from . import epoch, flushing, novelty, views
 from .at_once import (
     MOST,
     fill,
     is_leaf,
-    is_plain,
     is_tracked,
+    may_compute,
     places,
     writes_values_alone,
     written,
@@ -45,11 +44,7 @@ from .families import REMEMBERED, Known, Number, met, note_error
 from .numbers import default_dtype, key_of, scalar_dtype
 from .states import Aval, Handle
 from .tape import Call, Refused, note, rebound, target_of
-
-
-def may_compute() -> bool:
-    """Whether calls are made for their values alone, and nobody wants to see or time them."""
-    return timed.tell is None and tiers.mode != tiers.FUSED and is_plain()
+from .wrapping import of_array
 
 
 def computed(build: Callable[..., Any], args: Sequence[Any]) -> Any:
@@ -59,24 +54,32 @@ def computed(build: Callable[..., Any], args: Sequence[Any]) -> Any:
     tracked = graph.grad_enabled()
     taping = tracked and clock.taping
     is_usual = (taping or not tracked) and not epoch.inferred
+    tensor_type, parameter_type = epoch.tensor_type, epoch.parameter_type
     key: list[Any] = [build]
     operands, arrays, avals, targets = [], [], [], []
     flows = False
     for each in args:
-        if not isinstance(each, Handle):
-            if each.__class__ is Node:
-                return None  # of this epoch
-            key.append(each)
-            continue
-        state = _resting(each) if is_usual else None
-        if state is not None:  # what `_operand` makes of nearly all
-            array, aval = state._buffer, state._aval
-            target = (state._history or (each if each._requires_grad else None)) if taping else None
-        else:
+        kind = each.__class__
+        if (
+            is_usual
+            and (kind is tensor_type or kind is parameter_type)
+            and each._node is None
+            and each._storage is None
+            and each._shared is None
+            and each._buffer.__class__ is np.ndarray
+        ):  # what `_operand` makes of nearly all
+            array, aval = each._buffer, each._aval
+            target = (each._history or (each if each._requires_grad else None)) if taping else None
+        elif isinstance(each, Handle):
             found = _operand(each, taping)
             if found is None:
                 return None
             array, aval, target = found
+        elif kind is Node:
+            return None  # of this epoch
+        else:
+            key.append(each)
+            continue
         if target is not None:
             flows = True
             key.append(GRADIENT)
@@ -91,21 +94,6 @@ def computed(build: Callable[..., Any], args: Sequence[Any]) -> Any:
     return _found(tuple(key), args, operands, arrays, avals, to)
 
 
-def _resting(t: Any) -> Any:
-    """The state of a tensor that is no view, and whose value is there; None for others."""
-    kind = t.__class__
-    if (kind is not epoch.tensor_type and kind is not epoch.parameter_type) or t._node is not None:
-        return None
-    state = t._storage
-    if state is None:
-        state = t
-    elif t._chain is not None or t._root is not None:
-        return None
-    if state._node is not None or state._shared is not None:
-        return None
-    return state if state._buffer.__class__ is np.ndarray else None
-
-
 def _operand(t: Any, taping: bool) -> tuple[np.ndarray, Aval, Any] | None:
     """The value of an operand, its aval, and where its gradient goes; None if it has no value that
     can be used. taping: whether the tape takes gradients."""
@@ -114,25 +102,29 @@ def _operand(t: Any, taping: bool) -> tuple[np.ndarray, Aval, Any] | None:
     node = t._node if t.__class__ is epoch.tensor_type else None  # others' may stand for parts
     if node is not None and node.op is ops.constant_op:
         return _constant_operand(node)
-    chain, storage, aval = t._chain, t._storage, t._aval
+    chain, state = t._chain, t if t._storage is None else t._storage
     if (
-        chain is not None
-        and t.__class__ is epoch.tensor_type
+        (
+            t.__class__ is epoch.tensor_type
+            or (t.__class__ is epoch.parameter_type and chain is None)
+        )
         and (taping or not graph.grad_enabled())
         and not epoch.inferred
-        and t._node is None is storage._node
-        and storage._shared is None
-        and storage._buffer.__class__ is np.ndarray
-        and aval[2] == "cpu"
-        and views.numel(chain.size or ()) <= MOST
-    ):  # what follows makes of nearly all views
-        array = views.seen_in(storage._buffer, chain)
-        if array is None:
-            return None
-        try:
-            return array, aval, target_of(t) if taping else None
-        except Refused:
-            return None
+        and t._node is None is state._node
+        and state._shared is None
+        and state._buffer.__class__ is np.ndarray
+    ):  # what follows makes of nearly all
+        if chain is None and t._root is None:
+            target = (state._history or (t if t._requires_grad else None)) if taping else None
+            return state._buffer, state._aval, target
+        if chain is not None and t._aval[2] == "cpu" and views.numel(chain.size or ()) <= MOST:
+            array = views.seen_in(state._buffer, chain)
+            if array is None:
+                return None
+            try:
+                return array, t._aval, target_of(t) if taping else None
+            except Refused:
+                return None
     array = _value(t, taping)
     if array is None:
         return None
@@ -178,23 +170,18 @@ def _found(
         known = epoch.known.get(key)
     except TypeError:  # an unhashable argument: the recorded call has its message
         return None
-    shared: Shared = {}
     if known is not None:
-        return _again(known, operands, arrays, targets, shared)
+        return again(known, operands, arrays, targets)
+    shared: Shared = {}
     found = _met(key, args, arrays, avals, targets, shared)
     return None if found is None else _noted(*found, operands, arrays, targets, shared)
 
 
-def _again(
-    known: Known,
-    operands: Sequence[Any],
-    arrays: list[Any],
-    targets: list[Any] | None,
-    shared: Shared,
-) -> Any:
+def again(known: Known, operands: list[Any], arrays: list[Any], targets: list[Any] | None) -> Any:
     """The results of a known call; None if it must be recorded."""
+    shared: Shared = {}
     try:
-        made = known.made(arrays, shared)
+        made = known.made(arrays, shared) if known.bare is None else known.bare(*arrays)
     except Exception as error:  # the recorded call has it, too
         pass_on(error)
         note_error(error)
@@ -205,7 +192,7 @@ def _again(
 def _noted(
     known: Known,
     made: Any,
-    operands: Sequence[Any],
+    operands: list[Any],
     arrays: list[Any],
     targets: list[Any] | None,
     shared: Shared,
@@ -213,16 +200,19 @@ def _noted(
     """The results of a call as tensors, noted on the tape if gradients flow through it."""
     novelty.noted.append(known.noted)
     template = known.template
+    if template.is_single and known.forward.is_single:  # nearly all
+        t = of_array(made, known.avals[0])
+        if targets is not None and template.seeds:
+            kept = template.kept(arrays, (made,))
+            note(Call(known, operands, arrays, targets, kept, shared), (t,))
+        return t
     if targets is None:
-        if template.is_single:
-            return _tensor(made, known.avals[0])
-        return tuple(map(_tensor, made, known.avals))
+        return tuple(map(of_array, made, known.avals))
     rows = [made] if known.forward.is_single else made
-    tensors = list(map(_tensor, rows, known.avals))
+    tensors = tuple(map(of_array, rows, known.avals))
     if template.seeds:
-        kept = template.kept(arrays, rows)
-        note(Call(known, list(operands), arrays, targets, kept, shared), tensors)
-    return tensors[0] if template.is_single else tuple(tensors)
+        note(Call(known, operands, arrays, targets, template.kept(arrays, rows), shared), tensors)
+    return tensors[0] if template.is_single else tensors
 
 
 def made(
@@ -281,12 +271,6 @@ def _met(
     return found
 
 
-def _tensor(array: np.ndarray, aval: Aval) -> Any:
-    t = wrapping.blank()
-    t._buffer, t._aval = array, aval
-    return t
-
-
 def computed_beside(build: Callable[..., Any], t: Any, value: Any, swapped: bool) -> Any:
     """The result of a call on a tensor and a Python number; None if it must be recorded."""
     if is_blind(build):
@@ -338,14 +322,7 @@ def _at_rest_beside(t: Any) -> tuple[np.ndarray, Aval, Any] | None:
     """A tensor beside numbers, as of `_operand`; None if the call must be recorded."""
     if not may_compute():
         return None
-    tracked = graph.grad_enabled()
-    taping = tracked and clock.taping
-    state = _resting(t) if (taping or not tracked) and not epoch.inferred else None
-    if state is not None:
-        target = (state._history or (t if t._requires_grad else None)) if taping else None
-        found: Any = state._buffer, state._aval, target
-    else:
-        found = _operand(t, taping)
+    found = _operand(t, graph.grad_enabled() and clock.taping)
     return None if found is None or found[1][1] in _NARROW else found
 
 
@@ -357,8 +334,10 @@ def _number(build: Callable[..., Any], of: DType, value: Any) -> tuple[np.ndarra
     """A number beside a tensor of a dtype, as an array, and its aval; None if the recorded call
     says what it is."""
     kind, default = value.__class__, default_dtype()
-    if (kind is float or kind is int) and (_LEAST < value < _MOST or -_MOST < value < -_LEAST):
-        aval = _usual(build, of, default, kind)
+    if (kind is float or kind is int) and (
+        LEAST_NUMBER < value < MOST_NUMBER or -MOST_NUMBER < value < -LEAST_NUMBER
+    ):
+        aval = usual_number(build, of, default, kind)
         try:
             return np.asarray(value, aval[1].np), aval
         except OverflowError:
@@ -372,12 +351,12 @@ def _number(build: Callable[..., Any], of: DType, value: Any) -> tuple[np.ndarra
         return None
 
 
-_LEAST, _MOST = 1e-30, 1 << 31
+LEAST_NUMBER, MOST_NUMBER = 1e-30, 1 << 31
 """What no conversion to a dtype warns of."""
 
 
 @functools.lru_cache(REMEMBERED)
-def _usual(build: Callable[..., Any], of: DType, default: DType, kind: type) -> Aval:
+def usual_number(build: Callable[..., Any], of: DType, default: DType, kind: type) -> Aval:
     """The aval of a usual number of a kind beside a tensor."""
     return _known_number(build, of, default, 1, kind, kind(1))[1]
 
@@ -504,7 +483,7 @@ def picked(t: Any, key: Any) -> Any:
 
 
 def tensor(array: np.ndarray, dtype: DType) -> Any:
-    return _tensor(array, (shape_of(array.shape), dtype, "cpu"))
+    return of_array(array, (shape_of(array.shape), dtype, "cpu"))
 
 
 def at_rest(t: Any) -> np.ndarray | None:

@@ -130,7 +130,7 @@ def begin() -> None:
             f"a graph can't be captured in a hook or the backward of a Function{at_user_line()}"
         )
     _begun = flushing.suspend(_refusal), default_generator._seed
-    clock.capturing = True
+    clock.change(capturing=True)
 
 
 def abandon() -> None:
@@ -159,7 +159,8 @@ def _end() -> None:
     global _begun
     if _begun is not None:
         flushing.resume(_begun[0])
-    _begun, clock.capturing = None, False
+    _begun = None
+    clock.change(capturing=False)
 
 
 def _undo() -> None:

@@ -105,11 +105,12 @@ def observe(call: Callable[[], Any], known: Sequence[Any]) -> tuple[Any, Outcome
     first, bound, changed = len(handles), len(scalars), set(mutated)
     seed, offset = default_generator._seed, default_generator._offset
     checked = dict(fallible)
-    before_observing, clock.observing = clock.observing, True
+    before_observing = clock.observing
+    clock.change(observing=True)
     try:
         result = call()
     finally:
-        clock.observing = before_observing
+        clock.change(observing=before_observing)
     failing = [n for n, times in fallible.items() if checked.get(n) != times]
     try:
         if counted != _counts():

@@ -1,0 +1,177 @@
+"""Known calls on tensors that have their values and no gradient: what programs do all the time.
+
+`volatile.py` computes every call at once that can be. Here are those of one or two operands that
+need nothing but a look at their types and sizes. They take a third of the time, so this code calls
+no function that it can do without, and nothing in it is shared that would have to be called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import node as graph
+from tilewright.ir.interruption import pass_on
+from tilewright.ir.node import Node
+
+from . import epoch, novelty, views
+from .at_once import MOST, may_compute
+from .builders import BLIND
+from .epoch import clock
+from .families import Known, note_error
+from .numbers import default_dtype
+from .states import Handle
+from .volatile import (
+    LEAST_NUMBER,
+    MOST_NUMBER,
+    again,
+    computed,
+    computed_beside,
+    usual_number,
+)
+from .wrapping import of_array
+
+_known = epoch.known.get
+_noted = novelty.noted.append
+
+
+def of_one(build: Callable[..., Any], t: Any) -> Any:
+    """The result of a call on one tensor; None if it must be recorded."""
+    kind = t.__class__
+    if (
+        (kind is epoch.tensor_type or kind is epoch.parameter_type)
+        and t._node is None
+        and t._shared is None
+        and not ((t._requires_grad or t._history is not None) and graph.grad_enabled())
+        and (array := t._buffer if t._storage is None else _seen(t)).__class__ is np.ndarray
+        and (clock.effects == novelty.looked or novelty.lasts())
+        and not epoch.fallible
+        and may_compute()
+    ):
+        known = _known((build, t._aval))
+        if known is not None and known.bare is not None:
+            return _made(known, array)
+    return computed(build, (t,))
+
+
+def of_two(build: Callable[..., Any], t: Any, other: Any) -> Any:
+    """The result of a call on two tensors; None if it must be recorded."""
+    kind, its_kind = t.__class__, other.__class__
+    if (
+        (kind is epoch.tensor_type or kind is epoch.parameter_type)
+        and (its_kind is epoch.tensor_type or its_kind is epoch.parameter_type)
+        and t._node is None
+        and other._node is None
+        and t._shared is None
+        and other._shared is None
+        and not ((t._requires_grad or t._history is not None) and graph.grad_enabled())
+        and not ((other._requires_grad or other._history is not None) and graph.grad_enabled())
+        and (array := t._buffer if t._storage is None else _seen(t)).__class__ is np.ndarray
+        and (its := other._buffer if other._storage is None else _seen(other)).__class__
+        is np.ndarray
+        and (clock.effects == novelty.looked or novelty.lasts())
+        and not epoch.fallible
+        and may_compute()
+    ):
+        known = _known((build, t._aval, other._aval))
+        if known is not None and known.bare is not None:
+            return _made(known, array, its)
+    return computed(build, (t, other))
+
+
+def of_all(build: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """The results of a call on tensors and attrs; None if it must be recorded."""
+    tensor_type, parameter_type = epoch.tensor_type, epoch.parameter_type
+    key: list[Any] = [build]
+    arrays: list[Any] = []
+    for each in args:
+        kind = each.__class__
+        if kind is tensor_type or kind is parameter_type:
+            if (
+                each._node is not None
+                or each._shared is not None
+                or ((each._requires_grad or each._history is not None) and graph.grad_enabled())
+                or (array := each._buffer if each._storage is None else _seen(each)).__class__
+                is not np.ndarray
+            ):
+                return computed(build, args)
+            key.append(each._aval)
+            arrays.append(array)
+        elif kind is Node or isinstance(each, Handle):
+            return computed(build, args)
+        else:
+            key.append(each)
+    is_volatile = clock.effects == novelty.looked or novelty.lasts()
+    if is_volatile and not epoch.fallible and may_compute():
+        try:
+            known = _known(tuple(key))
+        except TypeError:  # an unhashable argument: the recorded call has its message
+            return None
+        if known is not None:
+            if known.bare is None:
+                return again(known, [], arrays, None)
+            return _made(known, *arrays)
+    return computed(build, args)
+
+
+def beside(build: Callable[..., Any], t: Any, value: Any, swapped: bool) -> Any:
+    """The result of a call on a tensor and a Python number, which comes first if `swapped`; None if
+    it must be recorded."""
+    kind, its_kind = t.__class__, value.__class__
+    if (
+        (kind is epoch.tensor_type or kind is epoch.parameter_type)
+        and (its_kind is float or its_kind is int)
+        and (LEAST_NUMBER < value < MOST_NUMBER or -MOST_NUMBER < value < -LEAST_NUMBER)
+        and build in BLIND
+        and t._node is None
+        and t._shared is None
+        and not ((t._requires_grad or t._history is not None) and graph.grad_enabled())
+        and (array := t._buffer if t._storage is None else _seen(t)).__class__ is np.ndarray
+        and (clock.effects == novelty.looked or novelty.lasts())
+        and not epoch.fallible
+        and may_compute()
+    ):
+        aval = t._aval
+        its = usual_number(build, aval[1], default_dtype(), its_kind)
+        known = _known(
+            (build, False, True, its, aval) if swapped else (build, False, False, aval, its)
+        )
+        if known is not None and known.bare is not None:
+            try:
+                number = np.asarray(value, its[1].np)
+            except OverflowError:
+                return computed_beside(build, t, value, swapped)
+            return _made(known, number, array) if swapped else _made(known, array, number)
+    return computed_beside(build, t, value, swapped)
+
+
+def _seen(t: Any) -> Any:
+    """The value of a tensor that shares its memory, or looks at it; None if it isn't there, or has
+    a gradient."""
+    storage, chain = t._storage, t._chain
+    if (
+        storage._node is not None
+        or storage._shared is not None
+        or t._root is not None
+        or ((storage._requires_grad or storage._history is not None) and graph.grad_enabled())
+    ):
+        return None
+    array = storage._buffer
+    if chain is None or array.__class__ is not np.ndarray:
+        return array
+    return views.seen_in(array, chain) if views.numel(chain.size or ()) <= MOST else None
+
+
+def _made(known: Known, *arrays: np.ndarray) -> Any:
+    """The result of a known call of these operands, which has one; None if it must be recorded."""
+    assert known.bare is not None
+    try:
+        made = known.bare(*arrays)
+    except Exception as error:  # the recorded call has it, too
+        pass_on(error)
+        note_error(error)
+        return None
+    _noted(known.noted)
+    return of_array(made, known.avals[0])
