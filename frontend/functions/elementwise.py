@@ -14,7 +14,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind, not_implemented
 
-from ..recording import Handle, clock, default_dtype, record, volatile
+from ..recording import Handle, clock, default_dtype, direct, record
 from ..recording.builders import FLOAT32, WIDEST, blind, builder, refuses_bools
 from .arguments import as_first, as_handle, into, truth
 from .call import arithmetic, binary, public, unary, without_operator
@@ -534,7 +534,7 @@ def clamp(
     if clock.volatile and are_numbers:
         low_or_high = _clamp_high if min is None else _clamp_low
         build = _clamp_between if len(bounds) == 2 else low_or_high
-        made = volatile.computed_between(build, input, *bounds)
+        made = direct.between(build, input, bounds)
         if made is not None:
             return into(out, made, cast=False)
     if input.dtype is dtypes.bool_ and all(type(each) is bool for each in bounds):

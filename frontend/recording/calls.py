@@ -99,7 +99,7 @@ def record_into(inplace: bool, build: Callable[..., Any], input: Any, *args: Any
 def record_fallible(build: Callable[..., Any], *args: Any) -> Any:
     """As `record`, for a call that can fail on the values of its operands."""
     if clock.volatile:
-        made = volatile.computed(build, args)
+        made = of_all(build, args)
         if made is not None:
             return made
     result = node_of(build, *args)

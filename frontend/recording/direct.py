@@ -7,7 +7,7 @@ no function that it can do without, and nothing in it is shared that would have 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from .volatile import (
     again,
     computed,
     computed_beside,
+    computed_between,
     usual_number,
 )
 from .wrapping import of_array
@@ -147,16 +148,42 @@ def beside(build: Callable[..., Any], t: Any, value: Any, swapped: bool) -> Any:
     return computed_beside(build, t, value, swapped)
 
 
+def between(build: Callable[..., Any], t: Any, values: Sequence[float]) -> Any:
+    """The result of a call on a tensor and Python numbers after it, at which its builder doesn't
+    look; None if it must be recorded."""
+    if (
+        t.__class__ is epoch.tensor_type
+        and all([-MOST_NUMBER < each < MOST_NUMBER for each in values])
+        and t._node is None
+        and t._shared is None
+        and not ((t._requires_grad or t._history is not None) and graph.grad_enabled())
+        and (array := t._buffer if t._storage is None else _seen(t)).__class__ is np.ndarray
+        and (clock.effects == novelty.looked or novelty.lasts())
+        and not epoch.fallible
+        and may_compute()
+    ):
+        aval, default = t._aval, default_dtype()
+        avals = [usual_number(build, aval[1], default, each.__class__) for each in values]
+        known = _known((build, False, False, aval, *avals))
+        if known is not None and known.bare is not None:
+            try:
+                numbers = [np.asarray(each, its[1].np) for each, its in zip(values, avals)]
+            except OverflowError:
+                return computed_between(build, t, *values)
+            return _made(known, array, *numbers)
+    return computed_between(build, t, *values)
+
+
 def _seen(t: Any) -> Any:
     """The value of a tensor that shares its memory, or looks at it; None if it isn't there, or has
     a gradient."""
-    storage, chain = t._storage, t._chain
-    if (
-        storage._node is not None
-        or storage._shared is not None
-        or t._root is not None
-        or ((storage._requires_grad or storage._history is not None) and graph.grad_enabled())
-    ):
+    storage, chain, root = t._storage, t._chain, t._root
+    if storage._node is not None or storage._shared is not None:
+        return None
+    if root is None:
+        if (storage._requires_grad or storage._history is not None) and graph.grad_enabled():
+            return None
+    elif root.source() is not None:
         return None
     array = storage._buffer
     if chain is None or array.__class__ is not np.ndarray:

@@ -148,15 +148,20 @@ class Template:
         run = composed(len(arrays), forms, self._results, self.is_single, may_write)
         if run is None:
             return made, None
-        is_staged = any([SHARED in places for _, places in forms])
-        return made, Bound(run, is_staged, self.is_single and self._owns(forms, len(arrays)))
+        if any([SHARED in places for _, places in forms]):
+            return made, Bound(run, is_staged=True)
+        if not self.is_single or not all([is_quiet(form) for form, _ in forms]):
+            return made, Bound(run, is_staged=False)
+        if not self._owns(forms, len(arrays)):
+            run = _owning(run)
+        return made, Bound(run, is_staged=False, is_bare=True)
 
     def _owns(self, forms: Sequence[tuple[Form, Shape]], count: int) -> bool:
-        """See Bound. The result may be a view of all of an array that only it has."""
+        """Whether the result is an array of its own, or a view of all of one that only it has."""
         last = self._results[0] - count
         while last >= 0 and is_whole(forms[last][0]):
             last = forms[last][1][0] - count
-        return last >= 0 and is_bare(forms[last][0]) and all([is_quiet(f) for f, _ in forms])
+        return last >= 0 and is_bare(forms[last][0])
 
     def owned(self, made: Any, arrays: Sequence[Any]) -> Any:
         """What `seen` made of `arrays`, each in contiguous memory of its own."""
@@ -221,6 +226,11 @@ def _given(value: np.ndarray) -> Form:
 
     constant.is_constant = True  # type: ignore[attr-defined]
     return constant
+
+
+def _owning(seen: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of arrays whose result has contiguous memory of its own."""
+    return lambda *arrays: own(seen(*arrays), arrays)
 
 
 def own(value: Any, others: Sequence[Any]) -> Any:
