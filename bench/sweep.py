@@ -63,7 +63,7 @@ def measure(
     )  # as a program begins, whatever the rows before did
     for _ in range(REPEATS):
         flushed()
-    inner = 20 if size == 1_000 else 3
+    inner = 100 if size == 1_000 else 3
     seconds = timing.interleaved(
         {"ours": flushed, "torch": lambda: call(theirs, *other)}, rounds=7, inner=inner, clock=clock
     )

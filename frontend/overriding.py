@@ -390,6 +390,8 @@ def _await(cls: type) -> None:
 
 
 _build_class = builtins.__build_class__
+_NEVER_ASKED = (_TOP, "torch")
+"""The packages whose classes have no say in calls: PyTorch's are no arguments of ours."""
 
 
 @functools.wraps(_build_class)
@@ -398,7 +400,7 @@ def _noticing_class(*args: Any, **kwargs: Any) -> Any:
     tensors: functions would compute with its objects, or fail, before anybody could be asked."""
     made = _build_class(*args, **kwargs)
     has_a_say = isinstance(made, type) and "__torch_function__" in vars(made)
-    if has_a_say and made.__module__.partition(".")[0] != _TOP:
+    if has_a_say and made.__module__.partition(".")[0] not in _NEVER_ASKED:
         _await(made)
     return made
 

@@ -2,7 +2,8 @@
 
 `volatile.py` computes every call at once that can be. Here are those of one or two operands that
 need nothing but a look at their types and sizes. They take a third of the time, so this code calls
-no function that it can do without, and nothing in it is shared that would have to be called.
+no function that it can do without. Memory that NumPy may see is read as it is: the call is over
+before somebody can write to it.
 """
 
 from __future__ import annotations
@@ -44,7 +45,6 @@ def of_one(build: Callable[..., Any], t: Any) -> Any:
     if (
         (kind is epoch.tensor_type or kind is epoch.parameter_type)
         and t._node is None
-        and t._shared is None
         and not ((t._requires_grad or t._history is not None) and graph.grad_enabled())
         and (array := t._buffer if t._storage is None else _seen(t)).__class__ is np.ndarray
         and (clock.effects == novelty.looked or novelty.lasts())
@@ -65,8 +65,6 @@ def of_two(build: Callable[..., Any], t: Any, other: Any) -> Any:
         and (its_kind is epoch.tensor_type or its_kind is epoch.parameter_type)
         and t._node is None
         and other._node is None
-        and t._shared is None
-        and other._shared is None
         and not ((t._requires_grad or t._history is not None) and graph.grad_enabled())
         and not ((other._requires_grad or other._history is not None) and graph.grad_enabled())
         and (array := t._buffer if t._storage is None else _seen(t)).__class__ is np.ndarray
@@ -92,7 +90,6 @@ def of_all(build: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         if kind is tensor_type or kind is parameter_type:
             if (
                 each._node is not None
-                or each._shared is not None
                 or ((each._requires_grad or each._history is not None) and graph.grad_enabled())
                 or (array := each._buffer if each._storage is None else _seen(each)).__class__
                 is not np.ndarray
@@ -124,10 +121,9 @@ def beside(build: Callable[..., Any], t: Any, value: Any, swapped: bool) -> Any:
     if (
         (kind is epoch.tensor_type or kind is epoch.parameter_type)
         and (its_kind is float or its_kind is int)
-        and (LEAST_NUMBER < value < MOST_NUMBER or -MOST_NUMBER < value < -LEAST_NUMBER)
+        and (LEAST_NUMBER < abs(value) < MOST_NUMBER or not value)
         and build in BLIND
         and t._node is None
-        and t._shared is None
         and not ((t._requires_grad or t._history is not None) and graph.grad_enabled())
         and (array := t._buffer if t._storage is None else _seen(t)).__class__ is np.ndarray
         and (clock.effects == novelty.looked or novelty.lasts())
@@ -148,22 +144,22 @@ def beside(build: Callable[..., Any], t: Any, value: Any, swapped: bool) -> Any:
     return computed_beside(build, t, value, swapped)
 
 
-def between(build: Callable[..., Any], t: Any, values: Sequence[float]) -> Any:
+def between(build: Callable[..., Any], t: Any, values: Sequence[Any]) -> Any:
     """The result of a call on a tensor and Python numbers after it, at which its builder doesn't
     look; None if it must be recorded."""
     if (
         t.__class__ is epoch.tensor_type
         and all([-MOST_NUMBER < each < MOST_NUMBER for each in values])
         and t._node is None
-        and t._shared is None
         and not ((t._requires_grad or t._history is not None) and graph.grad_enabled())
         and (array := t._buffer if t._storage is None else _seen(t)).__class__ is np.ndarray
         and (clock.effects == novelty.looked or novelty.lasts())
         and not epoch.fallible
         and may_compute()
     ):
-        aval, default = t._aval, default_dtype()
-        avals = [usual_number(build, aval[1], default, each.__class__) for each in values]
+        aval: Any = t._aval
+        kinds: list[Any] = [each.__class__ for each in values]
+        avals = [usual_number(build, aval[1], default_dtype(), kind) for kind in kinds]
         known = _known((build, False, False, aval, *avals))
         if known is not None and known.bare is not None:
             try:
@@ -178,7 +174,7 @@ def _seen(t: Any) -> Any:
     """The value of a tensor that shares its memory, or looks at it; None if it isn't there, or has
     a gradient."""
     storage, chain, root = t._storage, t._chain, t._root
-    if storage._node is not None or storage._shared is not None:
+    if storage._node is not None:
         return None
     if root is None:
         if (storage._requires_grad or storage._history is not None) and graph.grad_enabled():

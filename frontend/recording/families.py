@@ -180,21 +180,24 @@ class Routine:
     """What computes calls of a family: the parts of them that don't depend on sizes.
 
     build, args: see Called. template: what computes them. forward: its part without derivative.
-    leads: see builders.Facts. mark: stands for it where work is compared. is_free: whether the
+    leads: see builders.Facts. in_part: the operand of which it reads picked elements alone, if there
+    is one. mark: stands for it where work is compared. is_free: whether the
     forms are the same for all sizes. run, back: then what these are composed to, for the call and
     its derivative.
     """
 
     __slots__ = (
-        "args", "back", "build", "forward", "is_free", "leads", "mark", "run", "template", "times"
+        "args", "back", "build", "forward", "in_part", "is_free", "leads", "mark", "run", "template",
+        "times",
     )  # fmt: skip
 
     def __init__(self, call: Called, mark: int, template: Any):
         self.build, self.args, self.template, self.mark = call.build, call.args, template, mark
         flows = call.targets is not None
         self.forward = template.forward if flows else template
-        said = facts(call.build) if flows else None
-        self.leads = 0 if said is None else said.leads
+        said = facts(call.build)
+        self.leads = said.leads if flows and said is not None else 0
+        self.in_part = None if flows or said is None else said.picks
         self.is_free = template.is_free
         self.run: Bound | None = None
         self.back: Bound | None = None
@@ -223,18 +226,19 @@ class Known:
         self._keeper = routine if routine.is_free else self
         self.bare: Callable[..., Any] | None = None
 
-    def note(self, mark: int, arrays: Sequence[np.ndarray], made: Any) -> None:
-        """Keep what its first results tell. mark: of its routine."""
+    def note(self, routine: Routine, arrays: Sequence[np.ndarray], made: Any) -> None:
+        """Keep what its first results tell."""
         dtypes = self.template.dtypes
-        rows = (made,) if self.forward.is_single else made
-        self.avals: list[Aval] = [
-            (shape_of(a.shape), dtype, "cpu") for a, dtype in zip(rows, dtypes)
-        ]
-        said = facts(self.build) if isinstance(self.template, Template) else None
-        in_part = None if said is None else said.picks
-        sizes = [a.size for i, a in enumerate(arrays) if i != in_part]
-        sizes += [a.size for a in rows]
-        self.noted = hash((mark, self.shapes)), max(sizes)
+        if self.forward.is_single:
+            self.avals: list[Aval] = [(shape_of(made.shape), dtypes[0], "cpu")]
+            most = made.size
+        else:
+            self.avals = [(shape_of(a.shape), dtype, "cpu") for a, dtype in zip(made, dtypes)]
+            most = max([a.size for a in made])
+        for i, each in enumerate(arrays):
+            if each.size > most and i != routine.in_part:
+                most = each.size
+        self.noted = hash((routine.mark, self.shapes)), most
 
     def made(self, arrays: Sequence[np.ndarray], shared: Shared) -> Any:
         """What `forward` makes of operands. shared: see templates.py."""
@@ -406,7 +410,7 @@ def met(
                 note_error(error)
                 return None
             else:
-                known.note(routine.mark, arrays, made)
+                known.note(routine, arrays, made)
                 return known, made
     given = [PLACE if isinstance(a, (Handle, np.ndarray)) else a for a in args]
     call = Called(key, given, arrays, avals, targets)
@@ -420,7 +424,7 @@ def met(
         return None
     routine, made = found
     known = Known(routine, call.shapes, avals)
-    known.note(routine.mark, arrays, made)
+    known.note(routine, arrays, made)
     return known, made
 
 

@@ -90,11 +90,13 @@ def flush(update: Update | None = None) -> None:
     update: returns the tensors that an optimizer's step writes. After any error none of them is
         written: in PyTorch the error would have come before the step.
     """
+    if novelty.noted:
+        clock.effects += 1  # it ends a piece of work, as a read does
+    if _refusal is None and not (handles or storages or leaves):
+        return
     threads.claim()
     if _refusal is not None:
         check(None)
-    if novelty.noted:
-        clock.effects += 1  # it ends a piece of work, as a read does
     if clock.holding or not (handles or storages or leaves):
         return
     grad = graph.grad_enabled()

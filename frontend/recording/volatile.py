@@ -65,7 +65,7 @@ def computed(build: Callable[..., Any], args: Sequence[Any]) -> Any:
             and (kind is tensor_type or kind is parameter_type)
             and each._node is None
             and each._storage is None
-            and each._shared is None
+            and (each._shared is None or not taping)
             and each._buffer.__class__ is np.ndarray
         ):  # what `_operand` makes of nearly all
             array, aval = each._buffer, each._aval
@@ -94,7 +94,7 @@ def computed(build: Callable[..., Any], args: Sequence[Any]) -> Any:
     return _found(tuple(key), args, operands, arrays, avals, to)
 
 
-def _operand(t: Any, taping: bool) -> tuple[np.ndarray, Aval, Any] | None:
+def _operand(t: Any, taping: bool) -> tuple[np.ndarray, Any, Any] | None:
     """The value of an operand, its aval, and where its gradient goes; None if it has no value that
     can be used. taping: whether the tape takes gradients."""
     if t.__class__ is Number:
@@ -102,7 +102,8 @@ def _operand(t: Any, taping: bool) -> tuple[np.ndarray, Aval, Any] | None:
     node = t._node if t.__class__ is epoch.tensor_type else None  # others' may stand for parts
     if node is not None and node.op is ops.constant_op:
         return _constant_operand(node)
-    chain, state = t._chain, t if t._storage is None else t._storage
+    chain, aval = t._chain, t._aval
+    state: Any = t if t._storage is None else t._storage
     if (
         (
             t.__class__ is epoch.tensor_type
@@ -111,18 +112,18 @@ def _operand(t: Any, taping: bool) -> tuple[np.ndarray, Aval, Any] | None:
         and (taping or not graph.grad_enabled())
         and not epoch.inferred
         and t._node is None is state._node
-        and state._shared is None
+        and (state._shared is None or not taping)
         and state._buffer.__class__ is np.ndarray
     ):  # what follows makes of nearly all
         if chain is None and t._root is None:
             target = (state._history or (t if t._requires_grad else None)) if taping else None
             return state._buffer, state._aval, target
-        if chain is not None and t._aval[2] == "cpu" and views.numel(chain.size or ()) <= MOST:
+        if chain is not None and aval[2] == "cpu" and views.numel(chain.size or ()) <= MOST:
             array = views.seen_in(state._buffer, chain)
             if array is None:
                 return None
             try:
-                return array, t._aval, target_of(t) if taping else None
+                return array, aval, target_of(t) if taping else None
             except Refused:
                 return None
     array = _value(t, taping)
@@ -154,7 +155,7 @@ def _constant_operand(node: Node) -> tuple[np.ndarray, Aval, Any]:
 def _found(
     key: tuple[Any, ...],
     args: Sequence[Any],
-    operands: Sequence[Any],
+    operands: list[Any],
     arrays: list[Any],
     avals: list[Aval],
     targets: list[Any] | None,
@@ -334,9 +335,7 @@ def _number(build: Callable[..., Any], of: DType, value: Any) -> tuple[np.ndarra
     """A number beside a tensor of a dtype, as an array, and its aval; None if the recorded call
     says what it is."""
     kind, default = value.__class__, default_dtype()
-    if (kind is float or kind is int) and (
-        LEAST_NUMBER < value < MOST_NUMBER or -MOST_NUMBER < value < -LEAST_NUMBER
-    ):
+    if (kind is float or kind is int) and (LEAST_NUMBER < abs(value) < MOST_NUMBER or not value):
         aval = usual_number(build, of, default, kind)
         try:
             return np.asarray(value, aval[1].np), aval
@@ -352,7 +351,7 @@ def _number(build: Callable[..., Any], of: DType, value: Any) -> tuple[np.ndarra
 
 
 LEAST_NUMBER, MOST_NUMBER = 1e-30, 1 << 31
-"""What no conversion to a dtype warns of."""
+"""Between them are the magnitudes of which no conversion to a dtype warns."""
 
 
 @functools.lru_cache(REMEMBERED)
