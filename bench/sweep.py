@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import time
 from typing import Any
 
 sys.path.insert(0, os.path.dirname(__file__))
@@ -27,6 +28,8 @@ from sweep_tensors import Call, Maker
 GOALS = {1_000: 0.5, 1_000_000: 1.0}
 REPEATS = 16
 """The calls after which a program's work is compiled, if it will be."""
+ROUND = 5e-3
+"""The seconds of a round, by and large: of 3 to 100 calls."""
 
 
 def measure(
@@ -62,8 +65,10 @@ def measure(
         tiers.mode == tiers.AUTO
     )  # as a program begins, whatever the rows before did
     for _ in range(REPEATS):
+        begin = time.perf_counter()
         flushed()
-    inner = 100 if size == 1_000 else 3
+        took = time.perf_counter() - begin
+    inner = max(3, min(100, int(ROUND / took)))
     seconds = timing.interleaved(
         {"ours": flushed, "torch": lambda: call(theirs, *other)}, rounds=7, inner=inner, clock=clock
     )

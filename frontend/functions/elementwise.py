@@ -608,17 +608,37 @@ def lerp(
     input: Tensor, end: Tensor, weight: Number | Tensor, *, out: Tensor | None = None
 ) -> Tensor:
     """input + weight * (end - input), computed from the nearer end: a weight of 1 gives `end`."""
-    return into(out, record(_lerp, input, end, as_handle(weight, input, wide=True)))
+    build = _lerp
+    if weight.__class__ is float and math.fabs(math.fabs(weight) - 0.5) > 1e-2:  # in any dtype
+        build = _lerp_from_begin if math.fabs(weight) < 0.5 else _lerp_from_end
+    return into(out, record(build, input, end, as_handle(weight, input, wide=True)))
 
 
-@builder("lerp", gradient=lambda args: f"LerpBackward{int(not is_number(args[2]))}")
-def _lerp(a: Node, b: Node, weight: Node) -> Node:
+def _lerp_operands(a: Node, b: Node, weight: Node) -> tuple[Node, Node, Node]:
     dtype = result_dtype(a, b)
     for each in (a, b):
         refuse("lerp_kernel_scalar", each, *WHOLE)
     a, b, weight = (to(n, dtype) for n in beside(a, b, weight))
+    return a, b, weight
+
+
+@builder("lerp", gradient=lambda args: f"LerpBackward{int(not is_number(args[2]))}")
+def _lerp(a: Node, b: Node, weight: Node) -> Node:
+    a, b, weight = _lerp_operands(a, b, weight)
     is_near = _abs(weight) < 0.5  # from the other end an infinite number would give NaN
     return ops.where(is_near, a, b) + ops.where(is_near, weight, weight - 1) * (b - a)
+
+
+@builder("lerp", gradient="LerpBackward0")
+def _lerp_from_begin(a: Node, b: Node, weight: Node) -> Node:
+    a, b, weight = _lerp_operands(a, b, weight)
+    return a + weight * (b - a)
+
+
+@builder("lerp", gradient="LerpBackward0")
+def _lerp_from_end(a: Node, b: Node, weight: Node) -> Node:
+    a, b, weight = _lerp_operands(a, b, weight)
+    return b + (weight - 1) * (b - a)
 
 
 @public("addcmul", in_place=True)

@@ -25,9 +25,9 @@ _OPTIONED = (
     elementwise._add, elementwise._add_scaled, elementwise._sub, elementwise._sub_scaled,
     elementwise._div, elementwise._div_trunc, elementwise._number_by, elementwise._round,
     elementwise._clamp_low, elementwise._clamp_high, elementwise._clamp_between,
-    elementwise._lerp, elementwise._addcmul,
-    elementwise._addcdiv, elementwise._nan_to_num, elementwise._isclose, masks._where,
-    masks.masked_filled,
+    elementwise._lerp, elementwise._lerp_from_begin, elementwise._lerp_from_end,
+    elementwise._addcmul, elementwise._addcdiv, elementwise._nan_to_num, elementwise._isclose,
+    masks._where, masks.masked_filled,
 )  # fmt: skip
 _ACTIVATIONS = (
     activation._silu, activation._softplus, ops.gelu, ops.elu, ops.celu, ops.leaky_relu,

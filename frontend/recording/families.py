@@ -180,15 +180,14 @@ class Routine:
     """What computes calls of a family: the parts of them that don't depend on sizes.
 
     build, args: see Called. template: what computes them. forward: its part without derivative.
-    leads: see builders.Facts. in_part: the operand of which it reads picked elements alone, if there
-    is one. mark: stands for it where work is compared. is_free: whether the
-    forms are the same for all sizes. run, back: then what these are composed to, for the call and
-    its derivative.
+    leads: see builders.Facts. in_part: the operand of which it reads picked elements alone, or
+    None. mark: stands for it where work is compared. is_free: whether the forms are the same for
+    all sizes. run, back: then what these are composed to, for the call and its derivative.
     """
 
     __slots__ = (
-        "args", "back", "build", "forward", "in_part", "is_free", "leads", "mark", "run", "template",
-        "times",
+        "args", "back", "build", "forward", "in_part", "is_free", "leads", "mark", "run",
+        "template", "times",
     )  # fmt: skip
 
     def __init__(self, call: Called, mark: int, template: Any):
