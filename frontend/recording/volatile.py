@@ -448,15 +448,16 @@ def _may_rebind(t: Any) -> bool:
     )
 
 
-def may_view(t: Any) -> bool:
-    """Whether a view of `t`, which may have a gradient, needs no node until it is read."""
+def may_view(t: Any, detaches: bool = False) -> bool:
+    """Whether a view of `t`, which may have a gradient, needs no node until it is read. detaches:
+    whether no gradient flows through it."""
     state: Any = t if t._storage is None else t._storage
     if state._node is not None or state._buffer.__class__ is not np.ndarray:
         return False
     chain = t._chain
     if chain is not None and chain.multiple is not None and t._writes != t._storage._writes:
         return False  # the base was written to, which is an error
-    if t._shared is not None or t._root is not None:
+    if t._shared is not None or (t._root is not None and not detaches):
         return False
     if epoch.inferred and state._changes is epoch.untracked:
         return False

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tilewright as torch
+from tilewright import recording
 from tilewright.recording import direct, epoch, novelty
 from tilewright.recording.epoch import clock
 
@@ -203,3 +204,18 @@ def test_inference_mode() -> None:
         assert not (made * x).is_inference()
     with pytest.raises(RuntimeError, match=r"[Ii]nference"):
         (made * torch.ones(3, 3, requires_grad=True)).sum().backward()
+
+
+def test_assignments_to_data_record_nothing() -> None:
+    recording.flush()
+    p = torch.nn.Parameter(torch.ones(4))
+    wanted = np.ones(4)
+    for _ in range(30):
+        p.data = p.data * 0.5 + 0.25
+        p.data = p.detach() + 1
+        wanted = wanted * 0.5 + 1.25
+    assert p._node is None and not epoch.handles
+    (p * p).sum().backward()
+    np.testing.assert_allclose(p.detach().numpy(), wanted, 1e-6)
+    assert p.grad is not None
+    np.testing.assert_allclose(p.grad.numpy(), 2 * wanted, 1e-6)
