@@ -29,6 +29,7 @@ from ..recording.builders import builder, takes_sizes
 from .arguments import into, shape_of, sizes
 from .call import public
 from .complexes import view_as_real
+from .creation import written
 from .from_data import finished
 from .generator import (
     Generator,
@@ -140,9 +141,9 @@ def rand(
     **_: Any,
 ) -> Tensor:
     """Uniform numbers in [0, 1), of shape `size`."""
-    shape, dtype = _size("rand", args, size), _float_dtype("rand", dtype)
+    shape, dtype = _size("rand", args, size), _float_dtype("rand", written(out, dtype))
     t = _drawn(draws.uniform, _standard_uniform, generator, device, shape, dtype)
-    return into(out, finished(t, requires_grad, pin_memory))
+    return finished(into(out, t), requires_grad, pin_memory)
 
 
 @public("randn", method=False)
@@ -158,9 +159,9 @@ def randn(
     **_: Any,
 ) -> Tensor:
     """Standard normal numbers, of shape `size`."""
-    shape, dtype = _size("randn", args, size), _float_dtype("randn", dtype)
+    shape, dtype = _size("randn", args, size), _float_dtype("randn", written(out, dtype))
     t = _drawn(draws.normal, _standard_normal, generator, device, shape, dtype)
-    return into(out, finished(t, requires_grad, pin_memory))
+    return finished(into(out, t), requires_grad, pin_memory)
 
 
 @public("randint", method=False)
@@ -175,6 +176,7 @@ def randint(
     device: DeviceLike | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
+    layout: Any = None,
 ) -> Tensor:
     """Uniform integers in [low, high), of shape `size`; int64 by default.
 
@@ -203,7 +205,7 @@ def randint(
         t = volatile.tensor(made, dtype)
     else:
         t = record(ops.randint, *draw(generator, where), low, high, shape, dtype)
-    return into(out, finished(t, requires_grad, pin_memory))
+    return finished(into(out, t), requires_grad, pin_memory)
 
 
 def _randperm(seed: Node, offset: Node, n: int, dtype: DType) -> Node:
@@ -232,7 +234,7 @@ def randperm(
         t = volatile.tensor(made, dtype)
     else:
         t = record(_randperm, *draw(generator, where), n, dtype)
-    return into(out, finished(t, requires_grad, pin_memory))
+    return finished(into(out, t), requires_grad, pin_memory)
 
 
 def _like(input: Any, options: dict[str, Any]) -> dict[str, Any]:
