@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -194,10 +195,8 @@ class State:
         return _registered(self, "_state_dict_pre_hooks", hook)
 
     def register_load_state_dict_pre_hook(self: Any, hook: Callable[..., Any]) -> RemovableHandle:
-        def with_module(*args: Any) -> Any:
-            return hook(self, *args)
-
-        return _registered(self, "_load_state_dict_pre_hooks", with_module)
+        # A partial can be pickled and copied with its module, a function in here can't.
+        return _registered(self, "_load_state_dict_pre_hooks", partial(hook, self))
 
     def register_load_state_dict_post_hook(self: Any, hook: Callable[..., Any]) -> RemovableHandle:
         return _registered(self, "_load_state_dict_post_hooks", hook)
