@@ -113,19 +113,21 @@ class State:
         unexpected: list[str] = []
         errors: list[str] = []
 
-        def load(module: Any, prefix: str) -> None:
+        def load(module: Any, state: Any, prefix: str) -> None:
             local = dict(metadata.get(prefix[:-1], {}))
             local["assign_to_params_buffers"] = assign
             module._load_from_state_dict(state, prefix, local, True, missing, unexpected, errors)
             for name, child in module._modules.items():
-                if child is not None:
-                    load(child, f"{prefix}{name}.")
+                if child is not None:  # its hooks see what is its own
+                    below = f"{prefix}{name}."
+                    own = {key: each for key, each in state.items() if key.startswith(below)}
+                    load(child, own, below)
             found = _IncompatibleKeys(missing, unexpected)
             for hook in _hooks(module, "_load_state_dict_post_hooks"):
                 hook(module, found)
 
         with recording.grad_mode(False):
-            load(self, "")
+            load(self, state, "")
         # The copies get an epoch of their own, so every step has the same graph as the first.
         recording.flush()
         if strict:

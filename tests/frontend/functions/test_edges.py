@@ -120,3 +120,10 @@ def test_copies_have_the_same_operators() -> None:
     add = tw.ops.aten.add
     assert copy.deepcopy({"add": add})["add"] is copy.copy(add) is add
     assert copy.deepcopy(add.Tensor) is add.Tensor
+
+
+def test_limits_compare_by_what_they_say(torch: Any) -> None:
+    for lib in (tw, torch):
+        assert lib.finfo(lib.float32) == lib.finfo()
+        assert lib.finfo(lib.float32) != lib.finfo(lib.float64)
+        assert lib.iinfo(lib.int8) == lib.iinfo(lib.int8) != lib.iinfo(lib.uint8)

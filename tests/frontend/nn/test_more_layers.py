@@ -353,3 +353,30 @@ def test_nothing_to_pack(torch):
     for lib in (tw, torch):
         with pytest.raises(RuntimeError, match="Cannot pack empty tensors"):
             lib.nn.utils.rnn.pack_padded_sequence(lib.zeros(0, 0), [])
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
+def test_same_padding_of_kernels_in_turn(torch):
+    for _ in range(2):
+        for length in (9, 10, 12):
+            for size in (1, 3, 2, 5, 4):
+                x, weight = real(2, 2, length), real(3, 2, size)
+                expected, ours = (
+                    lib.nn.functional.conv1d(lib.tensor(x), lib.tensor(weight), padding="same")
+                    for lib in (torch, tw)
+                )
+                assert_close(ours.numpy(), expected.numpy(), 1e-5)
+
+
+def test_hooks_of_states_see_what_is_their_modules(torch):
+    def seen(lib):
+        model = lib.nn.Sequential(lib.nn.Sequential(lib.nn.Linear(1, 1)), lib.nn.Linear(1, 1))
+        found = []
+        for module in model.modules():
+            module.register_load_state_dict_pre_hook(
+                lambda module, state, prefix, *_: found.append((prefix, list(state)))
+            )
+        model.load_state_dict(model.state_dict())
+        return found
+
+    assert seen(tw) == seen(torch)
