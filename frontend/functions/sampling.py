@@ -29,7 +29,7 @@ from ..recording.builders import builder, takes_sizes
 from .arguments import into, shape_of, sizes
 from .call import public
 from .complexes import view_as_real
-from .creation import written
+from .creation import empty_like, written
 from .from_data import finished
 from .generator import (
     Generator,
@@ -276,7 +276,7 @@ def randint_like(input: Tensor, *bounds: Any, **options: Any) -> Tensor:
 
 
 def _bernoulli(seed: Node, offset: Node, p: Node, shape: tuple[int, ...], dtype: DType) -> Node:
-    return to(ops.bernoulli(seed, offset, ops.detach(floating(p)), shape), dtype)
+    return _drawn_by(to(ops.bernoulli(seed, offset, ops.detach(floating(p)), shape), dtype), p)
 
 
 def _bernoulli_constant(
@@ -328,7 +328,8 @@ def _trials_at_once(
         p = np.float32(_probability(p))
         return drawn_at_once(draws.trials, generator, where, shape, dtype, p)
     of = p.dtype
-    probabilities = volatile.value(p) if of in _WIDE else None
+    is_known = of in _WIDE and not (p.requires_grad and recording.is_grad_enabled())
+    probabilities = volatile.value(p) if is_known else None
     if probabilities is None or not ((probabilities >= 0) & (probabilities <= 1)).all():
         return None  # the recorded call has the error
     return drawn_at_once(draws.trials, generator, where, shape, dtype, probabilities, of)
@@ -337,9 +338,19 @@ def _trials_at_once(
 def _normal(seed: Node, offset: Node, *args: Any) -> Node:
     mean, std, shape, dtype = args
     z = ops.normal(seed, offset, shape, dtype)
-    scale = to(std, dtype) if isinstance(std, Node) else ops.constant(std, dtype)
-    shift = to(mean, dtype) if isinstance(mean, Node) else ops.constant(mean, dtype)
-    return z * scale + shift
+    shift, scale = (
+        to(ops.detach(v), dtype) if isinstance(v, Node) else ops.constant(v, dtype)
+        for v in (mean, std)
+    )
+    return _drawn_by(z * scale + shift, mean, std)
+
+
+def _drawn_by(value: Node, *parameters: Any) -> Node:
+    """A draw as PyTorch differentiates it: its parameters have gradients, which are zero."""
+    for each in parameters:
+        if isinstance(each, Node) and each.requires_grad:
+            value = ops.overwritten(each, value)
+    return value
 
 
 @public("normal", method=False)
@@ -700,4 +711,5 @@ def log_normal_(
     _require_float("log_normal_cpu", self)
     _check_positive("log_normal_", "std", std)
     with recording.grad_mode(False):
-        return normal_(self, mean, std, generator=generator).exp_()
+        drawn = normal_(empty_like(self), mean, std, generator=generator).exp_()
+    return self.copy_(drawn)  # outside, as it ends the history of the tensor

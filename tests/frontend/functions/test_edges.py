@@ -127,3 +127,49 @@ def test_limits_compare_by_what_they_say(torch: Any) -> None:
         assert lib.finfo(lib.float32) == lib.finfo()
         assert lib.finfo(lib.float32) != lib.finfo(lib.float64)
         assert lib.iinfo(lib.int8) == lib.iinfo(lib.int8) != lib.iinfo(lib.uint8)
+
+
+DRAWS: dict[str, Callable[[Any, Any], Any]] = {
+    "normal of a mean": lambda t, x: t.normal(x, 0.5),
+    "normal of a deviation": lambda t, x: t.normal(0.5, x),
+    "normal of both": lambda t, x: t.normal(x, x),
+    "bernoulli": lambda t, x: t.bernoulli(x),
+    "log_normal_": lambda t, x: (x * 1).log_normal_(),
+    "uniform_": lambda t, x: (x * 1).uniform_(),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_no_gradient_flows_through_draws(torch: Any, name: str) -> None:
+    for lib in (tw, torch):
+        x = lib.full((3,), 0.5, requires_grad=True)
+        drawn = DRAWS[name](lib, x)
+        assert drawn.requires_grad
+        (drawn * drawn).sum().backward()
+        assert x.grad.tolist() == [0.0] * 3
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_draws_have_no_tangents(name: str) -> None:
+    forward = tw.autograd.forward_ad
+    with forward.dual_level():
+        dual = forward.make_dual(tw.full((3,), 0.5), tw.ones(3))
+        assert forward.unpack_dual(DRAWS[name](tw, dual)).tangent.tolist() == [0.0] * 3
+
+
+def test_draws_of_small_concentrations_lie_inside() -> None:
+    for dtype in (tw.float32, tw.float64):
+        small = tw.full((2,), 1e-2, dtype=dtype, requires_grad=True)
+        beta = tw.distributions.Beta(small[0], small[1])
+        drawn = beta.rsample([2000])
+        assert ((drawn > 0) & (drawn < 1)).all()
+        assert beta.log_prob(drawn).isfinite().all()
+        drawn.sum().backward()
+        assert small.grad.isfinite().all()
+
+
+def test_densities_and_transforms_of_single_numbers(torch: Any) -> None:
+    for lib in (tw, torch):
+        assert lib.distributions.Gamma(1.0, 1.0).log_prob(2).item() == pytest.approx(-2)
+        assert lib.fft.fftn(lib.ones(2, 4), s=3, dim=1).shape == (2, 3)
+        assert lib.fft.rfftn(lib.ones(2, 4), s=2).shape == (2, 2)
