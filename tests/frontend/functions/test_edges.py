@@ -43,6 +43,9 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "no blocks": lambda t: t.block_diag(),
     "choices of none": lambda t: t.combinations(t.tensor([1, 2, 3]), r=0),
     "complex draws": lambda t: t.randn(2, out=t.zeros(2, dtype=t.complex128)).isreal(),
+    "absolute values as complex numbers": lambda t: t.abs(
+        t.tensor([3 + 4j]), out=t.zeros(1, dtype=t.complex64)
+    ),
     "memory that requires gradients": lambda t: t.frombuffer(
         bytearray(8), dtype=t.float32, requires_grad=True
     ),
