@@ -736,8 +736,9 @@ class Tensor(Methods, metaclass=TensorMeta):
         shapes.fill_diagonal(self, fill_value, wrap)
         return self
 
-    def resize_(self, *sizes: Any) -> Self:
-        """Change the shape in place: see `exchange.resizing.resize`. New elements are zero."""
+    def resize_(self, *sizes: Any, memory_format: Any = None) -> Self:
+        """Change the shape in place: see `exchange.resizing.resize`. New elements are zero, and lie
+        in the order of the dimensions, whatever memory format is asked."""
         resizing.resize(self, Size(arguments.sizes(sizes, name="resize_")))
         return self
 

@@ -381,7 +381,7 @@ class Compound(Tensor):
     def zero_(self) -> Self:
         return self._become(self._like(creation.zeros_like(self._elements)))
 
-    def resize_(self, *sizes: Any) -> Self:
+    def resize_(self, *sizes: Any, memory_format: Any = None) -> Self:
         raise RuntimeError(
             f"resize_: not implemented for tensors of layout {self.layout}{at_user_line()}"
         )

@@ -99,6 +99,7 @@ def _no_complex(name: str, x: Any) -> None:
 def _along(x: Any, s: Any, dim: Any, halved: bool) -> tuple[Sizes, Sizes]:
     """(sizes, axes) of a transform. halved: whether x has half of the last axis."""
     rank = x.dim()
+    s, dim = ((n,) if isinstance(n, int) else n for n in (s, dim))
     if dim is None:
         count = rank if s is None else len(s)
         if count > rank:

@@ -12,12 +12,15 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.location import at_user_line
 
 from .dispatching import operators
 from .library.custom import defined
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Schema:
@@ -32,7 +35,17 @@ class Schema:
         raise AttributeError(f"the schema of {self.name} has no {name!r} here")
 
 
-class OpOverload:
+class _Lasting:
+    """What copies of its holder hold, too: graphs compare operators by identity."""
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+
+class OpOverload(_Lasting):
     """One form of an operator. All forms of an operator of `aten` are one function here."""
 
     def __init__(self, packet: OpOverloadPacket, overload: str, op: Callable[..., Any]):
@@ -74,7 +87,7 @@ class OpOverload:
         return getattr(self.__dict__["_op"], name)  # such as register_kernel
 
 
-class OpOverloadPacket:
+class OpOverloadPacket(_Lasting):
     """An operator with its forms: `packet.default`, and the names that PyTorch gives to others."""
 
     def __init__(self, namespace: str, name: str, op: Callable[..., Any], forms: frozenset[str]):

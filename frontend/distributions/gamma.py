@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .. import Tensor, digamma, finfo, lgamma, log, xlogy
+from .. import Tensor, as_tensor, digamma, finfo, lgamma, log, xlogy
 from ..functions.variates import _standard_gamma
 from . import constraints
 from .exp_family import ExponentialFamily
@@ -48,7 +48,8 @@ class Gamma(ExponentialFamily):
         tiny = finfo(value.dtype).tiny
         return value + (value.detach().clamp(min=tiny) - value.detach())
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def log_prob(self, value: Tensor | float) -> Tensor:
+        value = as_tensor(value, dtype=self.rate.dtype, device=self.rate.device)
         if self._validate_args:
             self._validate_sample(value)
         return (

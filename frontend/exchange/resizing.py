@@ -128,9 +128,11 @@ def resize_storage(t: Any, nbytes: int) -> None:
 
 def resize(t: Any, shape: Size) -> None:
     """Let `t` show the first elements of its memory in another shape; the memory grows if it is too
-    small (see `resize_storage`)."""
+    small (see `resize_storage`). A tensor of this shape keeps its strides."""
     if t.requires_grad:
         raise RuntimeError(f"cannot resize variables that require grad{at_user_line()}")
+    if t.shape == shape:
+        return
     inference.refuse_write(_state(t)._changes)
     start = t.storage_offset()
     needed = (start + shape.numel()) * t.element_size()

@@ -126,8 +126,10 @@ def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:
         pairs = [(g, d.tangent) for g, d in zip(pulled, _levels[-1], strict=True) if g is not None]
         if not pairs:
             return UnpackedDualTensor(tensor, None)
-        product = sum((g * t.conj()).sum() for g, t in pairs)
-        (pushed,) = api.grad(product, seed, create_graph=True, allow_unused=True)
+        product: Any = sum((g * t.conj()).sum() for g, t in pairs)
+        pushed = None
+        if product.requires_grad:  # gradients of draws are zero, whatever the seed
+            (pushed,) = api.grad(product, seed, create_graph=True, allow_unused=True)
     if pushed is None:  # a linear function of no variable
         pushed = creation.zeros_like(tensor)
     with complete([*duals, seed]):

@@ -9,6 +9,7 @@ from typing import Any
 
 from tilewright.ir.location import at_user_line
 
+from .._tensor import Tensor
 from ..functions.joining import stack
 from ..nn.module import Module
 from ..nn.normalization import _BatchNorm
@@ -90,15 +91,44 @@ def _reparametrize_module(
                 + (f"\n\tMissing key(s): {', '.join(missing)}." if missing else "")
                 + at_user_line()
             )
+    plain = _plain_slots(module, [name for name in given if name not in slots])
+    before = {name: entries.get(key, _NOTHING) for name, (entries, key) in plain.items()}
     try:
         for name, value in given.items():
-            if name in slots:
-                entries, key = slots[name]
+            if name in slots or name in plain:
+                entries, key = slots.get(name) or plain[name]
                 entries[key] = value
         yield
     finally:
         for name, (entries, key) in slots.items():
             entries[key] = held[name]
+        for name, (entries, key) in plain.items():
+            if before[name] is _NOTHING:
+                entries.pop(key, None)
+            else:
+                entries[key] = before[name]
+
+
+_NOTHING: Any = object()
+
+
+def _plain_slots(module: Module, names: Sequence[str]) -> dict[str, tuple[dict[str, Any], str]]:
+    """As `_slots`, of attributes that are neither parameters nor buffers; they may be new.
+    TypeError for one that isn't a tensor."""
+    below = dict(module.named_modules(remove_duplicate=False)) if names else {}
+    found = {}
+    for name in names:
+        prefix, _, key = name.rpartition(".")
+        owner = below.get(prefix)
+        if owner is None or hasattr(type(owner), key):
+            continue
+        entries = vars(owner)
+        if key in owner._modules or not isinstance(entries.get(key), Tensor | None):
+            raise TypeError(
+                f"attribute {name!r} is not an instance of torch.Tensor{at_user_line()}"
+            )
+        found[name] = entries, key
+    return found
 
 
 def _tied(held: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:

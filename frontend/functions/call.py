@@ -255,7 +255,12 @@ def of_one(name: str, build: Function, same_out: bool = False) -> Unary:
     """The function of a tensor that records `build`."""
 
     def function(input: Any = None, *, out: Tensor | None = None, **numpys: Any) -> Tensor:
-        return into(out, record(build, named_tensor(name, input, numpys)), not same_out)
+        given = named_tensor(name, input, numpys)
+        made = record(build, given)
+        if out is None:
+            return made
+        # The absolute values of complex numbers are real, and may be written to either.
+        return into(out, made, cast=not same_out or made.dtype is not given.dtype)
 
     _name(function, name, build)
     return function

@@ -134,11 +134,8 @@ def zeros(
             layout, sizes(args, size, "zeros"), dtype, device, requires_grad
         )
     dtype = recording.named_dtype(written(out, dtype))
-    return into(
-        out,
-        filled(sizes(args, size, "zeros"), 0, dtype, device, requires_grad, pin_memory),
-        cast=dtype is None,
-    )
+    made = filled(sizes(args, size, "zeros"), 0, dtype, device)
+    return finished(into(out, made, cast=dtype is None), requires_grad, pin_memory)
 
 
 def ones(
@@ -153,11 +150,8 @@ def ones(
 ) -> Tensor:
     """Ones of shape `size`."""
     dtype = recording.named_dtype(written(out, dtype))
-    return into(
-        out,
-        filled(sizes(args, size, "ones"), 1, dtype, device, requires_grad, pin_memory),
-        cast=dtype is None,
-    )
+    made = filled(sizes(args, size, "ones"), 1, dtype, device)
+    return finished(into(out, made, cast=dtype is None), requires_grad, pin_memory)
 
 
 def empty(
@@ -185,7 +179,7 @@ def empty(
         sizes(args, size, "empty"), 0, recording.named_dtype(written(out, dtype)), device
     )
     t = recording.wrap(ops.empty(node))
-    return into(out, finished(t, requires_grad, pin_memory), cast=dtype is None)
+    return finished(into(out, t, cast=dtype is None), requires_grad, pin_memory)
 
 
 def _like(name: str, value: Any) -> Any:
@@ -309,4 +303,4 @@ def eye(
         t = recording.wrap(eye_of(n, n if m is None else m, dtype))
     else:
         t = upload(np.eye(n, m, dtype=dtype.np), dtype, device_module.resolve(device))
-    return into(out, finished(t, requires_grad, pin_memory), cast=dtype is None)
+    return finished(into(out, t, cast=dtype is None), requires_grad, pin_memory)

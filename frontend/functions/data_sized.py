@@ -75,6 +75,10 @@ def nonzero(input: Tensor, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]: ..
 @public("nonzero")
 def nonzero(input: Tensor, *, as_tuple: bool = False, out: Any = None) -> Any:
     """Positions of the nonzero elements, one a row; or one tensor for each dimension."""
+    if as_tuple and out is not None:
+        raise RuntimeError(
+            f"nonzero does not support the out kwarg when as_tuple is True{at_user_line()}"
+        )
     shape = input.shape or (1,)
     if recording.stand_in(positions_of):
         table = recorded(positions_of, input)
@@ -91,7 +95,7 @@ def nonzero(input: Tensor, *, as_tuple: bool = False, out: Any = None) -> Any:
             found.insert(0, at % max(size, 1))
             at = at // max(size, 1)
     if as_tuple:
-        return into(out, tuple(found), cast=False)
+        return tuple(found)
     if input.dim() == 0:
         return into(
             out, zeros(found[0].numel(), 0, dtype=dtypes.int64, device=input.device), cast=False

@@ -126,8 +126,14 @@ def _as_array(data: Any) -> np.ndarray:
         data = _untensor(data)
     try:
         array = np.asarray(data)
-    except ValueError as error:
-        raise ValueError(f"expected sequences of equal length: {error}{at_user_line()}") from None
+    except ValueError:  # rows of several lengths, or a tensor of one element after a number
+        data = _untensor(data)
+        try:
+            array = np.asarray(data)
+        except ValueError as error:
+            raise ValueError(
+                f"expected sequences of equal length: {error}{at_user_line()}"
+            ) from None
     if array.dtype.kind in "OUSMmV" and array.dtype not in dtypes._BY_NUMPY:
         raise _no_number(data, array)
     return array
@@ -184,15 +190,36 @@ def _wide_integers(data: Sequence[Any]) -> np.ndarray:
 
 
 def _holds_tensor(data: Any) -> bool:
+    return isinstance(_first(data)[0], Handle)
+
+
+def _first(data: Any) -> tuple[Any, int]:
+    """The first of nested elements that is no list or tuple, and in how many of these it is."""
+    levels = 0
     while isinstance(data, (list, tuple)) and data:
-        data = data[0]
-    return isinstance(data, Handle)
+        data, levels = data[0], levels + 1
+    return data, levels
 
 
 def _untensor(data: Any) -> Any:
+    """Nested data with arrays for tensors. As in PyTorch, where the first element is a number or a
+    tensor, a tensor stands for a number and has one element, whatever its shape."""
+    try:
+        return _arrays(data, _first(data)[1])
+    except RecursionError:
+        raise TypeError(f"new(): self-referential lists are incompatible{at_user_line()}") from None
+
+
+def _arrays(data: Any, levels: int) -> Any:
     if isinstance(data, Handle):
-        return data.detach()._array()  # type: ignore[attr-defined]
-    return [_untensor(d) for d in data] if isinstance(data, (list, tuple)) else data
+        array = data.detach()._array()  # type: ignore[attr-defined]
+        if levels:
+            return array
+        if array.size != 1:
+            kind = TypeError if array.dtype.kind in "iu" else ValueError
+            raise kind(f"only one element tensors can be converted to numbers{at_user_line()}")
+        return array.reshape(())
+    return [_arrays(d, levels - 1) for d in data] if isinstance(data, (list, tuple)) else data
 
 
 def _dtype_of(data: Any, array: np.ndarray) -> DType:
@@ -280,13 +307,29 @@ def _of_strides(array: np.ndarray) -> Tensor:
     return view(from_numpy(flat_memory(array)), views.AS_STRIDED, Size(array.shape), strides, 0)
 
 
-def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0) -> Tensor:
-    """A 1-d tensor over the memory of a buffer object."""
-    if not memoryview(buffer).nbytes or not count:
-        raise ValueError(f"frombuffer: expected at least one element{at_user_line()}")
-    return from_numpy(
-        np.frombuffer(buffer, dtype=recording.named_dtype(dtype).np, count=count, offset=offset)
-    )
+def frombuffer(
+    buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False
+) -> Tensor:
+    """A 1-d tensor over the memory of a buffer object, of `count` elements from byte `offset` on;
+    ValueError if the buffer doesn't have them."""
+    try:
+        room = memoryview(buffer).nbytes
+    except TypeError:
+        raise ValueError(
+            f"object does not implement Python buffer protocol.{at_user_line()}"
+        ) from None
+    if not room or not count:
+        raise ValueError(
+            f"both buffer length ({room}) and count ({count}) must not be 0{at_user_line()}"
+        )
+    if not 0 <= offset < room:
+        raise ValueError(
+            f"offset ({offset} bytes) must be non-negative and no greater than buffer length "
+            f"({room} bytes) minus 1{at_user_line()}"
+        )
+    dtype = recording.named_dtype(dtype)
+    made = from_numpy(np.frombuffer(buffer, dtype=dtype.np, count=count, offset=offset))
+    return finished(made, requires_grad)
 
 
 def scalar_tensor(

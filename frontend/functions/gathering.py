@@ -83,8 +83,18 @@ def elements(index: Node, x: Node, axis: int) -> Node:
 
 
 @public("gather", _gather_dim)
-def gather(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """out[i][j][k] = input[i][index[i][j][k]][k] (for dim 1)."""
+def gather(
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    *,
+    sparse_grad: bool = False,
+    out: Tensor | None = None,
+) -> Tensor:
+    """out[i][j][k] = input[i][index[i][j][k]][k] (for dim 1).
+
+    sparse_grad: a promise that few elements are read. The gradient is dense all the same.
+    """
     found = record_fallible(_gather_dim, input, int(dim), index)
     return into(out, found, cast=False, apart=(input, index))
 

@@ -156,11 +156,25 @@ def setitem(t: Tensor, key: Any, value: Any) -> None:
         value = as_handle(value, t)
         assign(base, recording.node_of(masked_filled, base, _near(mask, base), value))
         return
+    _check_written(base, advanced, value)
     permuted, indices, axis, _ = _prepare(base, advanced)
     value = as_handle(value, t)  # only now: reading a mask would compute a number on the host
     node = recording.fallible_node_of(_put, permuted, value, *indices, axis, "set")
     assign(permuted, node)
     recording.settle()  # so that op by op an error is raised here
+
+
+def _check_written(t: Any, advanced: list[tuple[int, Any]], value: Any) -> None:
+    """RuntimeError unless `value` is a number, or has the dtype of `t`, to which it is written.
+    Masks are filled with one element of any dtype."""
+    if not isinstance(value, Handle) or value.dtype is t.dtype:
+        return
+    if value.numel() == 1 and all(index.dtype is dtypes.bool_ for _, index in advanced):
+        return
+    raise RuntimeError(
+        "Index put requires the source and destination dtypes match, got "
+        f"{t.dtype.kind} for the destination and {value.dtype.kind} for the source{at_user_line()}"
+    )
 
 
 def _is_written(place: Any, value: Any) -> bool:
@@ -295,10 +309,15 @@ def _consumes(part: Any) -> int:
 
 def _slice(t: Any, axis: int, part: slice) -> Any:
     size = t.shape[axis]
-    said = [
-        b if b is None or type(b) is int else operator.index(b)
-        for b in (part.start, part.stop, part.step)
-    ]
+    try:
+        said = [
+            b if b is None or type(b) is int else operator.index(b)
+            for b in (part.start, part.stop, part.step)
+        ]
+    except TypeError:
+        raise TypeError(
+            "slice indices must be integers or None or have an __index__ method" + at_user_line()
+        ) from None
     start, stop, step = bounds((said[0], said[1], said[2]), size)
     if start == 0 and stop >= size and step == 1:
         return t
@@ -429,9 +448,15 @@ def _check_now(index: np.ndarray, size: int, axis: int, failure: Failure) -> Non
 def _put(x: Node, value: Node, *args: Any) -> Node:
     *indices, axis, mode = args
     where = _positions(x, indices, axis)
-    placed = broadcast(*(i.shape for i in where))
-    shape = (*x.shape[:axis], *placed, *x.shape[axis + len(where) :])
-    return ops.scatter(x, fit(value, shape, x.dtype), *where, axis, mode)
+    shape = (*x.shape[:axis], *ops.indexed_shape(where), *x.shape[axis + len(where) :])
+    try:
+        value = fit(value, shape, x.dtype)
+    except RuntimeError:
+        raise RuntimeError(
+            f"shape mismatch: value tensor of shape {list(value.shape)} cannot be broadcast to "
+            f"indexing result of shape {list(shape)}{at_user_line()}"
+        ) from None
+    return ops.scatter(x, value, *where, axis, mode)
 
 
 def _index_put(x: Node, value: Node, *args: Any) -> Node:
@@ -449,6 +474,8 @@ def index_put(
                 f"index_put: expected Tensors as indices, got {type(index).__name__} as number {i}"
                 f"{at_user_line()}"
             )
+    if not indices:
+        raise RuntimeError(f"index_put: expected at least one index{at_user_line()}")
     base, advanced = _basic(input, tuple(indices))
     permuted, found, axis, _ = _prepare(base, advanced)
     return record_fallible(

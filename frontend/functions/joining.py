@@ -36,7 +36,9 @@ def _cat(*args: Any) -> Node:
     *parts, dim = args
     dtype = result_dtype(*parts)
     # PyTorch ignores empty 1-d tensors, whatever the others' rank.
-    kept = [p for p in parts if p.shape != (0,)] or list(parts[:1])
+    kept = [p for p in parts if p.shape != (0,)]
+    if not kept:
+        return to(parts[0], dtype)
     return ops.cat([to(p, dtype) for p in kept], normalize_axis(dim, kept[0].rank))
 
 
@@ -375,6 +377,8 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
         raise RuntimeError(f"Expect a 1D vector, but got shape {input.shape}{at_user_line()}")
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     places = list(choose(range(input.shape[0]), r))
+    if not r:
+        return input[:0]
     if not places:
         return input[:0].unsqueeze(1).expand(0, r).clone()
     return input[tensor(places)]
@@ -429,6 +433,8 @@ def block_diag(*tensors: Tensor) -> Tensor:
     """Matrices along a diagonal, zeros elsewhere."""
     from .creation import zeros
 
+    if not tensors:
+        return zeros(1, 0)
     blocks = [_plane(x) for x in tensors]
     width = sum(b.shape[1] for b in blocks)
     rows, left = [], 0
@@ -582,8 +588,22 @@ def _diagonal_scatter(x: Node, src: Node, offset: int, dim1: int, dim2: int) -> 
 
 
 @public("unravel_index", method=False)
-def unravel_index(indices: Tensor, shape: Sequence[int]) -> tuple[Tensor, ...]:
-    """Positions in a flattened tensor as coordinates in `shape`."""
+def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, ...]:
+    """Positions in a flattened tensor as coordinates in `shape`, a size or several."""
+    if isinstance(shape, Handle) or not isinstance(shape, (int, Sequence)):
+        raise TypeError(
+            f"expected 'shape' to be int or sequence of ints, but got {type(shape)}{at_user_line()}"
+        )
+    shape = (shape,) if isinstance(shape, int) else shape
+    for n in shape:
+        if not isinstance(n, int):
+            raise TypeError(
+                f"expected 'shape' sequence to only contain ints, but got {type(n)}{at_user_line()}"
+            )
+        if n < 0:
+            raise ValueError(
+                f"'shape' cannot have negative values, but got {tuple(shape)}{at_user_line()}"
+            )
     if indices.dtype.category not in (dtypes.UNSIGNED, dtypes.SIGNED):
         raise TypeError(
             f"expected 'indices' to be integer dtype, but got {indices.dtype}{at_user_line()}"

@@ -30,6 +30,11 @@ class finfo:
         self.tiny = self.smallest_normal = float(known.smallest_normal)
         self.resolution = 10.0 ** -math.floor(known.nmant * math.log10(2))
 
+    def __eq__(self, other: object) -> bool:
+        return vars(self) == vars(other) if isinstance(other, finfo) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # as in PyTorch
+
     def __repr__(self) -> str:
         names = ("resolution", "min", "max", "eps", "smallest_normal", "tiny")
         numbers = ", ".join(f"{name}={getattr(self, name):g}" for name in names)
@@ -48,6 +53,11 @@ class iinfo:
         known = np.iinfo(type.np)
         self.bits, self.dtype = known.bits, type.name
         self.max, self.min = int(known.max), int(known.min)
+
+    def __eq__(self, other: object) -> bool:
+        return vars(self) == vars(other) if isinstance(other, iinfo) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # as in PyTorch
 
     def __repr__(self) -> str:
         return f"iinfo(min={self.min:g}, max={self.max:g}, dtype={self.dtype})"

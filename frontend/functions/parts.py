@@ -7,7 +7,7 @@ import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilewright.ir.dtype import BOOL, FLOAT
+from tilewright.ir.dtype import BOOL, FLOAT, int64
 from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import normalize_axis
 
@@ -238,7 +238,18 @@ def tensor_split(
     A tensor of integers may give the indices or the number.
     """
     if isinstance(indices_or_sections, Handle):
-        indices_or_sections = indices_or_sections.tolist()  # type: ignore[attr-defined]
+        at: Any = indices_or_sections
+        if at.dtype is not int64:
+            raise RuntimeError(
+                "tensor_split expected tensor_indices_or_sections to have dtype of long, but got "
+                f"{at.dtype.kind}{at_user_line()}"
+            )
+        if at.dim() > 1:
+            raise RuntimeError(
+                "tensor_split expected tensor_indices_or_sections to be a zero-dimensional or "
+                f"one-dimensional tensor, but got a tensor with {at.dim()} dims{at_user_line()}"
+            )
+        indices_or_sections = at.tolist()
     if input.dim() == 0:
         raise RuntimeError(
             "tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims"

@@ -351,8 +351,11 @@ def aminmax(
 
 def _truth_over(fold: Any) -> Any:
     def build(x: Node, dim: Dim, keepdim: bool) -> Node:
-        axes = axes_of(x, dim)
-        result = finish(fold(truth(x), axes), axes, keepdim)
+        if dim == ():  # elsewhere this means all dimensions
+            result = truth(x)
+        else:
+            axes = axes_of(x, dim)
+            result = finish(fold(truth(x), axes), axes, keepdim)
         return to(result, dtypes.uint8) if x.dtype is dtypes.uint8 else result
 
     return build

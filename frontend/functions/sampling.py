@@ -29,6 +29,7 @@ from ..recording.builders import builder, takes_sizes
 from .arguments import into, shape_of, sizes
 from .call import public
 from .complexes import view_as_real
+from .creation import empty_like, written
 from .from_data import finished
 from .generator import (
     Generator,
@@ -140,9 +141,9 @@ def rand(
     **_: Any,
 ) -> Tensor:
     """Uniform numbers in [0, 1), of shape `size`."""
-    shape, dtype = _size("rand", args, size), _float_dtype("rand", dtype)
+    shape, dtype = _size("rand", args, size), _float_dtype("rand", written(out, dtype))
     t = _drawn(draws.uniform, _standard_uniform, generator, device, shape, dtype)
-    return into(out, finished(t, requires_grad, pin_memory))
+    return finished(into(out, t), requires_grad, pin_memory)
 
 
 @public("randn", method=False)
@@ -158,9 +159,9 @@ def randn(
     **_: Any,
 ) -> Tensor:
     """Standard normal numbers, of shape `size`."""
-    shape, dtype = _size("randn", args, size), _float_dtype("randn", dtype)
+    shape, dtype = _size("randn", args, size), _float_dtype("randn", written(out, dtype))
     t = _drawn(draws.normal, _standard_normal, generator, device, shape, dtype)
-    return into(out, finished(t, requires_grad, pin_memory))
+    return finished(into(out, t), requires_grad, pin_memory)
 
 
 @public("randint", method=False)
@@ -175,6 +176,7 @@ def randint(
     device: DeviceLike | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
+    layout: Any = None,
 ) -> Tensor:
     """Uniform integers in [low, high), of shape `size`; int64 by default.
 
@@ -203,7 +205,7 @@ def randint(
         t = volatile.tensor(made, dtype)
     else:
         t = record(ops.randint, *draw(generator, where), low, high, shape, dtype)
-    return into(out, finished(t, requires_grad, pin_memory))
+    return finished(into(out, t), requires_grad, pin_memory)
 
 
 def _randperm(seed: Node, offset: Node, n: int, dtype: DType) -> Node:
@@ -232,7 +234,7 @@ def randperm(
         t = volatile.tensor(made, dtype)
     else:
         t = record(_randperm, *draw(generator, where), n, dtype)
-    return into(out, finished(t, requires_grad, pin_memory))
+    return finished(into(out, t), requires_grad, pin_memory)
 
 
 def _like(input: Any, options: dict[str, Any]) -> dict[str, Any]:
@@ -274,7 +276,7 @@ def randint_like(input: Tensor, *bounds: Any, **options: Any) -> Tensor:
 
 
 def _bernoulli(seed: Node, offset: Node, p: Node, shape: tuple[int, ...], dtype: DType) -> Node:
-    return to(ops.bernoulli(seed, offset, ops.detach(floating(p)), shape), dtype)
+    return _drawn_by(to(ops.bernoulli(seed, offset, ops.detach(floating(p)), shape), dtype), p)
 
 
 def _bernoulli_constant(
@@ -326,7 +328,8 @@ def _trials_at_once(
         p = np.float32(_probability(p))
         return drawn_at_once(draws.trials, generator, where, shape, dtype, p)
     of = p.dtype
-    probabilities = volatile.value(p) if of in _WIDE else None
+    is_known = of in _WIDE and not (p.requires_grad and recording.is_grad_enabled())
+    probabilities = volatile.value(p) if is_known else None
     if probabilities is None or not ((probabilities >= 0) & (probabilities <= 1)).all():
         return None  # the recorded call has the error
     return drawn_at_once(draws.trials, generator, where, shape, dtype, probabilities, of)
@@ -335,9 +338,19 @@ def _trials_at_once(
 def _normal(seed: Node, offset: Node, *args: Any) -> Node:
     mean, std, shape, dtype = args
     z = ops.normal(seed, offset, shape, dtype)
-    scale = to(std, dtype) if isinstance(std, Node) else ops.constant(std, dtype)
-    shift = to(mean, dtype) if isinstance(mean, Node) else ops.constant(mean, dtype)
-    return z * scale + shift
+    shift, scale = (
+        to(ops.detach(v), dtype) if isinstance(v, Node) else ops.constant(v, dtype)
+        for v in (mean, std)
+    )
+    return _drawn_by(z * scale + shift, mean, std)
+
+
+def _drawn_by(value: Node, *parameters: Any) -> Node:
+    """A draw as PyTorch differentiates it: its parameters have gradients, which are zero."""
+    for each in parameters:
+        if isinstance(each, Node) and each.requires_grad:
+            value = ops.overwritten(each, value)
+    return value
 
 
 @public("normal", method=False)
@@ -698,4 +711,5 @@ def log_normal_(
     _require_float("log_normal_cpu", self)
     _check_positive("log_normal_", "std", std)
     with recording.grad_mode(False):
-        return normal_(self, mean, std, generator=generator).exp_()
+        drawn = normal_(empty_like(self), mean, std, generator=generator).exp_()
+    return self.copy_(drawn)  # outside, as it ends the history of the tensor

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 def _scatter(x: Node, dim: int, index: Node, src: Node, mode: str) -> Node:
     axis = normalize_axis(dim, x.rank)
+    if 0 in index.shape:  # nothing is written, so PyTorch takes any rank
+        if src.rank:
+            _check_dtypes("scatter", x, src)
+        return ops.clone(x)
     index = elements(index, x, axis)
     if src.rank == 0:
         src = ops.expand(to(src, x.dtype), index.shape)
@@ -119,8 +123,10 @@ def _scatter_reduce(
     x: Node, dim: int, index: Node, src: Node, reduce: str, include_self: bool
 ) -> Node:
     axis = normalize_axis(dim, x.rank)
-    where = elements(index, x, axis)
     _check_dtypes("scatter", x, src)
+    if 0 in index.shape:
+        return ops.clone(x)
+    where = elements(index, x, axis)
     if src.rank:
         _check_covers(index, src)
         src = ops.slice_(src, [0] * src.rank, index.shape, [1] * src.rank)

@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tilewright.ir import ops
 from tilewright.ir.dtype import bool_, int64
 from tilewright.ir.location import at_user_line
@@ -17,7 +15,7 @@ from tilewright.ir.shape import broadcast, contiguous_strides, infer_reshape, no
 from .. import recording
 from ..recording import Handle, cached_view, named_dtype, record, view, views
 from ..recording.builders import builder, takes_sizes
-from . import creation, from_data, parts
+from . import parts
 from .arguments import listed, need_tensor, sizes
 from .call import public
 from .spellings import by_numpys_names, named_tensor
@@ -48,7 +46,6 @@ def _viewable(t: Handle, shape: tuple[int, ...]) -> bool:
 
 _reshape = builder("reshape")(ops.reshape)
 takes_sizes.add(_reshape)
-_bitcast = builder("view")(ops.bitcast)
 
 
 def become(t: Any, seen: Any) -> Any:
@@ -132,30 +129,37 @@ def _retyped(input: Tensor, dtype: DType) -> Any:
                 f"and other strides and the storage_offset even{at_user_line()}"
             )
         return view(pairs, views.VIEW_AS_COMPLEX)
-    if dtype.itemsize != own.itemsize:
-        return _as_elements(input, dtype)
-    return input if dtype is own else record(_bitcast, input, dtype)
+    if own.is_complex or dtype.is_complex:  # by the parts
+        if not input.dim() and dtype.itemsize == own.itemsize:
+            return view_(_retyped(view_(input, 1), dtype), ())
+        parts = own if own.is_complex else dtype
+        return _retyped(_retyped(input, parts.to_real()), dtype)
+    if dtype is own:
+        return input
+    _check_elements(input, dtype)
+    return view(input, views.VIEW_AS_BITS, dtype, own)
 
 
-def _as_elements(input: Tensor, dtype: DType) -> Tensor:
-    """The bytes as elements of a dtype of another size, which change the last size. A copy: the
-    bytes are read at once."""
+def _check_elements(input: Tensor, dtype: DType) -> None:
+    """RuntimeError unless the bytes of `input` can be elements of `dtype`, also those of strides
+    and of the offset."""
     old, new = input.dtype.itemsize, dtype.itemsize
+    if old == new:
+        return
+    told = f"to view {input.dtype} as {dtype} (different element sizes)"
     if not input.shape:
-        raise RuntimeError(
-            f"self.dim() cannot be 0 to view {input.dtype} as {dtype} (different element sizes)"
-            f"{at_user_line()}"
-        )
-    if input.shape[-1] * old % new:
-        raise RuntimeError(
-            f"self.size(-1) must be divisible by {new // old} to view {input.dtype} as {dtype} "
-            f"(different element sizes), but got {input.shape[-1]}{at_user_line()}"
-        )
-    shape = (*input.shape[:-1], input.shape[-1] * old // new)
-    if input.is_meta:
-        return creation.empty(shape, dtype=dtype, device="meta")
-    values = np.array(input.detach()._array(), order="C")
-    return from_data.beside(values.reshape(-1).view(dtype.np).reshape(shape), input)
+        raise RuntimeError(f"self.dim() cannot be 0 {told}{at_user_line()}")
+    _, strides, offset = layout_of(input)
+    if strides[-1] != 1:
+        raise RuntimeError(f"self.stride(-1) must be 1 {told}, got {strides[-1]}{at_user_line()}")
+    named = {"size(-1)": input.shape[-1], "storage_offset()": offset}
+    named.update((f"stride({i})", each) for i, each in enumerate(strides[:-1]))
+    for name, each in named.items():
+        if each * old % new:
+            raise RuntimeError(
+                f"self.{name} must be divisible by {new // old} {told}, but got {each}"
+                f"{at_user_line()}"
+            )
 
 
 @by_numpys_names

@@ -21,6 +21,7 @@ from ..recording import record
 from ..recording.builders import builder
 from .call import public
 from .generator import Generator, draw
+from .limits import finfo
 from .promotion import to
 
 if TYPE_CHECKING:
@@ -41,8 +42,13 @@ def _standard_gamma(input: Tensor, generator: Generator | None = None) -> Tensor
 
 @builder("_sample_dirichlet")
 def _dirichlet(seed: Node, offset: Node, alpha: Node) -> Node:
-    # Of logarithms: the numbers themselves underflow for small concentrations.
-    return ops.softmax(ops.gamma_sample(alpha, seed, offset, True), alpha.rank - 1)
+    # Of logarithms: the numbers themselves underflow for small concentrations. What underflows then
+    # becomes the least number above 0, and what is all, the largest below 1: neither has a finite
+    # log_prob.
+    shares = ops.softmax(ops.gamma_sample(alpha, seed, offset, True), alpha.rank - 1)
+    limits = finfo(shares.dtype)
+    least, most = (ops.full_like(shares, n) for n in (limits.tiny, 1 - limits.eps / 2))
+    return ops.with_value(shares, ops.minimum(ops.maximum(ops.detach(shares), least), most))
 
 
 def _sample_dirichlet(input: Tensor, generator: Generator | None = None) -> Tensor:

@@ -394,5 +394,10 @@ class ParameterDict(Module):
         return ParameterDict((key, default) for key in keys)
 
     def update(self, parameters: Any) -> None:
-        for name, value in parameters.items() if hasattr(parameters, "items") else parameters:
+        """Add pairs of a name and a parameter: a mapping's by their names, unless it is an
+        OrderedDict or a ParameterDict."""
+        pairs = parameters.items() if hasattr(parameters, "items") else parameters
+        if isinstance(parameters, Mapping) and not isinstance(parameters, OrderedDict):
+            pairs = sorted(pairs)
+        for name, value in pairs:
             self[name] = value

@@ -94,8 +94,10 @@ class _NormBase(Module):
         version = local_metadata.get("version")
         key = prefix + "num_batches_tracked"
         if (version is None or version < 2) and self.track_running_stats and key not in state_dict:
-            # Old checkpoints have no count of batches.
-            state_dict[key] = tensor(0, dtype=dtypes.int64)
+            # Old checkpoints have no count of batches: it stays.
+            count = self.num_batches_tracked
+            known = count is not None and not count.is_meta
+            state_dict[key] = count if known else tensor(0, dtype=dtypes.int64)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
 
     def extra_repr(self) -> str:

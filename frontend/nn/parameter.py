@@ -168,14 +168,15 @@ class UninitializedTensorMixin(Tensor):
 
     def materialize(
         self,
-        shape: Sequence[int],
+        shape: int | Sequence[int],
         device: DeviceLike | None = None,
         dtype: DType | None = None,
     ) -> None:
-        """Become a tensor of `shape`, whose elements aren't set. It is still the same object."""
+        """Become a tensor of `shape`, a size or several, whose elements aren't set. It is still
+        the same object."""
         own = self._typed()
         value = creation.empty(
-            tuple(shape), dtype=dtype or own[1], device=own[2] if device is None else device
+            shape, dtype=dtype or own[1], device=own[2] if device is None else device
         )
         recording.flush()
         recording.adopt(self, value)
@@ -257,7 +258,7 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):  # type: igno
         return made
 
 
-class UninitializedBuffer(UninitializedTensorMixin):
+class UninitializedBuffer(UninitializedTensorMixin, Buffer):
     """A buffer whose shape is known later; `materialize` makes it a tensor."""
 
     persistent: bool

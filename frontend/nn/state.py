@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -112,19 +113,21 @@ class State:
         unexpected: list[str] = []
         errors: list[str] = []
 
-        def load(module: Any, prefix: str) -> None:
+        def load(module: Any, state: Any, prefix: str) -> None:
             local = dict(metadata.get(prefix[:-1], {}))
             local["assign_to_params_buffers"] = assign
             module._load_from_state_dict(state, prefix, local, True, missing, unexpected, errors)
             for name, child in module._modules.items():
-                if child is not None:
-                    load(child, f"{prefix}{name}.")
+                if child is not None:  # its hooks see what is its own
+                    below = f"{prefix}{name}."
+                    own = {key: each for key, each in state.items() if key.startswith(below)}
+                    load(child, own, below)
             found = _IncompatibleKeys(missing, unexpected)
             for hook in _hooks(module, "_load_state_dict_post_hooks"):
                 hook(module, found)
 
         with recording.grad_mode(False):
-            load(self, "")
+            load(self, state, "")
         # The copies get an epoch of their own, so every step has the same graph as the first.
         recording.flush()
         if strict:
@@ -194,10 +197,8 @@ class State:
         return _registered(self, "_state_dict_pre_hooks", hook)
 
     def register_load_state_dict_pre_hook(self: Any, hook: Callable[..., Any]) -> RemovableHandle:
-        def with_module(*args: Any) -> Any:
-            return hook(self, *args)
-
-        return _registered(self, "_load_state_dict_pre_hooks", with_module)
+        # A partial can be pickled and copied with its module, a function in here can't.
+        return _registered(self, "_load_state_dict_pre_hooks", partial(hook, self))
 
     def register_load_state_dict_post_hook(self: Any, hook: Callable[..., Any]) -> RemovableHandle:
         return _registered(self, "_load_state_dict_post_hooks", hook)

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import bool_
+from tilewright.ir.dtype import DType, bool_
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.ops.strided import diagonal_length, memory_slice
 from tilewright.ir.shape import Size, contiguous_strides, reshape_strides, shape_of
+
+from . import bits
 
 Layout = tuple[tuple[int, ...], tuple[int, ...], int]
 """(shape, strides, offset), in elements."""
@@ -349,6 +351,30 @@ class _Complex(View):
         return ops.view_as_real(value)
 
 
+class _Bits(View):
+    """The same bits as elements of another dtype. attrs: that dtype, and the old one. Of another
+    size, they change the last size."""
+
+    name = "view"
+    retypes = True
+
+    def node(self, x: Node, dtype: DType, own: DType) -> Node:
+        return bits.read_as(x, dtype)
+
+    def layout(self, source: Layout, dtype: DType, own: DType) -> Layout | None:
+        sizes, strides, offset = source
+        new, old = dtype.itemsize, own.itemsize
+        if new == old:
+            return source
+        if strides[-1:] != (1,) or any(s * old % new for s in (sizes[-1], offset, *strides[:-1])):
+            return None
+        strides = (*(s * old // new for s in strides[:-1]), 1)
+        return (*sizes[:-1], sizes[-1] * old // new), strides, offset * old // new
+
+    def write(self, x: Node, value: Node, dtype: DType, own: DType) -> Node:
+        return bits.read_as(value, own)
+
+
 class _Alias(_Reshape):
     def layout(self, source: Layout, shape: tuple[int, ...]) -> Layout:
         return source
@@ -359,7 +385,7 @@ EXPAND, WINDOWS = _Expand(), _Windows()
 DETACH, DATA = _Detach("detach"), _Detach("data")  # autograd doesn't see writes through `.data`
 NO_GRAD = _Detach("no_grad")  # precedes a view that is taken without grad mode
 DIAGONAL, AS_STRIDED = _Diagonal(), _Strided()
-VIEW_AS_REAL, VIEW_AS_COMPLEX = _Real(), _Complex()
+VIEW_AS_REAL, VIEW_AS_COMPLEX, VIEW_AS_BITS = _Real(), _Complex(), _Bits()
 # The same views under the names of PyTorch's functions.
 VIEW = _Reshape("view")
 SELECT, UNSQUEEZE = _Slice("select"), _Unsqueeze("unsqueeze")
@@ -536,6 +562,7 @@ def _kind_of(chain: Chain) -> tuple[Any, ...]:
     return (
         chain.detaches, chain.is_data, chain.is_untracked, chain.retypes,
         chain.multiple, chain.only_detaches,
+        chain.retypes and tuple([link for link in chain.links if link[0].retypes]),
     )  # fmt: skip
 
 

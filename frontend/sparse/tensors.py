@@ -457,7 +457,7 @@ class Compressed(Lines):
 
     # ---- changes of the size -----------------------------------------------------------------
 
-    def resize_(self, *sizes: Any) -> Self:
+    def resize_(self, *sizes: Any, memory_format: Any = None) -> Self:
         """Give a matrix another size. New rows (columns, if it is by columns) are empty; those that
         are left out leave their elements to the last one."""
         size = arguments.sizes(sizes)

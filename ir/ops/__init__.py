@@ -120,6 +120,7 @@ from .fourier import half_op as rfft_op
 from .gamma import gamma_sample
 from .gather import (
     gather,
+    indexed_shape,
     insertion,
     put_along,
     scatter,

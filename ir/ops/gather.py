@@ -7,6 +7,7 @@ Indices are counted from the front; one that is out of range is an error when th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,18 @@ from .unary import cast, full_like, logical_not, zeros_like
 MODES = ("set", "add", "mul", "max", "min")
 
 
+def indexed_shape(indices: Sequence[Node]) -> Size:
+    """The common shape of the indices of one call; IndexError if there is none."""
+    try:
+        return broadcast(*(i.shape for i in indices))
+    except RuntimeError:
+        listed = ", ".join(str(list(i.shape)) for i in indices)
+        raise IndexError(
+            "shape mismatch: indexing tensors could not be broadcast together with shapes "
+            f"{listed}{at_user_line()}"
+        ) from None
+
+
 def _indexed_shape(name: str, x: Node, indices: tuple[Node, ...], axis: int) -> Size:
     for index in indices:
         if index.dtype is not int64:
@@ -34,7 +47,7 @@ def _indexed_shape(name: str, x: Node, indices: tuple[Node, ...], axis: int) -> 
         raise IndexError(
             f"{name}: too many indices for a tensor of dimension {x.rank}{at_user_line()}"
         )
-    placed = broadcast(*(i.shape for i in indices))
+    placed = indexed_shape(indices)
     return Size((*x.shape[:axis], *placed, *x.shape[axis + len(indices) :]))
 
 

@@ -314,3 +314,42 @@ def test_replicas_must_be_known():
         ValueError, match=r"Invalid rank 3, rank should be in the interval \[0, 2\]"
     ):
         DistributedSampler(range(3), 3, 3)
+
+
+@pytest.mark.torch
+def test_several_samples_of_nested_datasets(torch):
+    def seen(lib):
+        d = lib.utils.data
+        base = d.TensorDataset(lib.arange(1, 6))
+        nested = d.Subset(d.Subset(base, [0, 1, 2, 3, 4]), [4, 3, 2, 1, 0])
+        stacked = d.StackDataset(d.Subset(list("abcde"), [1, 2, 3]), range(3))
+        named = d.StackDataset(a=list("abc"), b=range(3))
+        batch = next(iter(d.DataLoader(named, batch_size=2)))
+        return [
+            nested[:][0].tolist(),
+            nested[[0, 2]][0].tolist(),
+            stacked.__getitems__([2, 0]),
+            named.__getitems__([1]),
+            batch["a"],
+            batch["b"].tolist(),
+        ]
+
+    assert seen(tw) == seen(torch)
+
+
+@pytest.mark.parametrize("replacement", [True, False])
+def test_samplers_draw_at_the_first_sample(replacement):
+    samplers = [
+        WeightedRandomSampler([0.1, 0.5, 0.4, 0.2], 4, replacement),
+        RandomSampler(range(4), replacement, num_samples=12),
+    ]
+    for sampler in samplers:
+        first, second = iter(sampler), iter(sampler)
+        drawn = []
+        for each in (first, second):
+            tw.manual_seed(0)
+            drawn.append([next(each)])
+        for _ in range(len(sampler) - 1):  # two at a time
+            for each, found in zip((first, second), drawn):
+                found.append(next(each))
+        assert drawn[0] == drawn[1]

@@ -39,25 +39,30 @@ def tuple_of(value: int | Sequence[int], dims: int, what: str = "argument") -> t
     return out
 
 
-def _pairs(
-    padding: Any, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
-) -> tuple[tuple[int, int], ...]:
-    if isinstance(padding, str):
-        if padding == "valid":
-            return ((0, 0),) * len(kernel)
-        if padding != "same":
-            raise RuntimeError(
-                f"Invalid padding string: '{padding}', expected 'same' or 'valid'{at_user_line()}"
-            )
-        if any(s != 1 for s in stride):
-            raise RuntimeError(
-                f"padding='same' is not supported for strided convolutions{at_user_line()}"
-            )
-        spread = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
-        return tuple((s // 2, s - s // 2) for s in spread)
-    if any(p < 0 for p in padding):
+def _said(
+    padding: str, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> tuple[int | tuple[int, int], ...]:
+    """The padding that a word stands for. It is an argument of the recorded call, as a call of
+    another kernel has another one, which doesn't follow from the kernel's size by a simple rule."""
+    if padding == "valid":
+        return (0,) * len(kernel)
+    if padding != "same":
+        raise RuntimeError(
+            f"Invalid padding string: '{padding}', expected 'same' or 'valid'{at_user_line()}"
+        )
+    if any(s != 1 for s in stride):
+        raise RuntimeError(
+            f"padding='same' is not supported for strided convolutions{at_user_line()}"
+        )
+    spread = [d * (k - 1) for k, d in zip(kernel, dilation)]  # a kernel of another rank is refused
+    return tuple((s // 2, s - s // 2) for s in spread)
+
+
+def _pairs(padding: Sequence[int | tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    pairs = tuple(p if isinstance(p, tuple) else (p, p) for p in padding)
+    if any(p < 0 for pair in pairs for p in pair):
         raise RuntimeError(f"negative padding is not supported{at_user_line()}")
-    return tuple((p, p) for p in padding)
+    return pairs
 
 
 def _check_dtypes(x: Node, weight: Node, bias: Sequence[Node]) -> None:
@@ -113,7 +118,7 @@ def _conv_builder(dims: int) -> Callable[..., Node]:
             )
         _check_dtypes(x, weight, bias)
         _need_product(f"slow_conv{dims}d_cpu", x, groups, *((BOOL,) if dims < 3 else WHOLE))
-        pairs = _pairs(padding, weight.shape[2:], stride, dilation)
+        pairs = _pairs(padding)
         return _biased(ops.conv(x, weight, stride, pairs, dilation, groups), bias, alone)
 
     return builder(f"conv{dims}d", casts=LOWER, gradient="ConvolutionBackward0")(build)
@@ -131,12 +136,12 @@ def _conv(dims: int) -> Convolution:
         dilation: int | Sequence[int] = 1,
         groups: int = 1,
     ) -> Tensor:
-        attrs = (
-            tuple_of(stride, dims, "stride"),
-            padding if isinstance(padding, str) else tuple_of(padding, dims, "padding"),
-            tuple_of(dilation, dims, "dilation"),
-            operator.index(groups),
-        )
+        steps, spaces = tuple_of(stride, dims, "stride"), tuple_of(dilation, dims, "dilation")
+        if isinstance(padding, str):
+            around: tuple[Any, ...] = _said(padding, weight.shape[2:], steps, spaces)
+        else:
+            around = tuple_of(padding, dims, "padding")
+        attrs = steps, around, spaces, operator.index(groups)
         if bias is None:
             return record(build, input, weight, *attrs)
         return record(build, input, weight, bias, *attrs)

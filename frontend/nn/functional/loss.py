@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.dtype import BOOL
 from tilewright.ir.location import at_user_line, warn
@@ -103,13 +104,18 @@ def _cross_entropy(x: Node, target: Node, weight: Node | None, *rest: Any) -> No
         _check_weight(x, weight)
     # PyTorch keeps the log-probabilities, so scores may be overwritten after the loss. The
     # derivative reads a copy that no tensor holds; it costs nothing.
-    return ops.cross_entropy(ops.saved(x), target, weight, *rest)
+    return ops.cross_entropy(ops.saved(x), _classes(target), weight, *rest)
 
 
 @builder("nll_loss", casts=FLOAT32, gradient=_nll_name, picks=0)
 def _nll(x: Node, target: Node, weight: Node | None, *rest: Any) -> Node:
     _check_weight(x, weight)
-    return ops.nll_loss(x, target, weight, *rest)
+    return ops.nll_loss(x, _classes(target), weight, *rest)
+
+
+def _classes(target: Node) -> Node:
+    """Indices of classes as int64; they may be bytes, too."""
+    return ops.cast(target, dtypes.int64) if target.dtype is dtypes.uint8 else target
 
 
 def _check_weight(x: Node, weight: Node | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tilewright.ir.location import at_user_line
@@ -38,7 +39,17 @@ class _WeightNorm(Module):
 def weight_norm(module: Module, name: str = "weight", dim: int = 0) -> Module:
     """Train the length and the direction of a weight instead of the weight; Salimans and Kingma,
     arXiv 1602.07868. dim: along which there is a length for each place; None: one for all."""
-    return parametrize.register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
+    parametrize.register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
+    module._register_load_state_dict_pre_hook(partial(_take_old_names, name))
+    return module
+
+
+def _take_old_names(name: str, state_dict: Any, prefix: str, *_: Any) -> None:
+    """Give the tensors of `torch.nn.utils.weight_norm` in a state their names here."""
+    old = [f"{prefix}{name}_{each}" for each in "gv"]
+    if all(key in state_dict for key in old):
+        for i, key in enumerate(old):
+            state_dict[f"{prefix}parametrizations.{name}.original{i}"] = state_dict.pop(key)
 
 
 class _SpectralNorm(Module):
@@ -78,7 +89,7 @@ class _SpectralNorm(Module):
         with no_grad():
             for _ in range(count):
                 u.copy_(F.normalize(matrix @ v, dim=0, eps=self.eps))
-                v.copy_(F.normalize(matrix.t() @ u, dim=0, eps=self.eps))
+                v.copy_(F.normalize(matrix.t().conj() @ u, dim=0, eps=self.eps))
 
     def forward(self, weight: Any) -> Any:
         if weight.dim() == 1:
@@ -87,7 +98,7 @@ class _SpectralNorm(Module):
         if self.training:
             self._iterate(matrix.detach(), self.n_power_iterations)
         u, v = self._u.clone(), self._v.clone()
-        return weight / (u * (matrix @ v)).sum()
+        return weight / (u.conj() * (matrix @ v)).sum()
 
     def right_inverse(self, value: Any) -> Any:
         return value

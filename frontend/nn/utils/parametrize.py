@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.location import at_user_line
@@ -103,12 +103,13 @@ def register_parametrization(
             f"Module '{module}' does not have a parameter, a buffer, or a "
             f"parametrized element with name '{tensor_name}'{at_user_line()}"
         )
+    parametrization.train(module.training)
     inverse = getattr(parametrization, "right_inverse", None)
     with recording.grad_mode(False):
-        try:
-            original = value if inverse is None else inverse(value)
-        except NotImplementedError:  # it can't set this value: the tensor gets another one
-            original = value
+        original = value
+        if chain is None and inverse is not None:
+            with suppress(NotImplementedError):  # it can't set this value: the tensor gets another
+                original = inverse(value)
         several = isinstance(original, (tuple, list))
         if not several and not isinstance(original, recording.Handle):
             raise ValueError(
@@ -122,6 +123,9 @@ def register_parametrization(
                 f"right_inverse(original).dtype: {original.dtype}{at_user_line()}"
             )
         made = parametrization(*original) if several else parametrization(original)
+        if chain is not None and inverse is not None and not unsafe:
+            with suppress(NotImplementedError):  # the first one alone sets what is trained
+                inverse(made)
     if not isinstance(made, recording.Handle):
         raise ValueError(
             f"A parametrization must return a tensor. Got {type(made).__name__}.{at_user_line()}"

@@ -142,6 +142,8 @@ def pack_padded_sequence(
     lengths: the length of each sequence, at least 1; in descending order with `enforce_sorted`.
     """
     sizes = np.asarray(lengths.cpu().numpy() if isinstance(lengths, Handle) else lengths, np.int64)
+    if not input.numel():
+        raise RuntimeError(f"Cannot pack empty tensors.{at_user_line()}")
     if batch_first:
         input = input.transpose(0, 1)
     if sizes.shape != (input.shape[1],):

@@ -240,10 +240,18 @@ class SequentialLR(LRScheduler):
         # Each schedule set its first rate when it was made: begin again with the first schedule.
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"]
-        for s in self._schedulers:
-            s.last_epoch -= 1
+        self.recursive_undo()
         self._schedulers[0]._initial_step()
         self._last_lr = schedulers[0].get_last_lr()
+
+    def recursive_undo(self, sched: Any = None) -> None:
+        """Take back the first step of the schedules, and of those that they consist of."""
+        sched = self if sched is None else sched
+        if hasattr(sched, "_schedulers"):
+            for each in sched._schedulers:
+                self.recursive_undo(each)
+        else:
+            sched.last_epoch -= 1
 
     def step(self) -> None:  # type: ignore[override]
         self.last_epoch += 1

@@ -12,7 +12,13 @@ from typing import Any
 
 from tilewright.ir.location import at_user_line
 
+from ...recording import Handle
 from ..optimizer import Optimizer
+
+
+def _own(rate: Any) -> Any:
+    """A rate that stays as it is where a program writes to the tensor of the optimizer's."""
+    return rate.clone() if isinstance(rate, Handle) else rate
 
 
 class LRScheduler:
@@ -24,13 +30,14 @@ class LRScheduler:
         self.optimizer = optimizer
         for i, group in enumerate(optimizer.param_groups):
             if last_epoch == -1:
-                group.setdefault("initial_lr", group["lr"])
+                rate = group["lr"]
+                group.setdefault("initial_lr", _own(rate))
             elif "initial_lr" not in group:
                 raise KeyError(
                     "param 'initial_lr' is not specified in "
                     f"param_groups[{i}] when resuming an optimizer"
                 )
-        self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
+        self.base_lrs = [_own(group["initial_lr"]) for group in optimizer.param_groups]
         self.last_epoch = last_epoch
         self._count_steps()
         self._initial_step()
@@ -168,7 +175,7 @@ class MultiplicativeLR(LambdaLR):
     """The rate times lr_lambda(epoch), at each step."""
 
     def get_lr(self) -> list[float]:
-        if self.last_epoch == 0:
+        if self._is_initial:
             return self._current()
         return [
             lr * f(self.last_epoch) for f, lr in zip(self.lr_lambdas, self._current(), strict=True)
@@ -269,7 +276,7 @@ class LinearLR(LRScheduler):
     def get_lr(self) -> list[float]:
         if self.last_epoch == 0:
             return [lr * self.start_factor for lr in self._current()]
-        if self.last_epoch > self.total_iters:
+        if self._is_initial or self.last_epoch > self.total_iters:
             return self._current()
         span = self.end_factor - self.start_factor
         factor = 1.0 + span / (self.total_iters * self.start_factor + (self.last_epoch - 1) * span)
@@ -289,7 +296,7 @@ class ExponentialLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
-        if self.last_epoch == 0:
+        if self._is_initial:
             return self._current()
         return [lr * self.gamma for lr in self._current()]
 
@@ -307,7 +314,7 @@ class PolynomialLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
-        if self.last_epoch == 0 or self.last_epoch > self.total_iters:
+        if self._is_initial or self.last_epoch > self.total_iters:
             return self._current()
         left, before = (1.0 - (self.last_epoch - i) / self.total_iters for i in (0, 1))
         return [lr * (left / before) ** self.power for lr in self._current()]
@@ -329,7 +336,7 @@ class CosineAnnealingLR(LRScheduler):
 
     def get_lr(self) -> list[float]:
         current, t = self._current(), self.last_epoch
-        if t == 0:
+        if self._is_initial:
             return current
         if self._step_count == 1 and t > 0:
             return self._get_closed_form_lr()
@@ -372,6 +379,8 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         return [self.eta_min + (b - self.eta_min) * half for b in self.base_lrs]
 
     def step(self, epoch: float | None = None) -> None:  # type: ignore[override]
+        if epoch is None and self.last_epoch < 0:  # at the start, also where it begins anew
+            epoch = 0
         if epoch is None:
             epoch = self.last_epoch + 1
             self.T_cur += 1

@@ -87,6 +87,19 @@ class TensorDataset(Dataset["tuple[Tensor, ...]"]):
         return self.tensors[0].shape[0]
 
 
+def _samples(dataset: Any, indices: list[int]) -> Any:
+    together = getattr(dataset, "__getitems__", None)
+    if not callable(together):
+        return [dataset[i] for i in indices]
+    found = together(indices)
+    if len(found) != len(indices):
+        raise ValueError(
+            "Nested dataset's output size mismatch. "
+            f"Expected {len(indices)}, got {len(found)}{at_user_line()}"
+        )
+    return found
+
+
 class StackDataset(Dataset[Any]):
     """Sample i is the tuple (or dict) of the i-th samples of some datasets."""
 
@@ -105,6 +118,13 @@ class StackDataset(Dataset[Any]):
         if isinstance(self.datasets, dict):
             return {name: d[index] for name, d in self.datasets.items()}
         return tuple(d[index] for d in self.datasets)
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        """The samples at several places, which each dataset reads at once if it can."""
+        if isinstance(self.datasets, dict):
+            columns = [_samples(d, indices) for d in self.datasets.values()]
+            return [dict(zip(self.datasets, row)) for row in zip(*columns, strict=True)]
+        return list(zip(*(_samples(d, indices) for d in self.datasets), strict=True))
 
     def __len__(self) -> int:
         return self._length
@@ -175,16 +195,13 @@ class Subset(Dataset[T]):
     @gives_way
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, list):
-            return [self.dataset[self.indices[i]] for i in index]
+            return self.dataset[[self.indices[i] for i in index]]  # type: ignore[index]
         return self.dataset[self.indices[index]]
 
     def __getitems__(self, indices: list[int]) -> list[T]:
         """The samples at several places, which the dataset reads at once if it can."""
         places = [self.indices[i] for i in indices]
-        together = getattr(self.dataset, "__getitems__", None)
-        if callable(together):
-            return together(places)
-        return [self.dataset[i] for i in places]
+        return _samples(self.dataset, places)  # type: ignore[no-any-return]
 
     def __len__(self) -> int:
         return len(self.indices)

@@ -73,16 +73,16 @@ class RandomSampler(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         n, left = len(self.data_source), self.num_samples
-        if self.replacement:
-            # In blocks, as num_samples may be large. Nobody else draws from it meanwhile.
-            generator = self.generator or _generator()
+        # Nobody else draws from it meanwhile.
+        generator = self.generator or _generator()
+        if self.replacement:  # in blocks, as num_samples may be large
             while left > 0:
                 count = min(left, _BLOCK)
                 yield from sampling.randint(n, (count,), generator=generator).tolist()
                 left -= count
             return
         while left > 0:
-            yield from sampling.randperm(n, generator=self.generator).tolist()[:left]
+            yield from sampling.randperm(n, generator=generator).tolist()[:left]
             left -= n
 
     def __len__(self) -> int:
@@ -146,7 +146,7 @@ class WeightedRandomSampler(Sampler[int]):
         drawn = sampling.multinomial(
             self.weights, self.num_samples, self.replacement, generator=self.generator
         )
-        return iter(drawn.tolist())
+        yield from drawn.tolist()
 
     def __len__(self) -> int:
         return self.num_samples

@@ -170,3 +170,27 @@ def test_the_package_that_became_torch_func(torch: Any) -> None:
     theirs = importlib.import_module("functorch")
     ours = importlib.import_module("tilewright.func.older")
     assert told(tw, ours) == told(torch, theirs)
+
+
+@pytest.mark.torch
+def test_plain_tensors_are_replaced_too(torch):
+    def seen(m):
+        class Scaled(m.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.scale, self.count = m.tensor([2.0]), 3
+
+            def forward(self, x):
+                return x * self.scale + (self.shift if hasattr(self, "shift") else 0)
+
+        module, x = Scaled(), m.ones(1)
+        call = m.func.functional_call
+        given = {"scale": m.tensor([5.0], requires_grad=True), "shift": m.tensor([1.0])}
+        made = call(module, given, x)
+        made.backward()
+        with pytest.raises(TypeError, match="is not an instance of"):
+            call(module, {"count": m.ones(1)}, x)
+        after = [module(x).item(), hasattr(module, "shift"), module.count]
+        return [made.item(), given["scale"].grad.item(), *after]
+
+    assert seen(tw) == seen(torch) == [6.0, 1.0, 2.0, False, 3]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+from collections import OrderedDict
+from functools import partial
+
 import numpy as np
 import pytest
 from graph_oracle import assert_close
@@ -283,3 +287,96 @@ def test_images_sampled_far_outside(torch, mode, padding, aligned):
     border[:, :, 0], border[:, :, :, -1] = np.inf, np.nan
     ours, theirs = (call(m, m.tensor(border), m.tensor(far)).numpy() for m in (tw, torch))
     np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_counts_of_batches_stay_where_a_state_has_none(torch):
+    for lib in (tw, torch):
+        layer = lib.nn.BatchNorm1d(2)
+        layer(lib.ones(3, 2))
+        layer.load_state_dict({}, strict=False)
+        assert layer.num_batches_tracked.item() == 1
+
+
+def test_the_order_of_a_parameter_dict(torch):
+    def names(lib):
+        def pairs(text):
+            return [(c, lib.zeros(1)) for c in text]
+
+        made = lib.nn.ParameterDict(dict(pairs("ba")))
+        made.update(OrderedDict(pairs("dc")))
+        made.update(pairs("fe"))
+        made.update(lib.nn.ParameterDict(OrderedDict(pairs("hg"))))
+        return list(made.keys())
+
+    assert names(tw) == names(torch)
+
+
+def _loss(name, lib, x, target):
+    return getattr(lib.nn.functional, name)(x, target)
+
+
+def test_classes_as_bytes(torch):
+    scores = rng.normal(size=(5, 3)).astype(np.float32)
+    for name in ("nll_loss", "cross_entropy"):
+        classes = np.array([0, 2, 1, 1, 0], np.uint8)
+        call = partial(_loss, name)
+        check(torch, call, scores, classes)
+
+
+def test_buffers_and_sizes_that_are_known_later(torch):
+    for lib in (tw, torch):
+        parameter = lib.nn.UninitializedParameter()
+        parameter.materialize(4)
+        assert parameter.shape == (4,)
+        module = lib.nn.Module()
+        module.late = lib.nn.UninitializedBuffer()
+        assert list(module._buffers) == ["late"]
+        module.late.materialize((2, 3))
+        assert module.late.shape == module._buffers["late"].shape == (2, 3)
+
+
+def note(module, *state):
+    module.noted = True
+
+
+def test_hooks_of_states_go_with_a_copy(torch):
+    for lib in (tw, torch):
+        layer = lib.nn.Linear(1, 1)
+        layer.register_load_state_dict_pre_hook(note)
+        copied = copy.deepcopy(layer)
+        copied.load_state_dict(layer.state_dict())
+        assert copied.noted
+        assert not hasattr(layer, "noted")
+
+
+def test_nothing_to_pack(torch):
+    for lib in (tw, torch):
+        with pytest.raises(RuntimeError, match="Cannot pack empty tensors"):
+            lib.nn.utils.rnn.pack_padded_sequence(lib.zeros(0, 0), [])
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
+def test_same_padding_of_kernels_in_turn(torch):
+    for _ in range(2):
+        for length in (9, 10, 12):
+            for size in (1, 3, 2, 5, 4):
+                x, weight = real(2, 2, length), real(3, 2, size)
+                expected, ours = (
+                    lib.nn.functional.conv1d(lib.tensor(x), lib.tensor(weight), padding="same")
+                    for lib in (torch, tw)
+                )
+                assert_close(ours.numpy(), expected.numpy(), 1e-5)
+
+
+def test_hooks_of_states_see_what_is_their_modules(torch):
+    def seen(lib):
+        model = lib.nn.Sequential(lib.nn.Sequential(lib.nn.Linear(1, 1)), lib.nn.Linear(1, 1))
+        found = []
+        for module in model.modules():
+            module.register_load_state_dict_pre_hook(
+                lambda module, state, prefix, *_: found.append((prefix, list(state)))
+            )
+        model.load_state_dict(model.state_dict())
+        return found
+
+    assert seen(tw) == seen(torch)

@@ -145,3 +145,45 @@ def test_parametrizations_that_are_refused(torch, forward, inverse):
         texts.append(str(refused.value))
     ours, theirs = texts
     assert ours.startswith(theirs)
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm` is deprecated")
+@pytest.mark.torch
+def test_old_states_of_weight_norm_load(torch):
+    for m in (tw, torch):
+        old = m.nn.utils.weight_norm(m.nn.Linear(3, 4))
+        new = m.nn.utils.parametrizations.weight_norm(m.nn.Linear(3, 4))
+        new.load_state_dict(old.state_dict())
+        assert new(m.ones(3)).tolist() == pytest.approx(old(m.ones(3)).tolist())
+
+
+def test_spectral_norm_of_complex_weights():
+    rng = np.random.default_rng(0)
+    weight = (rng.normal(size=(3, 4)) + 1j * rng.normal(size=(3, 4))).astype(np.complex64)
+    layer = tw.nn.Linear(4, 3, dtype=tw.complex64)
+    layer.weight = tw.nn.Parameter(tw.tensor(weight))
+    tw.nn.utils.parametrizations.spectral_norm(layer, n_power_iterations=50)
+    np.testing.assert_allclose(
+        layer.weight.detach().numpy(), weight / np.linalg.norm(weight, 2), rtol=2e-4
+    )
+
+
+@pytest.mark.torch
+def test_a_second_parametrization_keeps_what_is_trained(torch):
+    def seen(m):
+        class Shift(m.nn.Module):
+            def forward(self, x):
+                return x + 1
+
+            def right_inverse(self, x):
+                return x - 1
+
+        layer = m.nn.Linear(2, 1, bias=False).eval()
+        layer.weight = m.nn.Parameter(m.tensor([[1.0, 2.0]]))
+        m.nn.utils.parametrize.register_parametrization(layer, "weight", Shift())
+        first = layer.weight.tolist()
+        m.nn.utils.parametrize.register_parametrization(layer, "weight", Shift().train())
+        chain = layer.parametrizations.weight
+        return first, layer.weight.tolist(), chain.original.tolist(), [s.training for s in chain]
+
+    assert seen(tw) == seen(torch)

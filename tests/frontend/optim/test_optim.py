@@ -634,3 +634,57 @@ def test_an_optimizer_without_an_init_of_the_base_has_hooks(torch):
         return made.step(), seen
 
     assert run(tw) == run(torch) == ("stepped", [True])
+
+
+@pytest.mark.torch
+def test_first_rates_stay_where_the_rate_is_a_tensor(torch):
+    for lib in (tw, torch):
+        rate = lib.tensor(0.5)
+        optimizer = lib.optim.SGD([lib.ones(1, requires_grad=True)], lr=rate)
+        scheduler = lib.optim.lr_scheduler.StepLR(optimizer, 1)
+        rate.mul_(0.5)
+        assert optimizer.param_groups[0]["initial_lr"].item() == 0.5
+        assert [b.item() for b in scheduler.base_lrs] == [0.5]
+        assert optimizer.param_groups[0]["lr"].item() == 0.25
+
+
+RESUMABLE = {
+    "multiplicative": lambda s, o, e: s.MultiplicativeLR(o, lambda n: 0.9, last_epoch=e),
+    "step": lambda s, o, e: s.StepLR(o, 2, 0.5, last_epoch=e),
+    "constant": lambda s, o, e: s.ConstantLR(o, 0.5, 4, last_epoch=e),
+    "linear": lambda s, o, e: s.LinearLR(o, 0.3, 1.0, 6, last_epoch=e),
+    "exponential": lambda s, o, e: s.ExponentialLR(o, 0.9, last_epoch=e),
+    "polynomial": lambda s, o, e: s.PolynomialLR(o, 6, 2.0, last_epoch=e),
+    "cosine": lambda s, o, e: s.CosineAnnealingLR(o, 6, 0.1, last_epoch=e),
+    "restarts": lambda s, o, e: s.CosineAnnealingWarmRestarts(o, 3, 2, 0.1, last_epoch=e),
+}
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore:.*lr_scheduler.step")
+@pytest.mark.parametrize("name", RESUMABLE)
+@pytest.mark.parametrize("course", ["resumed", "first", "last", "chained"])
+def test_courses_of_schedules(torch, name, course):
+    def rates(lib):
+        schedules, make = lib.optim.lr_scheduler, RESUMABLE[name]
+        optimizer = lib.optim.SGD([lib.ones(1, requires_grad=True)], lr=1.0)
+        one = make(schedules, optimizer, -1)
+        other = schedules.ConstantLR(optimizer, 0.5, 2)
+        if course == "first":
+            one = schedules.SequentialLR(optimizer, [one, other], [4])
+        elif course == "last":
+            one = schedules.SequentialLR(optimizer, [other, one], [3])
+        elif course == "chained":
+            last = schedules.ConstantLR(optimizer, 0.5, 5)
+            chained = schedules.ChainedScheduler([one, other])
+            one = schedules.SequentialLR(optimizer, [chained, last], [4])
+        found = []
+        for i in range(8):
+            if course == "resumed" and i == 4:
+                one = make(schedules, optimizer, one.last_epoch)
+            found.append(optimizer.param_groups[0]["lr"])
+            optimizer.step()
+            one.step()
+        return found
+
+    assert rates(tw) == pytest.approx(rates(torch))
