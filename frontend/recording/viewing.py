@@ -28,7 +28,9 @@ _append = handles.append
 def view(t: Any, kind: views.View, *attrs: Any) -> Any:
     """A view of `t`, which shares its memory."""
     source = t._node
-    if source is None and (_is_unread(t) or (clock.volatile and volatile.may_view(t, kind.detaches))):
+    if source is None and (
+        _is_unread(t) or (clock.volatile and volatile.may_view(t, kind.detaches))
+    ):
         before = t._chain or t.shape
         if not (kind.detaches or graph.grad_enabled()) and t.requires_grad:
             before = views.chained(before, views.NO_GRAD, ())
