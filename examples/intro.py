@@ -53,7 +53,7 @@ inside = ((points**2).sum(dim=1) < 0.5).long()
 loader = DataLoader(TensorDataset(points, inside), batch_size=64, shuffle=True)
 net = SimpleNet()
 criterion = nn.CrossEntropyLoss()
-optimizer = optim.SGD(net.parameters(), lr=0.5, momentum=0.9)
+optimizer = optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
 for epoch in range(20):
     running_loss = 0.0
     for inputs, labels in loader:
