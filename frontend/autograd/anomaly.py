@@ -12,6 +12,7 @@ from tilewright.ir import ops
 from tilewright.ir.node import Node, format_location, reachable
 
 from .calls import name_of
+from .function import function_output
 
 
 class _State:
@@ -82,11 +83,13 @@ class detect_anomaly(set_detect_anomaly):
 def watches(seeds: Iterable[Node]) -> dict[Node, list[dict[int, Any]]]:
     """Hooks for all nodes that the backward pass of `seeds` goes through."""
     users: dict[Node, list[tuple[Node, int]]] = {}
-    for node in reachable(seeds):
-        if node.requires_grad:
-            for i, operand in enumerate(node.operands):
-                if operand.requires_grad:
-                    users.setdefault(operand, []).append((node, i))
+    nodes = [n for n in reachable(seeds) if n.requires_grad]
+    # A user-written derivative stands for its call, but the results know its name.
+    named = {n.operands[0]: n for n in nodes if n.op is function_output}
+    for node in nodes:
+        for i, operand in enumerate(node.operands):
+            if operand.requires_grad and node.op is not function_output:
+                users.setdefault(operand, []).append((named.get(node, node), i))
     return {node: [{0: _Look(calls)}] for node, calls in users.items()}
 
 

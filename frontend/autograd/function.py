@@ -45,6 +45,12 @@ class FunctionCtx:
         self._token: Node | None = None  # the call's node while `backward` runs
         self._pushes = False  # whether `jvp` runs
 
+        self._own = {*vars(self), "_own"}
+
+    def left(self) -> dict[str, Any]:
+        """What `forward` has left here besides tensors, by name."""
+        return {name: each for name, each in vars(self).items() if name not in self._own}
+
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         for t in tensors:
             if t is not None and not isinstance(t, Handle):
@@ -220,6 +226,7 @@ def _connect(cls: type[Function], ctx: FunctionCtx, args: Sequence[Any], result:
     def output(token: Node, value: Node, i: int) -> Node:
         node = function_output(token, value, i)
         node.memo["call"], node.memo["among"] = (cls.__name__, token.operands), count
+        node.memo["context"] = weakref.ref(ctx)
         node.memo["number"] = i
         return node
 

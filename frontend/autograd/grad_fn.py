@@ -40,6 +40,10 @@ _SAVED = "_saved_"
 """What precedes the names of the facts that PyTorch's nodes keep of their calls."""
 
 
+_OF_CONTEXTS = ("saved_tensors", "needs_input_grad")
+"""What a call of an `autograd.Function` has of its context, besides what `forward` has left."""
+
+
 class GradFn:
     """A call on the way of a gradient. Its class has PyTorch's name, such as `MulBackward0`.
 
@@ -162,9 +166,22 @@ class GradFn:
 
 
 class UsersCall(GradFn):
-    """A call of an `autograd.Function`."""
+    """A call of an `autograd.Function`. It has what its context has, as in PyTorch, where it is the
+    context."""
 
     where = "torch.autograd.function"
+
+    def __getattr__(self, name: str) -> Any:
+        context = self._node.memo["context"]()
+        if name == "saved_tensors" and context is None:
+            raise RuntimeError(
+                "Trying to backward through the graph a second time (or directly access saved "
+                "tensors after they have already been freed). Specify retain_graph=True if you "
+                f"need to backward through the graph a second time{at_user_line()}"
+            )
+        if context is not None and (name in _OF_CONTEXTS or name in context.left()):
+            return getattr(context, name)
+        return super().__getattr__(name)
 
     def __repr__(self) -> str:
         return f"<{self.where}.{type(self).__name__} object at {id(self):#x}>"

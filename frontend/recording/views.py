@@ -358,6 +358,9 @@ class _Bits(View):
     name = "view"
     retypes = True
 
+    def __reduce__(self) -> str:
+        return "VIEW_AS_BITS"
+
     def node(self, x: Node, dtype: DType, own: DType) -> Node:
         return bits.read_as(x, dtype)
 

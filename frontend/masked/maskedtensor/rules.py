@@ -127,7 +127,7 @@ def _reducing(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _any(t: MaskedTensor, dim: Any, keepdim: bool) -> Any:
     """Where a reduction has an element to look at."""
-    return record(reduction._any, t._mask, dim, keepdim)
+    return record(reduction._any, t._mask, None if dim == () else dim, keepdim)
 
 
 for _build, _function in (
@@ -149,7 +149,7 @@ rule(MaskedTensor, reduction._least)(lambda t: record(reduction._amin, t, None, 
 def _truth(build: Callable[..., Any], neutral: bool) -> Callable[..., Any]:
     def apply(t: MaskedTensor, dim: Any, keepdim: bool) -> Any:
         made = record(build, t.to_tensor(neutral), dim, keepdim)
-        return masked(made, _any(t, dim, keepdim))
+        return masked(made, record(reduction._any, t._mask, dim, keepdim))
 
     return apply
 

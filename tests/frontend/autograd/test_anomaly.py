@@ -157,3 +157,21 @@ def test_older_names() -> None:
     (g,) = tw.autograd.grad((w * 2).sum(), w, only_inputs=True)
     assert g.tolist() == [2, 2]
     del y
+
+
+def test_user_written_derivatives_are_named() -> None:
+    class Spoiled(tw.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            return grad * float("nan")
+
+    x = tw.ones(3, requires_grad=True)
+    with (
+        tw.autograd.set_detect_anomaly(True),
+        pytest.raises(RuntimeError, match=r"'SpoiledBackward' .* returned nan values in its 0th"),
+    ):
+        (Spoiled.apply(x * 1) + 1).sum().backward()

@@ -443,3 +443,35 @@ def _functions_with_a_jvp(m: Any) -> list[Any]:
 def test_functions_with_a_forward_derivative(torch: Any) -> None:
     for ours, theirs in zip(_functions_with_a_jvp(tw), _functions_with_a_jvp(torch), strict=True):
         agree(ours, theirs)
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_grad_fn_has_what_the_context_has(is_read: bool) -> None:
+    class Scaled(tw.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any, k: float) -> Any:
+            ctx.save_for_backward(x, x * k)
+            ctx.k = k
+            return x * k
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            x, _ = ctx.saved_tensors
+            return grad * ctx.k * x, None
+
+    x = tw.ones(3, requires_grad=True)
+    y = Scaled.apply(x * 2, 3.0)
+    if is_read:
+        y.sum().item()
+    node = y.grad_fn
+    assert [t.tolist() for t in node.saved_tensors] == [[2.0] * 3, [6.0] * 3]
+    assert (node.k, node.needs_input_grad, node.metadata) == (3.0, (True, False), {})
+    for name in ("other", "dirty", "_versions"):
+        with pytest.raises(
+            AttributeError, match=f"'ScaledBackward' object has no attribute '{name}'"
+        ):
+            getattr(node, name)
+    y.sum().backward()
+    assert x.grad.tolist() == [12.0] * 3
+    with pytest.raises(RuntimeError, match="a second time"):
+        _ = node.saved_tensors
