@@ -11,8 +11,7 @@ import numpy as np
 from tilewright.ir import ops
 from tilewright.ir.node import Node, format_location, reachable
 
-from .calls import name_of
-from .function import function_output
+from .calls import is_users, name_of
 
 
 class _State:
@@ -85,10 +84,10 @@ def watches(seeds: Iterable[Node]) -> dict[Node, list[dict[int, Any]]]:
     users: dict[Node, list[tuple[Node, int]]] = {}
     nodes = [n for n in reachable(seeds) if n.requires_grad]
     # A user-written derivative stands for its call, but the results know its name.
-    named = {n.operands[0]: n for n in nodes if n.op is function_output}
+    named = {n.operands[0]: n for n in nodes if is_users(n)}
     for node in nodes:
         for i, operand in enumerate(node.operands):
-            if operand.requires_grad and node.op is not function_output:
+            if operand.requires_grad and not is_users(node):
                 users.setdefault(operand, []).append((named.get(node, node), i))
     return {node: [{0: _Look(calls)}] for node, calls in users.items()}
 
