@@ -209,6 +209,7 @@ import os, threading, warnings
 warnings.simplefilter("ignore")  # of forking a process with threads
 os.environ["TW_CACHE"] = "0"
 import tilewright as tw
+from tilewright.runtime.native import jit, launch  # Python's own lock of an import stays locked
 
 def compile_some(first):
     for n in range(first, first + 12):
@@ -222,8 +223,6 @@ thread.start()
 for _ in range(5):
     child = os.fork()
     if not child:
-        from tilewright.runtime.native import jit, launch
-        from tilewright.runtime import devices
         assert jit._LOCK.acquire(timeout=60)
         os._exit(7)
     _, status = os.waitpid(child, 0)
