@@ -44,8 +44,7 @@ class FunctionCtx:
         self._unpack: Callable[[Any], Any] | None = None  # if hooks have packed what is saved
         self._token: Node | None = None  # the call's node while `backward` runs
         self._pushes = False  # whether `jvp` runs
-
-        self._own = {*vars(self), "_own"}
+        self._own = {*vars(self), "_own"}  # what isn't the user's
 
     def left(self) -> dict[str, Any]:
         """What `forward` has left here besides tensors, by name."""

@@ -172,7 +172,10 @@ class UsersCall(GradFn):
     where = "torch.autograd.function"
 
     def __getattr__(self, name: str) -> Any:
-        context = self._node.memo["context"]()
+        kept = self._node.memo.get("context")
+        if kept is None:  # a node that stands for a result, as where values are packed
+            return super().__getattr__(name)
+        context = kept()
         if name == "saved_tensors" and context is None:
             raise RuntimeError(
                 "Trying to backward through the graph a second time (or directly access saved "
