@@ -32,6 +32,7 @@ from ..recording.derivations import (
 )
 from ..recording.histories import History
 from ..recording.parts import differentiable, is_call
+from ..recording.roots import historied
 from . import anomaly
 from .arriving import Arriving
 from .goal import Goal, history_of, is_inside, node_of
@@ -183,7 +184,7 @@ class _Pass:
     ) -> Derivation:
         for _, cotangents in recording.contexts:
             cotangents.clear()  # a failed pass may have left some
-        inner = {resolving.history_node(t): t for t in self.goal.tensors}
+        inner = {resolving.history_node(historied(t)): t for t in self.goal.tensors}
         self._tell(
             recording.clock.number, seeds, inner, lambda n: recording.variable_target(n.attrs[0])
         )

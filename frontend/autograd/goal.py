@@ -11,6 +11,7 @@ from tilewright.ir.node import Node
 from .. import recording
 from ..recording import resolving
 from ..recording.histories import History, earliest_first
+from ..recording.roots import historied
 from .twins import twins
 
 
@@ -90,7 +91,7 @@ class Goal:
                 if node is None or node.op is ops.variable:  # a pass ends in variables anyway
                     continue
                 if node is not history.node or is_inside(node, batch):
-                    if history.shared.has_twin(node, t):
+                    if history.shared.has_twin(node, historied(t)):
                         raise twins(node)
                     inner[node] = t
         return inner
@@ -99,6 +100,7 @@ class Goal:
 def history_of(t: Any) -> History | None:
     """The history of `t`, if an earlier epoch computed it, and this one hasn't written to it since
     with gradients."""
+    t = historied(t)
     history: History | None = t._history if t._chain is not None else (t._storage or t)._history
     if history is None:
         return None

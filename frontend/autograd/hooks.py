@@ -13,9 +13,9 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from .. import recording
-from ..recording import aliases, epoch, resolving
+from ..recording import aliases, epoch, resolving, tape
 from ..recording.histories import with_views
-from ..recording.roots import source_of
+from ..recording.roots import historied
 from .hook_calls import RETAINED, NodeHooks
 from .twins import has_twin, twins
 
@@ -140,22 +140,10 @@ def arguments_of(
     return replaced
 
 
-def _historied(t: Any) -> Any:
-    """The tensor whose history `t` has: its root's own, if `t` is a detached tensor that a value
-    with a gradient was written to. Views of `t` lead there, too."""
-    root = t._root
-    if root is None or root.own is None or len(t._chain.links) > root.depth:
-        return t
-    own: Any = source_of(t)
-    if own is not root.own:
-        return t
-    own._hooks = t._hooks
-    return own
-
-
 def _watch(t: Any) -> None:
     """Have backward passes call the hooks of non-leaf `t`, also after this epoch."""
-    t = _historied(t)
+    own = historied(t)
+    own._hooks, t = t._hooks, own
     node = resolving.history_node(t)
     known = t._chain is None or t._history is not None
     for shared in () if known else list(with_views):
@@ -181,8 +169,7 @@ def _watch(t: Any) -> None:
 def _is_watched(t: Any) -> bool:
     """Whether hooks of non-leaf `t` are those of its present history. A write with gradients gives
     it a new one, without the hooks that it had before."""
-    t = _historied(t)
-    node, hooked = resolving.history_node(t), recording.hooked
+    node, hooked = resolving.history_node(historied(t)), recording.hooked
     if node.op is ops.variable:
         history = recording.variable_target(node.attrs[0])
         node, hooked = history.node, history.shared.hooks
@@ -215,6 +202,7 @@ def register(t: Tensor, hook: Callable[[Any], Any]) -> RemovableHandle:
         raise RuntimeError(
             f"cannot register a hook on a tensor that doesn't require gradient{at_user_line()}"
         )
+    tape.meet(t)
     if t._hooks is None or not (t.is_leaf or _is_watched(t)):
         t._hooks = {}
     handle = add_hook(hook, t._hooks)
@@ -240,6 +228,7 @@ def keep_grad(t: Tensor) -> None:
         raise RuntimeError(
             f"can't retain_grad on Tensor that has requires_grad=False{at_user_line()}"
         )
+    tape.meet(t)
     if t._hooks is None:
         t._hooks = {}
     owner = weakref.ref(t)

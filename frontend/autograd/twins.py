@@ -8,11 +8,13 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node, format_location
 
 from .. import recording
+from ..recording.roots import historied
 
 
 def has_twin(node: Node, t: Any) -> bool:
     """Whether another tensor of this epoch shares `node` with `t`: interning makes one node of two
     tensors that compute the same, and where both were used their gradients can't be told apart."""
+    t = historied(t)
     own = t._storage or t
     views = t._storage._views if t._storage is not None else ()  # some were made in earlier epochs
     others = [h for h in (*recording.handles, *views) if h._node is node and h is not t]

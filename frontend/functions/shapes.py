@@ -13,7 +13,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.shape import broadcast, contiguous_strides, infer_reshape, normalize_axis
 
 from .. import recording
-from ..recording import Handle, cached_view, named_dtype, record, view, views
+from ..recording import Handle, cached_view, named_dtype, record, resolving, view, views
 from ..recording.builders import builder, takes_sizes
 from . import parts
 from .arguments import listed, need_tensor, sizes
@@ -414,8 +414,11 @@ def as_strided(
         raise RuntimeError(f"Tensor: invalid storage offset {offset}{at_user_line()}")
     whole, start = input, 0 if storage_offset is None else offset - input.storage_offset()
     last = sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if 0 not in shape else -1
-    if not input.is_contiguous() or start < 0 or start + last >= input.numel():
-        whole, start = _whole(input), offset
+    if not whole.is_contiguous():
+        whole = _in_order(input)
+    if not whole.is_contiguous() or start < 0 or start + last >= whole.numel():
+        whole = _whole(input, offset, last)
+        start = offset - whole.storage_offset()
     if last >= 0 and start + last >= whole.numel():
         raise RuntimeError(
             f"as_strided: sizes {list(shape)}, strides {list(strides)}, storage offset {offset} "
@@ -425,13 +428,25 @@ def as_strided(
     return view(whole, views.AS_STRIDED, shape, strides, start)
 
 
-def _whole(t: Any) -> Any:
-    """All of the memory that `t` looks at."""
+def _in_order(t: Any) -> Any:
+    """`t` with its dimensions in the order of its memory."""
+    strides = t.stride()
+    return permute(t, sorted(range(t.dim()), key=lambda i: -strides[i]))
+
+
+def _whole(t: Any, offset: int, last: int) -> Any:
+    """All of the memory that `t` looks at, or all that the root of its history does, if that has
+    the elements from `offset` to `last` beyond it."""
     chain = t._chain
     if chain is None:
         return t
     if chain.multiple is not None:
         recording.resolve(t)  # an error if it is out of date
+    whole = resolving.at_root(t)
+    if whole is not None:
+        start = offset - whole.storage_offset()
+        if whole.is_contiguous() and start >= 0 and start + last < whole.numel():
+            return whole
     whole = recording.blank()
     whole._storage, whole._aval = t._storage, (chain.base, *t._typed()[1:])
     if chain.detaches:

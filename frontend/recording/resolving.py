@@ -222,37 +222,67 @@ def _keep_alone(t: Any, storage: Storage) -> None:
 
 
 def _view_node(t: Any, storage: Storage, base: Node) -> Node:
+    start, chain = start_of(t, base)
     # The view was taken before, so the present grad mode doesn't affect it.
-    with grad_mode(base.requires_grad or graph.grad_enabled()):
-        node = _seen_from(t, storage, base)
-    if node.requires_grad and t._chain is not None and storage._shared is None:
+    with grad_mode(start.requires_grad or graph.grad_enabled()):
+        node = start if chain is None else _seen_from(t, storage, start, chain)
+    if node.requires_grad and chain is not None and storage._shared is None:
         if node in given:
             node = another(node)
         else:
             given[node] = 0
     if t._requires_grad and storage._leaf_owner is not t:
         node = variable(node, t)
-    source = None if t._root is None else source_of(t)
-    if source is not None:
-        history = resolve(source)
-        with grad_mode(True):
-            for kind, attrs in t._chain.links[t._root.depth :]:
-                history = views.seen(history, kind, attrs)
-            if history.requires_grad:
-                node = ops.with_value(history, node)
     return node if t._history is None else _continuing(t, storage, base, node)
 
 
-def _seen_from(t: Any, storage: Storage, base: Node) -> Node:
-    """What the view `t` shows of `base`. Its gradient goes through the views that it was taken of,
-    until the memory is written to: then PyTorch makes each view anew from the base."""
-    chain, parent = t._chain, t._parent
-    is_anew = chain is not None and t._writes != (t._root or storage)._writes
-    if is_anew:
+def start_of(t: Any, base: Node) -> tuple[Node, views.Chain | None]:
+    """The node that the history of `t` starts from, and the chain from there to `t`, or None: the
+    memory's node `base`, or what the root of `t` shows of it, if that has a history of its own."""
+    source = None if t._root is None else source_of(t)
+    if source is None:
+        return base, t._chain
+    links, depth = t._chain.links, t._root.depth
+    node, chain = resolve(source), None
+    if source is t._root.own:
+        value = base
+        with grad_mode(True):
+            for kind, attrs in links[:depth]:
+                value = views.seen(value, kind, attrs)
+            node = ops.with_value(node, value)
+    for kind, attrs in links[depth:]:
+        chain = views.chained(chain or node.shape, kind, attrs)
+    return node, chain
+
+
+def at_root(t: Any) -> Any:
+    """A view of all that the root of the view `t` shows, with the same history; None if it has no
+    root, or looks at another dtype."""
+    root, links = t._root, t._chain.links
+    if root is None or t._chain.retypes or any(v.detaches for v, _ in links[root.depth :]):
+        return None
+    chain: Any = t._chain.base
+    for kind, attrs in links[: root.depth]:
+        chain = views.chained(chain, kind, attrs)
+    whole = object.__new__(epoch.tensor_type)
+    whole._storage, whole._chain, whole._root = t._storage, chain, root
+    whole._aval = (chain.size, *t._typed()[1:])
+    whole._writes = root._writes
+    if root.leaf is not None:
+        whole._leaf = t if t._leaf is None else t._leaf
+    return whole
+
+
+def _seen_from(t: Any, storage: Storage, base: Node, chain: views.Chain) -> Node:
+    """What the view `t` shows of `base` through `chain`. Its gradient goes through the views that
+    it was taken of, until the memory is written to: then PyTorch makes each view anew from the
+    base."""
+    parent = t._parent
+    if t._writes != (t._root or storage)._writes:
         return seen_anew(base, chain)
-    if parent is not None and not (is_anew or chain.detaches) and parent._storage is storage:
+    if parent is not None and parent._root is t._root and parent._storage is storage:
         node = resolve(parent)
-        for kind, attrs in chain.links[len(parent._chain.links) :]:
+        for kind, attrs in t._chain.links[len(parent._chain.links) :]:
             node = views.seen(node, kind, attrs)
         return node
     if chain not in base.memo:

@@ -103,6 +103,16 @@ def source_of(t: Any) -> Handle | None:
     return source
 
 
+def historied(t: Any) -> Any:
+    """The tensor whose history `t` has: its root's own, if `t` is a detached tensor that a value
+    with a gradient was written to. Views of `t` lead there, too."""
+    root = t._root
+    if root is None or root.own is None or len(t._chain.links) > root.depth:
+        return t
+    own = root.own
+    return own if source_of(t) is own else t
+
+
 def is_outdated(t: Any, base: Node) -> bool:
     """Whether the base of `t` was written to since a call made `t` as one of several views.
 

@@ -64,6 +64,8 @@ class Handle(State):
     _root: the root of its history; None if it has its storage's history.
     _leaf: the tensor that collects the gradient of this view, if that isn't its storage's owner.
     _parent: the view that this view was taken of, where calls are computed at once.
+    _is_taped: whether a call on the tape read this view, with a gradient. _meeting: the history of
+        the view to which all such calls lead, if it has hooks.
     _moves: counts how often it was given other memory. _move_is_read: whether the last time was an
         assignment to `.data`, after which a backward pass reads its new value.
     """
@@ -74,6 +76,8 @@ class Handle(State):
     _root: Root | None = None
     _leaf: Handle | None = None
     _parent: Handle | None = None
+    _meeting: History | None = None
+    _is_taped = False
     _grad: Handle | None = None
     _hooks: dict[int, Callable[..., Any]] | None = None
     _post_hooks: dict[int, Callable[..., Any]] | None = None

@@ -9,6 +9,7 @@ is built when somebody first looks at it.
 
 from __future__ import annotations
 
+import itertools
 import math
 import weakref
 from collections.abc import Sequence
@@ -79,7 +80,7 @@ class Part:
     memory.
 
     base: the memory, of this shape, which the view looks at through `chain`; None after a backward
-    pass. writes: how often it had been written to.
+    pass, or if NumPy sees it. writes: how often it had been written to.
     """
 
     __slots__ = ("base", "chain", "shape", "writes")
@@ -87,7 +88,8 @@ class Part:
 
     def __init__(self, view: Any):
         storage = view._storage
-        self.base, self.chain = storage._buffer, view._chain
+        # What NumPy may write to isn't kept: the call has a copy of its part.
+        self.base, self.chain = None if storage._shared else storage._buffer, view._chain
         self.shape, self.writes = storage._buffer.shape, storage._writes
 
     def spread(self, g: Array) -> Array:
@@ -164,6 +166,7 @@ class Call:
             else:
                 found = None if t._chain is None else part(t, targets[len(self.counts)])
                 if found is not None:
+                    t._is_taped = True
                     self.parts = self.parts or {}
                     self.parts[len(self.counts)] = found
                 self.counts.append(_counts(t))
@@ -277,7 +280,8 @@ class _Graph:
     """The graph of a call, as its own epoch would have it.
 
     nodes: of the results. buffers: of the leaves, whose values `held` has. targets: of the
-    variables. viewed: the nodes of views, and how they look at memory.
+    variables. viewed: the nodes of views, and how they look at memory. told: the histories that
+    have what is here.
     """
 
     def __init__(self, call: Call):
@@ -287,6 +291,7 @@ class _Graph:
         self.held: dict[Node, Held] = {}
         self.viewed: dict[Node, tuple[int, views.Chain]] = {}
         self.shared = Shared()
+        self.told: weakref.WeakSet[Taped] = weakref.WeakSet()
         known: dict[Any, Node] = {}
         args: list[Any] = []
         with graph.grad_mode(True):
@@ -304,13 +309,17 @@ class _Graph:
                     continue
                 of = call.parts.get(i) if call.parts else None
                 base, target = call.arrays[i] if of is None else of.base, call.targets[i]
+                own = call.arrays[i] if of is not None and base is None else None
                 key = (i if operand is None else id(_state(operand)), id(base), target is None)
                 node = known.get(key)
                 if node is None:
                     whole = shape if of is None else of.shape
-                    node = known[key] = self._leaf(i, base, (Size(whole), dtype, "cpu"))
+                    node = known[key] = self._leaf(i, base, (Size(whole), dtype, "cpu"), target)
                 if of is not None:
                     node = self._view(i, of, node)
+                if own is not None:
+                    value = self._leaf(i, own, (Size(shape), dtype, "cpu"), None)
+                    node = ops.with_value(node, value)
                 args.append(node)
             args.extend(said.shapes[len(call.operands) :])
             made = rounded_once(said.build, args)
@@ -323,10 +332,12 @@ class _Graph:
                     node.memo["among"], node.memo["number"] = len(results), i
         if self.shared.views:
             with_views.add(self.shared)
+            _with_views.add(self)
 
-    def _leaf(self, place: int, base: Any, aval: Aval) -> Node:
-        """The node of the memory of an operand."""
-        t, target = self.call.operands[place], self.call.targets[place]
+    def _leaf(self, place: int, base: Any, aval: Aval, target: Any) -> Node:
+        """The node of the memory of an operand, or of what it has of it; target: where its gradient
+        goes, or None."""
+        t = self.call.operands[place]
         if base is None:  # no derivative reads it any more
             base = np.zeros(aval[0], aval[1].np)
         node = epoch.leaf_node(len(self.buffers), aval)
@@ -334,7 +345,9 @@ class _Graph:
         holder._buffer, holder._aval = base, aval
         owner = None if t is None else _state(t)
         changes, rewrites, moves = self.call.counts[place]
-        self.held[node] = Held(holder, owner, changes, rewrites, moves if owner is t else 0, None)
+        is_whole = target is not None or base is not self.call.arrays[place]
+        chain = None if t is None or is_whole else t._chain
+        self.held[node] = Held(holder, owner, changes, rewrites, moves if owner is t else 0, chain)
         self.buffers.append(base)
         if target is None:
             return node
@@ -348,12 +361,19 @@ class _Graph:
         t, base = self.call.operands[place], node
         if t is None:
             return views.apply(node, part.chain)
-        found = [t]
-        while found[-1]._parent is not None and found[-1]._writes == part.writes:
-            found.append(found[-1]._parent)
         done = 0
-        for view in reversed(found):
+        for view in reversed(_way_to(t, part.writes)):
             links = view._chain.links
+            meeting = view._meeting
+            if (
+                meeting is not None
+                and meeting.writes == part.writes
+                and meeting.epoch < self.call.number
+                and node.requires_grad
+            ):
+                node = self._end(place, view, meeting, value_node(base))
+                done = len(links)
+                continue
             if not done and view._writes != part.writes:
                 node = resolving.seen_anew(node, view._chain)
             else:
@@ -370,12 +390,21 @@ class _Graph:
             self.viewed[value_node(node)] = place, view._chain
             if node.requires_grad:
                 self.shared.views[id(view)] = Viewed(weakref.ref(view), node, base, part.writes)
-                if view._hooks:
-                    epoch.watch(self.shared.hooks, node, view._hooks)
+        return node
+
+    def _end(self, place: int, view: Any, meeting: History, base: Node) -> Node:
+        """The node of a view at which the graph ends."""
+        for node, target in self.targets.items():
+            if target is meeting:
+                return node
+        node = ops.variable(views.apply(base, view._chain), -1 - len(self.targets))
+        self.targets[node] = meeting
+        self.viewed[value_node(node)] = place, view._chain
         return node
 
     def tell(self, history: Taped) -> None:
         """Fill in the fields of a history."""
+        self.told.add(history)
         node = self.nodes[history.index]
         to_keep = () if history.is_freed else saved_nodes(node)
         values = flushing.computed(to_keep, self.buffers) if to_keep else []
@@ -394,6 +423,13 @@ class _Graph:
         if not history.is_freed:
             history.leaf_values = {n: self.held[n] for n in history.leaves}
 
+    def forget(self) -> None:
+        """Have the graph built anew when it is looked at again."""
+        for history in self.told:
+            for name in _BUILT:
+                history.__dict__.pop(name, None)
+        self.call._graph = None
+
     def _held(self, node: Node, value: Any) -> Held:
         holder = Handle()
         holder._buffer, holder._aval = value, (node.shape, node.dtype, "cpu")
@@ -407,6 +443,68 @@ class _Graph:
             if owner is not None:
                 return Held.of(holder, owner)._replace(changes=changes, rewrites=rewrites)
         return Held.of(holder, None)
+
+
+_with_views: weakref.WeakSet[_Graph] = weakref.WeakSet()
+_meetings = itertools.count(1)
+
+
+def meet(t: Any) -> None:
+    """Let the gradients of all uses of the view `t` meet in a history of its own, as if an epoch
+    had made it, so that its hooks see their sum. So do those of the views that it was taken of."""
+    if t._chain is None or t._chain.detaches or not clock.volatile or clock.holding:
+        return
+    storage = t._storage
+    way = _way_to(t, storage._writes)[::-1]
+    if any(view._node is not None for view in way):
+        flushing.flush()
+    target = storage._history or (storage._leaf_owner if storage._requires_grad else None)
+    if target is None or t._chain.layout is None or t._chain.retypes or t._root is not None:
+        return
+    base, writes, shape, done = target, storage._writes, storage._buffer.shape, 0
+    is_taped = any(view._is_taped for view in way)
+    for view in way:
+        known = view._history
+        if known is None:
+            known = view._history = view._meeting = _meeting_in(view, done, shape, target)
+            known.base, known.writes = base, writes
+        elif known.base is not base or known.writes != writes:
+            continue
+        else:
+            view._meeting = known
+            if is_taped and not known.saved_nodes:  # an epoch made it after calls had read the view
+                known.epoch = _after(target)
+        target, shape, done = known, view.shape, len(view._chain.links)
+    for each in list(_with_views):
+        if id(t) in each.shared.views and not each.shared.hooks:
+            each.forget()
+
+
+def _after(target: Any) -> Any:
+    """The number of an epoch after that of a history, and before all that reads its tensor."""
+    return math.nextafter(target.epoch if isinstance(target, History) else -1.0, math.inf)
+
+
+def _meeting_in(view: Any, done: int, shape: Sequence[int], target: Any) -> History:
+    """A history of `view`, whose gradients go on to `target`: what its chain shows from the link
+    `done` on, where the shape is this."""
+    number = next(_meetings)
+    with graph.grad_mode(True):
+        leaf = epoch.leaf_node(number, (Size(shape), view.dtype, "cpu"))
+        node = start = ops.variable(leaf, number)
+        for kind, attrs in view._chain.links[done:]:
+            node = views.seen(node, kind, attrs)
+    history = History(node, _after(target), ())
+    history.targets = {start: target}
+    return history
+
+
+def _way_to(t: Any, writes: int) -> list[Any]:
+    """The view `t` and those that it was taken of, whose memory had been written to so often."""
+    found = [t]
+    while found[-1]._parent is not None and found[-1]._writes == writes:
+        found.append(found[-1]._parent)
+    return found
 
 
 def note(call: Call, results: Sequence[Any]) -> None:

@@ -177,9 +177,21 @@ def _apart_from_hooks(t: Any, base: Node, value: Node) -> Node:
     that goes on through the write is none of theirs."""
     if t._chain is None or not value.requires_grad:
         return value
-    if not (epoch.hooked or (t._history is not None and t._history.shared.hooks)):
+    if not (epoch.hooked or _leads_to_hooks(t)):
         return value
-    return substitute((value,), {resolve(t): resolving.seen_anew(base, t._chain)})[0]
+    start, chain = resolving.start_of(t, base)
+    if chain is None:
+        return value
+    return substitute((value,), {resolve(t): resolving.seen_anew(start, chain)})[0]
+
+
+def _leads_to_hooks(t: Any) -> bool:
+    """Whether the history of the view `t`, or of one that it was taken of, has hooks."""
+    while t is not None:
+        if t._history is not None and t._history.shared.hooks:
+            return True
+        t = t._parent
+    return False
 
 
 def _stands_for(new: Node, seen: Mapping[Node, views.Chain | None]) -> None:

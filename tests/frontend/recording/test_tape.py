@@ -118,6 +118,100 @@ def alike_views(m: Any) -> Any:
 
 
 @program
+def hooks_on_views_that_were_read(m: Any) -> Any:
+    """A hook sees the sum of what comes from all calls, also those before it."""
+    x = data(m, 0, 3, 4, grad=True)
+    y, out = x * 1.5, []
+    for of in (x, y):
+        seen: list[list[Any]] = [[], [], []]
+        whole = of.t()
+        part, (_, second) = whole[1:3], whole.split(2)
+        loss = (part * part).sum() + (second * whole[:2]).sum() + of.sum() + part[0].sum()
+        for view, each in zip((part, second, whole), seen, strict=True):
+            view.register_hook(lambda g, each=each: each.append(g * 1))
+        kept = (part.exp() * whole.mean()).sum()
+        (loss + kept).backward(retain_graph=True)
+        out += m.autograd.grad(loss, [of, part, whole], retain_graph=True)
+        out.append(seen)
+    part.retain_grad()
+    (loss * part.sum()).backward()
+    return out, part.grad, x.grad
+
+
+@program
+def hooks_on_views_before_a_write(m: Any) -> Any:
+    """The gradient that goes on through the write is none of the hook's."""
+    x = data(m, 0, 4, 4, grad=True) * 2
+    seen: list[Any] = []
+    whole = x.view_as(x)
+    last = whole[:, 3:]
+    whole.register_hook(lambda g: seen.append(g * 1))
+    loss = last.exp().sum()
+    last.sub_(1.0)
+    loss.backward(retain_graph=True)
+    (x * 3).sum().backward()
+    return seen
+
+
+@program
+def views_of_detached_tensors_that_were_written_to(m: Any) -> Any:
+    """A detached tensor gets the gradients of its views."""
+    x = data(m, 0, 2, 3, grad=True)
+    out = []
+    for show in (
+        lambda t: t.view(3, 2),
+        lambda t: t.t()[1:],
+        lambda t: t.as_strided((2,), (3,), 1),
+    ):
+        y = x.detach()
+        z = show(y)
+        again = z.view_as(z)
+        z.copy_(show(x) * 2)
+        out += m.autograd.grad((z * z).sum() + again.sum(), [y, z, x])
+        out += m.autograd.grad((again * again).sum(), [y])
+        out.append(z.grad_fn is not None and y.requires_grad)
+    return out
+
+
+@program
+def strided_views_of_views(m: Any) -> Any:
+    x = data(m, 0, 3, 6, grad=True)
+    turned = x.permute(1, 0)
+    one = turned.as_strided((), (), 2)
+    loss = (turned * one).sum() * one * one
+    out = m.autograd.grad(loss, [turned, one, x], retain_graph=True)
+    moved = data(m, 1, 3, 6, grad=True).data
+    seen, of_parts = moved.t(), moved.t().as_strided((8,), (2,), 2)
+    moved.mul_(x.sum())
+    return out, m.autograd.grad((seen * seen).sum() + of_parts.exp().sum(), [x, moved])
+
+
+@program
+def saved_parts_that_were_rewritten(m: Any) -> Any:
+    """PyTorch's backward pass reads what `.data` was given; of a view, its part of it."""
+    w, x = data(m, 0, 4, grad=True), data(m, 1, 3, 4)
+    row = x[1]
+    loss = (w * row).sum()
+    x.data.mul_(3.0)
+    loss.backward()
+    return w.grad
+
+
+@program
+def writes_through_views_of_what_numpy_sees(m: Any) -> Any:
+    """The derivative reads what a view showed before the write."""
+    out = []
+    for show in (lambda t: t[:], lambda t: t[1:], lambda t: t.t()):
+        x = data(m, 0, 3, 3, grad=True)
+        y, total = x * 2, x.sum()
+        held = y.detach().numpy()
+        show(y).mul_(total)
+        (show(y) * show(y).detach()).sum().backward()
+        out += [m.tensor(held), x.grad]
+    return out
+
+
+@program
 def attention(m: Any) -> Any:
     heads = m.nn.MultiheadAttention(8, 2, batch_first=True)
     with m.no_grad():
