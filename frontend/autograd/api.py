@@ -21,7 +21,7 @@ from . import taped
 from .engine import gradients
 from .grad_fn import GradientEdge
 from .hook_calls import call_hooks
-from .hooks import call_queued, one_pass
+from .hooks import call_queued, follow, one_pass
 from .rows import accumulated, as_tensor, of_rows
 
 if TYPE_CHECKING:
@@ -115,6 +115,7 @@ def backward(
         raise RuntimeError(f"'inputs' argument to backward() cannot be empty.{at_user_line()}")
     keep = create_graph if retain_graph is None else retain_graph
     _end_earlier_step(create_graph)
+    follow()
     if not create_graph:
         made = _over_tape(tensors, grad_tensors, wanted, keep)
         if made is not None:
@@ -245,6 +246,7 @@ def grad(
         raise RuntimeError(f"`inputs` argument to `grad()` cannot be empty.{at_user_line()}")
     keep = create_graph if retain_graph is None else retain_graph
     _end_earlier_step(create_graph)
+    follow()
     watched = any(t._hooks or t._grad_dtype is not NotImplemented for t in wanted)
     if not (create_graph or watched):
         made = _over_tape(outputs, grad_outputs, wanted, keep)

@@ -15,6 +15,7 @@ from tilewright.ir.node import Node
 from .. import recording
 from ..recording import aliases, epoch, resolving, tape
 from ..recording.histories import with_views
+from ..recording.references import OwnReference
 from ..recording.roots import historied
 from .hook_calls import RETAINED, NodeHooks
 from .twins import has_twin, twins
@@ -203,6 +204,7 @@ def register(t: Tensor, hook: Callable[[Any], Any]) -> RemovableHandle:
             f"cannot register a hook on a tensor that doesn't require gradient{at_user_line()}"
         )
     tape.meet(t)
+    follow()
     if t._hooks is None or not (t.is_leaf or _is_watched(t)):
         t._hooks = {}
     handle = add_hook(hook, t._hooks)
@@ -222,6 +224,10 @@ def register_post_accumulate(t: Tensor, hook: Callable[[Any], Any]) -> Removable
     return add_hook(hook, t._post_hooks)
 
 
+_keeping: list[OwnReference] = []
+"""The non-leaf tensors that keep their gradients."""
+
+
 def keep_grad(t: Tensor) -> None:
     """Keep the gradient of non-leaf `t` in `t.grad`."""
     if not t.requires_grad:
@@ -238,5 +244,36 @@ def keep_grad(t: Tensor) -> None:
         if target is not None:
             target._grad = g if target._grad is None else target._grad + g
 
+    store.seen = _writes(t)  # type: ignore[attr-defined]
     t._hooks[RETAINED] = store
+    _keeping.append(OwnReference(t))
     _watch(t)
+
+
+def follow() -> None:
+    """Let tensors that were written to since keep the gradients of their new values. Other hooks
+    stay with the old ones, as in PyTorch."""
+    gone = 0
+    for ref in _keeping:
+        t = ref()
+        if t is None or not t._hooks or RETAINED not in t._hooks:
+            gone += 1
+            continue
+        store = t._hooks[RETAINED]
+        if store.seen == _writes(t):
+            continue
+        store.seen = _writes(t)
+        if t._chain is not None and t._chain.multiple is not None:
+            continue  # out of date
+        if t.requires_grad and not t.is_leaf and not _is_watched(t):
+            del t._hooks[RETAINED]
+            t._hooks = {RETAINED: store}
+            tape.meet(t)
+            _watch(t)
+    if gone:
+        _keeping[:] = [ref for ref in _keeping if (t := ref()) is not None and t.retains_grad]
+
+
+def _writes(t: Any) -> tuple[int, int]:
+    state = t._storage or t
+    return state._changes, t._moves

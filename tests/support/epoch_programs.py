@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from view_programs import Differs, Program
+from view_programs import Differs, Program, has_overlap
 
 
 class EpochProgram(Program):
@@ -30,13 +30,16 @@ class EpochProgram(Program):
         super().__init__(seed, ours, theirs, steps)
         self.skipped = skipped
         self.hooks: list[tuple[int, tuple[list[Any], list[Any]]]] = []
+        self.kept: set[int] = set()
 
     def _run(self) -> None:
         self.new()
         actions = [
             (self.new, 2), (self.chain, 5), (self.write, 3), (self.combine, 6), (self.compute, 3),
             (self.item, 3), (self.read, 1), (self.backward, 2), (self.grad, 3), (self.hook, 1),
-            (self.zero, 1), (self.step, 1), (self.demand, 1),
+            (self.zero, 1), (self.step, 1), (self.demand, 1), (self.second, 2), (self.join, 2),
+            (self.pick_elements, 2), (self.put, 2), (self.keep_grad, 1), (self.untracked, 1),
+            (self.give_data, 1), (self.end, 1),
         ]  # fmt: skip
         weighted = [action for action, weight in actions for _ in range(weight)]
         for number in range(self.steps):
@@ -49,6 +52,7 @@ class EpochProgram(Program):
         self.backward()
         self.grad()
         self.compare_hooks()
+        self.compare_kept()
 
     def draw_from(self, number: int) -> None:
         """Draw what the step of this number needs, whatever the steps before it have drawn."""
@@ -118,6 +122,151 @@ class EpochProgram(Program):
 
         if self.both(f"t{number}.requires_grad_", demand) is not None:
             self.leaves.append(self.tensors[number])
+
+    def second(self) -> None:
+        """A tensor made of a gradient, which has a graph itself."""
+        tracked = [i for i, (_, t) in enumerate(self.tensors) if t.requires_grad]
+        if not tracked or self.is_silent:
+            return
+        root, by = self.choose.choice(tracked[-5:]), self.choose.choice(tracked)
+
+        def call(side: int, m: Any) -> Any:
+            y, x = self.tensors[root][side] * 0.5, self.tensors[by][side]
+            (g,) = m.autograd.grad((y * y * y).sum(), [x], create_graph=True, allow_unused=True)
+            return m.zeros((), dtype=m.float64) if g is None else g * 0.5
+
+        pair = self.both(f"t{len(self.tensors)}: gradient of t{root} by t{by}", call)
+        self.add_result(pair)
+
+    def join(self) -> None:
+        """A call on two tensors of one shape, or on one and what another one repeats."""
+        i, j = self.pick(), self.pick()
+        a, b = self.tensors[i][1], self.tensors[j][1]
+        name = self.choose.choice(("cat", "stack", "where", "maximum", "addcmul", "lerp"))
+        if a.shape != b.shape or (name == "cat" and not a.dim()):
+            return
+        calls: dict[str, Any] = {
+            "cat": lambda m, x, y: m.cat([x, y * 0.5, x]),
+            "stack": lambda m, x, y: m.stack([x, y], -1),
+            "where": lambda m, x, y: m.where(x > y, x * 0.5, y),
+            "maximum": lambda m, x, y: m.maximum(x, y + 0.25),
+            "addcmul": lambda m, x, y: m.addcmul(x, x * 0.25, y, value=2),
+            "lerp": lambda m, x, y: m.lerp(x, y, 0.25),
+        }
+        pair = self.both(
+            f"t{len(self.tensors)}: {name} of t{i}, t{j}",
+            lambda side, m: calls[name](m, self.tensors[i][side], self.tensors[j][side]),
+        )
+        self.add_result(pair)
+
+    def pick_elements(self) -> None:
+        number = self.pick()
+        t = self.tensors[number][1]
+        if not t.dim() or not t.numel():
+            return
+        axis = self.choose.randrange(t.dim())
+        places = [
+            self.choose.randrange(t.shape[axis]) for _ in range(self.choose.choice((1, 2, 5)))
+        ]
+        name = self.choose.choice(("index_select", "key", "gather", "masked", "cumsum", "sort"))
+        calls: dict[str, Any] = {
+            "index_select": lambda m, x: x.index_select(axis, m.tensor(places)),
+            "key": lambda m, x: x.movedim(axis, 0)[places],
+            "gather": lambda m, x: x.gather(axis, m.zeros_like(x, dtype=m.int64)),
+            "masked": lambda m, x: x[x > 0] * 0.5,
+            "cumsum": lambda m, x: x.cumsum(axis) * 0.5,
+            "sort": lambda m, x: x.sort(dim=axis, stable=True)[0],
+        }
+        pair = self.both(
+            f"t{len(self.tensors)}: {name} of t{number}",
+            lambda side, m: calls[name](m, self.tensors[number][side]),
+        )
+        self.add_result(pair)
+
+    def put(self) -> None:
+        """A write to some elements."""
+        number = self.pick()
+        t = self.tensors[number][1]
+        if not t.dim() or not t.numel() or has_overlap(t):
+            return
+        axis = self.choose.randrange(t.dim())
+        places = sorted({self.choose.randrange(t.shape[axis]) for _ in range(3)})
+        value = self.tensor(tuple(len(places) if i == axis else n for i, n in enumerate(t.shape)))
+        if self.leaves and self.choose.random() < 0.4:
+            leaf = self.choose.choice(self.leaves)
+            value = (value[0] * leaf[0].sum(), value[1] * leaf[1].sum())
+        name = self.choose.choice(("index_add_", "index_copy_", "masked_fill_", "key", "scatter_"))
+        calls: dict[str, Any] = {
+            "index_add_": lambda m, x, v: x.index_add_(axis, m.tensor(places), v, alpha=2),
+            "index_copy_": lambda m, x, v: x.index_copy_(axis, m.tensor(places), v),
+            "masked_fill_": lambda m, x, v: x.masked_fill_(x > 0, v.sum()),
+            "key": lambda m, x, v: x.__setitem__((slice(None),) * axis + (places,), v),
+            "scatter_": lambda m, x, v: x.scatter_(axis, m.zeros_like(v, dtype=m.int64), 2.5),
+        }
+        self.both(
+            f"t{number}.{name} {axis}",
+            lambda side, m: calls[name](m, self.tensors[number][side], value[side]) is None,
+        )
+
+    def keep_grad(self) -> None:
+        number = self.pick()
+        t = self.tensors[number][1]
+        try:
+            t.grad_fn  # noqa: B018
+        except RuntimeError:  # one of several views, whose base was written to
+            return
+        if not t.requires_grad or t.is_leaf:
+            return
+        if self.both(
+            f"t{number}.retain_grad", lambda side, m: self.tensors[number][side].retain_grad()
+        ):
+            self.kept.add(number)
+
+    def compare_kept(self) -> None:
+        for number in () if self.is_silent else self.kept:
+            ours, theirs = (t.grad for t in self.tensors[number])
+            if (ours is None) != (theirs is None) or (
+                theirs is not None and not _is_close(ours.tolist(), theirs.tolist())
+            ):
+                self.fail(f"kept gradient of t{number}: ours {ours}, theirs {theirs}")
+
+    def untracked(self) -> None:
+        number = self.pick()
+
+        def call(side: int, m: Any) -> Any:
+            with m.no_grad():
+                return self.tensors[number][side] * 0.5 + 1
+
+        self.add_result(self.both(f"t{len(self.tensors)}: untracked of t{number}", call))
+
+    def give_data(self) -> None:
+        """Other memory for a leaf."""
+        if not self.leaves:
+            return
+        leaf = self.choose.choice(self.leaves)
+        value = self.tensor(tuple(leaf[1].shape))
+
+        def give(side: int, m: Any) -> None:
+            leaf[side].data = value[side]
+
+        self.both("leaf.data = new", give)
+        self.is_silent = True
+
+    def end(self) -> None:
+        """`detach_` of a tensor that is no view."""
+        number = self.pick()
+        t = self.tensors[number][1]
+        views = [x for _, x in self.tensors if x._is_view() and x._base is t]
+        if t._is_view() or t.is_leaf or views:
+            return
+        self.both(
+            f"t{number}.detach_", lambda side, m: self.tensors[number][side].detach_() is None
+        )
+
+    def add_result(self, pair: tuple[Any, Any] | None) -> None:
+        if pair is not None:
+            layout = self.sides[1].contiguous_format
+            self.add((pair[0], pair[1].clone(memory_format=layout)))
 
     def hook(self) -> None:
         number = self.pick()

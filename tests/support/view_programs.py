@@ -303,6 +303,7 @@ class Program:
             ours is None
             and (
                 "AsStrided is a view" in theirs
+                or "detached in-place" in theirs  # a saved value that had a gradient
                 or theirs.startswith("a leaf Variable")  # a view whose sibling gave it a history
                 or ("more than one element" in theirs and text.startswith("backward"))
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -814,3 +815,30 @@ def test_hooks_of_a_tensor_get_the_same_object(torch: Any) -> None:
 
     for moves in (False, True):
         assert run(tw, moves) == run(torch, moves)
+
+
+WRITES: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "mul": lambda m, t, x: t.mul_(3.0),
+    "tracked": lambda m, t, x: t.add_(x.sum()),
+    "untracked": lambda m, t, x: m.no_grad()(t.mul_)(3.0),
+    "masked": lambda m, t, x: t.masked_fill_(t > 0, 5.0),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_kept_gradient_is_that_of_the_latest_value(torch: Any, write: str) -> None:
+    """Hooks stay with the value that they were set on."""
+
+    def run(m: Any, show: Any, kept: int, written: int) -> list[Any]:
+        x, seen = m.ones(4, requires_grad=True), []
+        y = x * 2
+        both = y, show(y)
+        both[kept].retain_grad()
+        both[kept].register_hook(lambda g: seen.append(g.tolist()))
+        WRITES[write](m, both[written], x)
+        ((y * m.tensor([1.0, 2.0, 3.0, 4.0])).sum() + both[1].sum() * 10).backward()
+        return [both[kept].grad.tolist(), seen, x.grad.tolist()]
+
+    for show in (lambda t: t, lambda t: t[1:], lambda t: t.view(2, 2)):
+        for kept, written in itertools.product(range(2), repeat=2):
+            assert run(tw, show, kept, written) == run(torch, show, kept, written)
