@@ -234,8 +234,11 @@ def keep_grad(t: Tensor) -> None:
         raise RuntimeError(
             f"can't retain_grad on Tensor that has requires_grad=False{at_user_line()}"
         )
+    follow()
+    if t.retains_grad:
+        return
     tape.meet(t)
-    if t._hooks is None:
+    if t._hooks is None or not _is_watched(t):
         t._hooks = {}
     owner = weakref.ref(t)
 

@@ -244,7 +244,7 @@ def start_of(t: Any, base: Node) -> tuple[Node, views.Chain | None]:
         return base, t._chain
     links, depth = t._chain.links, t._root.depth
     node, chain = resolve(source), None
-    if source is t._root.own:
+    if source._root is not t._root:  # it has a history alone, or other memory by now
         value = base
         with grad_mode(True):
             for kind, attrs in links[:depth]:

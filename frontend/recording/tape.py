@@ -343,8 +343,8 @@ class _Graph:
         node = epoch.leaf_node(len(self.buffers), aval)
         holder = Handle()
         holder._buffer, holder._aval = base, aval
-        owner = None if t is None else _state(t)
         changes, rewrites, moves = self.call.counts[place]
+        owner = None if t is None else t if t._moves != moves else _state(t)
         is_whole = target is not None or base is not self.call.arrays[place]
         chain = None if t is None or is_whole else t._chain
         self.held[node] = Held(holder, owner, changes, rewrites, moves if owner is t else 0, chain)

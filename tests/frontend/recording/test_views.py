@@ -317,6 +317,20 @@ def test_views_of_a_leaf_that_shares_its_memory(torch: Any) -> None:
     agree(*found)
 
 
+def test_views_of_a_leaf_stay_with_its_earlier_memory(torch: Any) -> None:
+    found = []
+    for m in (tw, torch):
+        p = m.nn.Parameter(m.zeros(3))
+        p.data = m.arange(3.0)
+        part = p[1:]
+        shown = part.detach()
+        p.data = m.full((3,), 7.0)
+        loss = (part * shown).sum()
+        loss.backward()
+        found.append((part, shown, loss, p, p.grad))
+    agree(*found)
+
+
 # ---- what is the tensor itself, an alias or a copy ---------------------------------------------
 
 SAME: dict[str, Any] = {
