@@ -134,25 +134,22 @@ def normalize_axes(axes: int | Iterable[int] | None, rank: int) -> tuple[int, ..
 
 def infer_reshape(shape: Sequence[int], target: Sequence[int]) -> Size:
     """`target` with its -1 filled in; RuntimeError if it doesn't hold `shape`'s elements."""
-    return _infer_reshape(tuple(shape), tuple([int(s) for s in target]))
-
-
-@functools.lru_cache(1024)
-def _infer_reshape(shape: tuple[int, ...], target: tuple[int, ...]) -> Size:
-    count = math.prod(shape)
-    sizes = list(target)
-    if math.prod(sizes) == count and min(sizes, default=0) >= 0:
-        return shape_of(sizes)
-    unknown = [i for i, s in enumerate(sizes) if s == -1]
-    if len(unknown) > 1 or any(s < -1 for s in sizes):
-        raise RuntimeError(f"invalid shape {tuple(sizes)}: only one size may be -1{at_user_line()}")
-    if unknown:
-        known = math.prod(s for s in sizes if s != -1)
-        if known and count % known == 0:
-            sizes[unknown[0]] = count // known
-    if -1 in sizes or math.prod(sizes) != count:
+    count, known, at = math.prod(shape), 1, -1
+    sizes = [int(s) for s in target]
+    for i, each in enumerate(sizes):
+        if each >= 0:
+            known *= each
+        elif each == -1 and at < 0:
+            at = i
+        else:
+            raise RuntimeError(
+                f"invalid shape {tuple(sizes)}: only one size may be -1{at_user_line()}"
+            )
+    if at >= 0 and known and count % known == 0:
+        sizes[at] = count // known
+    elif at >= 0 or known != count:
         raise RuntimeError(
-            f"shape {tuple(target)} is invalid for input of size {count} "
+            f"shape {tuple(sizes)} is invalid for input of size {count} "
             f"(shape {tuple(shape)}){at_user_line()}"
         )
     return shape_of(sizes)
@@ -186,6 +183,8 @@ def reshape_strides(
 
     A dimension of size 1 gets the stride that it would have with a larger size, as in PyTorch.
     """
+    if strides == contiguous_strides(shape):
+        return contiguous_strides(target)
     return _reshape_strides(tuple(shape), tuple(strides), tuple(target))
 
 
@@ -195,8 +194,6 @@ def _reshape_strides(
 ) -> tuple[int, ...] | None:
     if math.prod(target) == 0:
         return strides if shape == target else contiguous_strides(target)
-    if strides == contiguous_strides(shape):
-        return contiguous_strides(target)
     # Runs of source dimensions that lie contiguously in memory, from the last one: [elements,
     # innermost stride].
     runs = [[1, strides[-1] if strides else 1]]

@@ -13,8 +13,9 @@ from tilewright.ir.node import Node
 from tilewright.ir.shape import broadcast, contiguous_strides, infer_reshape, normalize_axis
 
 from .. import recording
-from ..recording import Handle, cached_view, named_dtype, record, resolving, view, views
+from ..recording import Handle, cached_view, direct, named_dtype, record, resolving, view, views
 from ..recording.builders import builder, takes_sizes
+from ..recording.epoch import clock
 from . import parts
 from .arguments import listed, need_tensor, sizes
 from .call import public
@@ -82,7 +83,8 @@ def reshape(
     target = infer_reshape(input.shape, sizes(args, shape, "reshape", "shape"))
     if _viewable(input, target):
         return view(input, views.VIEW, tuple(target))
-    return record(_reshape, input, tuple(target))
+    made: Any = direct.reshaped(input, target) if clock.volatile else None
+    return record(_reshape, input, tuple(target)) if made is None else made
 
 
 @public("view", function=False)

@@ -16,14 +16,16 @@ import numpy as np
 from tilewright.ir import node as graph
 from tilewright.ir.interruption import pass_on
 from tilewright.ir.node import Node
+from tilewright.ir.shape import Size
+from tilewright.runtime.baseline.copies import copied
 
 from . import epoch, novelty, views
 from .at_once import MOST, may_compute
 from .builders import BLIND
 from .epoch import clock
-from .families import Known, note_error
+from .families import Known, first, note_error
 from .numbers import default_dtype
-from .states import Handle
+from .states import Aval, Handle
 from .volatile import (
     LEAST_NUMBER,
     MOST_NUMBER,
@@ -51,8 +53,12 @@ def of_one(build: Callable[..., Any], t: Any) -> Any:
         and not epoch.fallible
         and may_compute()
     ):
-        known = _known((build, t._aval))
-        if known is not None and known.bare is not None:
+        key = (build, t._aval)
+        known = _known(key)
+        if known is None:
+            made = _first(key, (array,), key[1:])
+            return computed(build, (t,)) if made is None else made
+        if known.bare is not None:
             return _made(known, array)
     return computed(build, (t,))
 
@@ -74,8 +80,12 @@ def of_two(build: Callable[..., Any], t: Any, other: Any) -> Any:
         and not epoch.fallible
         and may_compute()
     ):
-        known = _known((build, t._aval, other._aval))
-        if known is not None and known.bare is not None:
+        key = (build, t._aval, other._aval)
+        known = _known(key)
+        if known is None:
+            made = _first(key, (array, its), key[1:])
+            return computed(build, (t, other)) if made is None else made
+        if known.bare is not None:
             return _made(known, array, its)
     return computed(build, (t, other))
 
@@ -85,6 +95,7 @@ def of_all(build: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     tensor_type, parameter_type = epoch.tensor_type, epoch.parameter_type
     key: list[Any] = [build]
     arrays: list[Any] = []
+    avals: list[Any] = []
     for each in args:
         kind = each.__class__
         if kind is tensor_type or kind is parameter_type:
@@ -96,6 +107,7 @@ def of_all(build: Callable[..., Any], args: tuple[Any, ...]) -> Any:
             ):
                 return computed(build, args)
             key.append(each._aval)
+            avals.append(each._aval)
             arrays.append(array)
         elif kind is Node or isinstance(each, Handle):
             return computed(build, args)
@@ -103,14 +115,17 @@ def of_all(build: Callable[..., Any], args: tuple[Any, ...]) -> Any:
             key.append(each)
     is_volatile = clock.effects == novelty.looked or novelty.lasts()
     if is_volatile and not epoch.fallible and may_compute():
+        whole = tuple(key)
         try:
-            known = _known(tuple(key))
+            known = _known(whole)
         except TypeError:  # an unhashable argument: the recorded call has its message
             return None
-        if known is not None:
-            if known.bare is None:
-                return again(known, [], arrays, None)
-            return _made(known, *arrays)
+        if known is None:
+            made = _first(whole, arrays, avals)
+            return computed(build, args) if made is None else made
+        if known.bare is None:
+            return again(known, [], arrays, None)
+        return _made(known, *arrays)
     return computed(build, args)
 
 
@@ -132,15 +147,17 @@ def beside(build: Callable[..., Any], t: Any, value: Any, swapped: bool) -> Any:
     ):
         aval = t._aval
         its = usual_number(build, aval[1], default_dtype(), its_kind)
-        known = _known(
-            (build, False, True, its, aval) if swapped else (build, False, False, aval, its)
-        )
-        if known is not None and known.bare is not None:
+        key = (build, False, True, its, aval) if swapped else (build, False, False, aval, its)
+        known = _known(key)
+        if known is None or known.bare is not None:
             try:
                 number = np.asarray(value, its[1].np)
             except OverflowError:
                 return computed_beside(build, t, value, swapped)
-            return _made(known, number, array) if swapped else _made(known, array, number)
+            arrays = (number, array) if swapped else (array, number)
+            made = _first(key, arrays, key[3:]) if known is None else _made(known, *arrays)
+            if made is not None or known is not None:
+                return made
     return computed_beside(build, t, value, swapped)
 
 
@@ -160,14 +177,35 @@ def between(build: Callable[..., Any], t: Any, values: Sequence[Any]) -> Any:
         aval: Any = t._aval
         kinds: list[Any] = [each.__class__ for each in values]
         avals = [usual_number(build, aval[1], default_dtype(), kind) for kind in kinds]
-        known = _known((build, False, False, aval, *avals))
-        if known is not None and known.bare is not None:
+        key = (build, False, False, aval, *avals)
+        known = _known(key)
+        if known is None or known.bare is not None:
             try:
                 numbers = [np.asarray(each, its[1].np) for each, its in zip(values, avals)]
             except OverflowError:
                 return computed_between(build, t, *values)
-            return _made(known, array, *numbers)
+            arrays = (array, *numbers)
+            made = _first(key, arrays, key[3:]) if known is None else _made(known, *arrays)
+            if made is not None or known is not None:
+                return made
     return computed_between(build, t, *values)
+
+
+def reshaped(t: Any, shape: Size) -> Any:
+    """The elements of a tensor in another shape, copied; None if that must be recorded."""
+    if (
+        t.__class__ is epoch.tensor_type
+        and t._node is None
+        and not ((t._requires_grad or t._history is not None) and graph.grad_enabled())
+        and (array := t._buffer if t._storage is None else _seen(t)).__class__ is np.ndarray
+        and (aval := t._typed())[2] == "cpu"
+        and (clock.effects == novelty.looked or novelty.lasts())
+        and not epoch.fallible
+        and may_compute()
+    ):
+        _noted((hash((reshaped, array.shape, array.strides, shape)), array.size))
+        return of_array(copied(array).reshape(shape), (shape, aval[1], "cpu"))
+    return None
 
 
 def _seen(t: Any) -> Any:
@@ -185,6 +223,17 @@ def _seen(t: Any) -> Any:
     if chain is None or array.__class__ is not np.ndarray:
         return array
     return views.seen_in(array, chain) if views.numel(chain.size or ()) <= MOST else None
+
+
+def _first(key: tuple[Any, ...], arrays: Sequence[Any], avals: Sequence[Aval]) -> Any:
+    """The result of a call that isn't known, mostly of new sizes; None if it can't be computed in
+    this way. arrays, avals: of its operands."""
+    found = first(key, arrays, avals)
+    if found is None:
+        return None
+    made, aval, noted = found
+    _noted(noted)
+    return of_array(made, aval)
 
 
 def _made(known: Known, *arrays: np.ndarray) -> Any:

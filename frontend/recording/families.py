@@ -30,7 +30,7 @@ from tilewright.runtime.baseline.quiet import quietly
 from tilewright.runtime.baseline.step_forms import Shared, Untold
 from tilewright.runtime.baseline.templates import Template
 
-from . import epoch
+from . import epoch, novelty
 from .builders import facts, joins, name_of, takes_sizes
 from .epoch import clock
 from .rounding import rounded_once
@@ -202,14 +202,23 @@ class Routine:
         self.back: Bound | None = None
         self.times = 1
 
+    def noted(
+        self, shapes: Sequence[Any], arrays: Sequence[np.ndarray], most: int
+    ) -> tuple[int, int]:
+        """What tells a call from others, and the elements of the largest tensor that it reads or
+        writes whole; see novelty.py. most: of its results."""
+        for i, each in enumerate(arrays):
+            if each.size > most and i != self.in_part:
+                most = each.size
+        return hash((self.mark, shapes)), most
+
 
 class Known:
     """A call that has been computed, for operands of its types and sizes.
 
     build, args, template, forward, leads: see Routine. shapes: see Called. operands, avals: the
-    avals of its operands and of its results. noted: what tells it from others, and the elements of
-    the largest tensor that it reads or writes whole; see novelty.py. bare: the function of arrays
-    that makes its only result, once that is known and if it needs nothing around it.
+    avals of its operands and of its results. noted: see Routine. bare: the function of arrays that
+    makes its only result, once that is known and if it needs nothing around it.
     """
 
     __slots__ = (
@@ -234,10 +243,21 @@ class Known:
         else:
             self.avals = [(shape_of(a.shape), dtype, "cpu") for a, dtype in zip(made, dtypes)]
             most = max([a.size for a in made])
-        for i, each in enumerate(arrays):
-            if each.size > most and i != routine.in_part:
-                most = each.size
-        self.noted = hash((routine.mark, self.shapes)), most
+        self.noted = routine.noted(self.shapes, arrays, most)
+
+    def first(self, arrays: Sequence[np.ndarray], shared: Shared, is_free: bool) -> Any:
+        """What `forward` makes of the first operands of their sizes. Untold if the template doesn't
+        tell. is_free: see Routine."""
+        template, forward = self.template, self.forward
+        if forward.has_limits:
+            forward.check(self.shapes)
+        if is_free:
+            made = self.made(arrays, shared)
+        else:
+            made = forward(arrays, self.shapes, shared)
+        if template is not forward and template.has_limits:
+            template.check(self.shapes, [made] if forward.is_single else made)
+        return made
 
     def made(self, arrays: Sequence[np.ndarray], shared: Shared) -> Any:
         """What `forward` makes of operands. shared: see templates.py."""
@@ -256,8 +276,7 @@ class Known:
         if run.is_bare:
             self.bare = run.run
             return run.run(*arrays)
-        made = quietly(run.run, shared, *arrays) if run.is_staged else quietly(run.run, *arrays)
-        return self.forward.owned(made, arrays)
+        return _owned(self.forward, run, arrays, shared)
 
     def backward(
         self, kept: Sequence[np.ndarray], seeds: Sequence[np.ndarray], shared: Shared
@@ -283,11 +302,11 @@ class Family:
 
     templates: what computes them, each with its examples, of which those that were made with the
     package have none. They differ in structure: padded or cut or not, for instance. failed: whether
-    no more is learned, and calls that no template computes are recorded. free: the routine of all
-    of them, whatever their sizes, if there is one.
+    no more is learned, and calls that no template computes are recorded. only: the routine of all
+    of them, if there is one.
     """
 
-    __slots__ = ("_errors", "_routines", "failed", "free", "templates")
+    __slots__ = ("_errors", "_routines", "failed", "only", "templates")
 
     def __init__(self, place: tuple[Any, ...]) -> None:
         """place: see Called.family."""
@@ -297,7 +316,7 @@ class Family:
             (templated(outline), []) for outline in lessons.outlines(place)
         ]
         self.failed = False
-        self.free: Routine | None = None
+        self.only: Routine | None = None
         self._routines: dict[int, Routine] = {}  # by the identities of templates
         self._errors = 0
 
@@ -347,7 +366,7 @@ class Family:
         if routine is None or routine.template is not template:
             routine = self._routines[id(template)] = Routine(call, id(self), template)
             is_only = len(self.templates) == 1 and not call.sizes
-            self.free = routine if is_only and routine.is_free else None
+            self.only = routine if is_only else None
         return routine, made
 
     def _made(self, call: Called, shared: Shared) -> tuple[Any, Any] | None:
@@ -382,6 +401,59 @@ def has_failed() -> bool:
     return failed
 
 
+def _owned(template: Any, run: Bound, arrays: Sequence[np.ndarray], shared: Shared) -> Any:
+    """What a function of arrays makes, in memory of its own."""
+    made = quietly(run.run, shared, *arrays) if run.is_staged else quietly(run.run, *arrays)
+    return template.owned(made, arrays)
+
+
+def comes_again(mark: int) -> bool:
+    """Whether a call that is noted so came before. Most calls of sizes that are new all the time
+    never come again, so only the others become known ones."""
+    if mark in epoch.met:
+        if len(epoch.known) >= REMEMBERED:
+            epoch.known.clear()
+        return True
+    if len(epoch.met) >= REMEMBERED:
+        epoch.met.clear()
+    epoch.met.add(mark)
+    return False
+
+
+def first(
+    key: tuple[Any, ...], arrays: Sequence[np.ndarray], avals: Sequence[Aval]
+) -> tuple[np.ndarray, Aval, tuple[int, int]] | None:
+    """The only result of a call without gradients that isn't known, its aval, and what is noted of
+    it; None if its family has no template for all sizes."""
+    if key[0] in joins:
+        return None
+    family = epoch.families.get(family_of(key, avals))
+    routine = None if family is None else family.only
+    if routine is None or not routine.template.is_single:
+        return None
+    template, run = routine.template, routine.run
+    for array, aval in zip(arrays, avals):
+        if array.size > novelty.LARGE or aval[2] != "cpu":
+            return None
+    shapes = tuple([a.shape for a in arrays])
+    try:
+        if template.has_limits:
+            template.check(shapes)
+        if run is None:
+            made = template(arrays, shapes, {})
+        else:
+            made = run.run(*arrays) if run.is_bare else _owned(template, run, arrays, {})
+    except Exception as error:  # the family may learn it, or the recorded call has the message
+        pass_on(error)
+        return None
+    aval = shape_of(made.shape), template.dtypes[0], "cpu"
+    noted = routine.noted(shapes, arrays, made.size)
+    if comes_again(noted[0]):
+        known = epoch.known[key] = Known(routine, shapes, list(avals))
+        known.run, known.avals, known.noted = run, [aval], noted
+    return made, aval, noted
+
+
 def met(
     key: tuple[Any, ...],
     args: Sequence[Any],
@@ -397,11 +469,11 @@ def met(
     if build not in joins:
         place = family_of(key, avals)
         family = epoch.families.get(place)
-        if family is not None and family.free is not None:
-            routine = family.free
+        if family is not None and family.only is not None:
+            routine = family.only
             known = Known(routine, tuple([a.shape for a in arrays]), avals)
             try:
-                made = known.made(arrays, shared)
+                made = known.first(arrays, shared, routine.is_free)
             except Untold:  # the family may learn it
                 shared.clear()
             except Exception as error:  # the recorded call has the better message

@@ -40,7 +40,7 @@ from .at_once import (
 )
 from .builders import facts, is_blind, refuses_bools
 from .epoch import GRADIENT, clock
-from .families import REMEMBERED, Known, Number, met, note_error
+from .families import REMEMBERED, Known, Number, comes_again, met, note_error
 from .numbers import default_dtype, key_of, scalar_dtype
 from .states import Aval, Handle
 from .tape import Call, Refused, note, rebound, target_of
@@ -250,8 +250,7 @@ def _met(
     targets: list[Any] | None,
     shared: Shared,
 ) -> tuple[Known, Any] | None:
-    """A call that isn't known, and what it makes. It is known from the second time on: most calls
-    of sizes that are new all the time never come again."""
+    """A call that isn't known, and what it makes. It is known from the second time on."""
     for aval, array in zip(avals, arrays):
         if aval[2] != "cpu":
             return None  # memory of another device may be an array as well
@@ -259,16 +258,8 @@ def _met(
             novelty.is_large()
             return None
     found = met(key, args, arrays, avals, targets, shared)
-    if found is not None:
-        mark = hash(key)
-        if mark in epoch.met:
-            if len(epoch.known) >= REMEMBERED:
-                epoch.known.clear()
-            epoch.known[key] = found[0]
-        else:
-            if len(epoch.met) >= REMEMBERED:
-                epoch.met.clear()
-            epoch.met.add(mark)
+    if found is not None and comes_again(found[0].noted[0]):
+        epoch.known[key] = found[0]
     return found
 
 

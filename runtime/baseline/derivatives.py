@@ -131,9 +131,9 @@ class DifferentiatedTemplate:
     """What a call and its derivative compute for operands of any sizes that its outline tells of.
 
     dtypes, operand_dtypes: of the results and of the operands. is_single: whether the call has one
-    result, and no tuple. is_free: see Template, of both. seeds, reads, cotangents: see
-    Differentiated. operands_read, results_read:
-    the operands and the results among `reads`.
+    result, and no tuple. is_free: see Template, of both. has_limits: that of the derivative. seeds,
+    reads, cotangents: see Differentiated. operands_read, results_read: the operands and the results
+    among `reads`.
     """
 
     def __init__(self, outline: DifferentiatedOutline):
@@ -141,6 +141,7 @@ class DifferentiatedTemplate:
         self.is_single, count = outline.is_single, outline.results
         self.forward, self._backward = Template(outline.forward), Template(outline.backward)
         self.is_free = self.forward.is_free and self._backward.is_free
+        self.has_limits = self._backward.has_limits
         self.dtypes = outline.forward.dtypes[:count]
         self.operand_dtypes = outline.operand_dtypes
         operands = len(self.operand_dtypes)

@@ -55,7 +55,7 @@ class Template:
 
     dtypes: of the results. is_single: whether the call has one result, and no tuple.
     varies: whether an attr depends on sizes. is_free: whether nothing does: the forms of its steps
-    are those of all sizes.
+    are those of all sizes. has_limits: whether `check` may raise.
     """
 
     def __init__(self, outline: Outline):
@@ -65,6 +65,7 @@ class Template:
         self._steps = [_step(line, sources) for line in outline.lines]
         self.varies = any([step.varies for step in self._steps])
         self.is_free = not self._fixed and all([step.attrs is None for step in self._steps])
+        self.has_limits = bool(self._fixed)
         self._known: dict[Any, list[_Step]] = {}  # by the shapes of operands
         self._only = self._whole(outline.arity)
         self._is_bare = self._only is not None and is_bare(self._only)

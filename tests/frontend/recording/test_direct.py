@@ -102,6 +102,52 @@ def test_repeated_calls_take_the_short_way(name: str, made: list[Any]) -> None:
     assert len(made) > 10
 
 
+@pytest.mark.parametrize("name", CALLS)
+def test_new_sizes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call of a size that comes for the first time is made by what its family has."""
+    found: list[Any] = []
+    first = direct.first
+
+    def noted(*args: Any) -> Any:
+        found.append(first(*args))
+        return found[-1]
+
+    monkeypatch.setattr(direct, "first", noted)
+    ours, expected = CALLS[name]
+    for n in (3, 5, 6, 9, 12, 12, 12):
+        x, y = drawn(n, n, 7), drawn(n + 1, n, 7)
+        made = ours(torch.tensor(x), torch.tensor(y))
+        with np.errstate(invalid="ignore"):
+            values = expected(x, y)
+        np.testing.assert_allclose(made.numpy(), values, rtol=1e-6, atol=1e-6)
+    assert any(each is not None for each in found[-4:])
+
+
+def test_new_sizes_within_what_is_known() -> None:
+    """What a template was learned of one vocabulary doesn't hold for another one."""
+    for vocabulary in (11, 11, 11, 5, 7, 11):
+        rows = torch.arange(float(vocabulary)).reshape(-1, 1)
+        for n in (2, 3, 4):
+            words = torch.arange(n) + vocabulary - n
+            assert torch.embedding(rows, words).flatten().tolist() == words.tolist()
+            with pytest.raises(IndexError, match="out of range"):
+                torch.embedding(rows, words + 1).sum().item()
+
+
+def test_reshaped_copies() -> None:
+    for n in (2, 3, 4, 4):
+        x = drawn(n, n, 3, 4)
+        t = torch.tensor(x)
+        made = t.transpose(1, 2).reshape(n, -1)
+        assert made.is_contiguous() and not made._is_view()
+        np.testing.assert_array_equal(made.numpy(), x.transpose(0, 2, 1).reshape(n, -1))
+        made.fill_(0.0)
+        np.testing.assert_array_equal(t.numpy(), x)
+    w = torch.ones(2, 3, requires_grad=True)
+    (w.t().reshape(-1) * torch.arange(6.0)).sum().backward()
+    assert w.grad is not None and w.grad.tolist() == [[0, 2, 4], [1, 3, 5]]
+
+
 def test_memory_that_numpy_sees_is_read_as_it_is_now(made: list[Any]) -> None:
     array = np.zeros(6, np.float32)
     x = torch.from_numpy(array)
