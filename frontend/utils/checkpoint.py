@@ -254,14 +254,17 @@ def checkpoint(
 ) -> Any:
     """function(*args, **kwargs), whose inner values are computed again in the backward pass.
 
-    use_reentrant: with True gradients flow only if an argument collects them, and keyword
-        arguments are refused. With False, or by default, the leaves that the function reads
-        besides its arguments count too.
+    use_reentrant: with True, and with a warning by default, gradients flow only if an argument
+        collects them, and keyword arguments are refused. With False the leaves that the function
+        reads besides its arguments count too.
     context_fn: returns the contexts of the first and of the second run.
     determinism_check: "default" compares shapes, dtypes and devices of what the two runs
         compute, unless values were read on the way; "none" doesn't. debug and early_stop change
         nothing here.
     """
+    if use_reentrant is None:
+        _ask("checkpoint")
+        use_reentrant = True
     if use_reentrant and (kwargs or context_fn is not noop_context_fn):
         raise ValueError(
             "Unexpected keyword arguments: "
@@ -278,6 +281,15 @@ def checkpoint(
         return _checkpoint(function, args, kwargs, context_fn, check, preserve_rng_state, True)
     with saving.without_hooks():  # they see neither the inputs nor the values inside
         return _checkpoint(function, args, kwargs, context_fn, check, preserve_rng_state, False)
+
+
+def _ask(name: str) -> None:
+    warnings.warn(
+        f"torch.utils.checkpoint.{name}: the use_reentrant parameter should be passed explicitly. "
+        "False is recommended; without it gradients flow as with True, only if an argument "
+        "collects them",
+        stacklevel=3,
+    )
 
 
 def _checkpoint(
@@ -344,6 +356,9 @@ def checkpoint_sequential(
 ) -> Any:
     """Run a sequence of modules or functions in `segments` parts; all but the last are
     checkpointed."""
+    if use_reentrant is None:
+        _ask("checkpoint_sequential")
+        use_reentrant = True
     preserve = kwargs.pop("preserve_rng_state", True)
     if kwargs:
         raise ValueError("Unexpected keyword arguments: " + ",".join(kwargs))
