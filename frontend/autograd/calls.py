@@ -104,6 +104,43 @@ def saved_by(call: Call) -> dict[str, Any]:
     return sizes if build in _SIZED else {}
 
 
+_SELF = (
+    "Abs", "Acos", "Asin", "Atan", "Clamp", "Cos", "Cosh", "Erf", "Gelu", "LeakyRelu", "Log",
+    "Log10", "Log1P", "Log2", "Silu", "Sin", "Sinh", "Softplus", "Cumprod", "Prod", "Var",
+)  # fmt: skip
+_RESULT = (
+    "Exp", "Exp2", "Expm1", "LogSoftmax", "Prod", "Reciprocal", "Relu", "Rsqrt", "Sigmoid",
+    "Softmax", "Sqrt", "Std", "Tan", "Tanh",
+)  # fmt: skip
+_KEPT = {
+    **dict.fromkeys(_SELF, ("self",)),
+    **dict.fromkeys(("Mul", "Div", "Atan2", "Maximum", "Minimum"), ("self", "other")),
+    **dict.fromkeys(("Mm", "Bmm"), ("self", "mat2")),
+    "Pow": ("self", "exponent"), "Mv": ("self", "vec"), "Dot": ("self", "tensor"),
+    "Addmm": ("", "mat1", "mat2"),
+}  # fmt: skip
+"""The operands whose values PyTorch's nodes keep for the derivative, by the names of the nodes."""
+_PRODUCTS = ("Mul", "Div", "Mm", "Bmm", "Mv", "Dot")
+"""Nodes that keep an operand only if the other one has a gradient; of a quotient, the first one."""
+
+
+def kept_by(node: Node, name: str, args: Sequence[Any]) -> dict[str, Any]:
+    """What PyTorch's node of this name keeps of its call: nodes and numbers; None for an operand
+    that no derivative reads. node: the result."""
+    kind = name.partition("Backward")[0]
+    found = dict(zip(_KEPT.get(kind, ()), args))
+    found.pop("", None)
+    if kind in _PRODUCTS and len(found) == 2:
+        (first, a), (second, b) = found.items()
+        found = {
+            first: a if getattr(b, "requires_grad", False) else None,
+            second: b if kind == "Div" or getattr(a, "requires_grad", False) else None,
+        }
+    if kind in _RESULT or name in ("PowBackward1", "PowBackward2"):
+        found["result"] = node
+    return found
+
+
 _SIZED = (views.VIEW, views.RESHAPE, views.EXPAND, views.SQUEEZE, views.ALIAS, views.AS_STRIDED)
 
 

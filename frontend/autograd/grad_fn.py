@@ -14,10 +14,12 @@ from .. import recording
 from ..recording import epoch, views
 from ..recording.builders import Step
 from ..recording.histories import Ends, History
+from ..recording.parts import differentiable
 from .calls import (
     Call,
     call_of,
     is_users,
+    kept_by,
     name_of,
     name_of_view,
     number_of,
@@ -152,17 +154,52 @@ class GradFn:
         if name.startswith(_SAVED):
             saved = self._saved()
             if name.removeprefix(_SAVED) in saved:
-                return saved[name.removeprefix(_SAVED)]
+                found = saved[name.removeprefix(_SAVED)]
+                return self._value(found) if isinstance(found, Node) else found
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def _saved(self) -> dict[str, Any]:
-        return saved_by(self._call)
+        kept = kept_by(self._node, type(self).__name__, self._call[1])
+        return {**saved_by(self._call), **kept}
+
+    def _value(self, node: Node) -> Any:
+        """The value of a node that the derivative reads: the leaf that it is of, or a tensor."""
+        is_present = self._ends is recording.clock.ends
+        if is_present and any(self._node in differentiable(root) for root, _ in epoch.freed):
+            raise _freed()
+        if node.op is ops.variable:
+            target = (
+                recording.variable_target(node.attrs[0])
+                if is_present
+                else self._ends.targets.get(node)
+            )
+            if target is not None and not isinstance(target, History):
+                return target
+        if is_present or node.op is ops.constant_op:
+            return recording.wrap(node)
+        held = None if self._ends.held is None else self._ends.held(node)
+        if held is not None:
+            return recording.wrap(recording.resolve(held.tensor))
+        build, args = call_of(node)
+        if not isinstance(build, views.View):
+            raise _freed()
+        base = recording.resolve(self._value(args[0]))
+        with recording.grad_mode(False):
+            return recording.wrap(build.node(base, *args[1:]))
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *[_SAVED + name for name in self._saved()]})
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} object at {id(self):#x}>"
+
+
+def _freed() -> RuntimeError:
+    return RuntimeError(
+        "Trying to backward through the graph a second time (or directly access saved tensors "
+        "after they have already been freed). Specify retain_graph=True if you need to backward "
+        f"through the graph a second time{at_user_line()}"
+    )
 
 
 class UsersCall(GradFn):
@@ -177,11 +214,7 @@ class UsersCall(GradFn):
             return super().__getattr__(name)
         context = kept()
         if name == "saved_tensors" and context is None:
-            raise RuntimeError(
-                "Trying to backward through the graph a second time (or directly access saved "
-                "tensors after they have already been freed). Specify retain_graph=True if you "
-                f"need to backward through the graph a second time{at_user_line()}"
-            )
+            raise _freed()
         if context is not None and (name in _OF_CONTEXTS or name in context.left()):
             return getattr(context, name)
         return super().__getattr__(name)

@@ -26,13 +26,14 @@ class Ends:
 
     During the epoch both are in its lists; `is_asked` says that they must be here when it is over.
 
-    number: of the epoch. targets, hooks: see History.
+    number: of the epoch. targets, hooks: see History. held: see History; None in the present epoch.
     """
 
     number: int
     targets: dict[Node, Any] = field(default_factory=dict)
     hooks: dict[Node, list[dict[int, Any]]] = field(default_factory=dict)
     is_asked: bool = False
+    held: Callable[[Node], Held | None] | None = None
 
 
 class Viewed(NamedTuple):
@@ -286,11 +287,24 @@ class History:
                 elif target not in seen:
                     seen.add(target)
                     stack.append(target)
-        return Ends(self.epoch, targets, self.shared.hooks)
+        return Ends(self.epoch, targets, self.shared.hooks, held=self.held)
 
     def of_view(self, node: Node, writes: int) -> History:
         """The history of a view with `node`, where this is that of its memory."""
         return replace(self, node=node, is_inner=False, base=self, writes=writes)
+
+    def held(self, node: Node) -> Held | None:
+        """The value of a node in its graph, if the backward pass reads it."""
+        value, seen, stack = value_node(node), {self}, [self]
+        while stack:
+            each = stack.pop()
+            found = each.saved.get(value) or each.leaf_values.get(value)
+            if found is not None:
+                return found
+            more = [h for h in each.inner() if h not in seen]
+            seen.update(more)
+            stack.extend(more)
+        return None
 
     def inner(self) -> list[History]:
         """The histories that begin at its stops."""

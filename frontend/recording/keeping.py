@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import weakref
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -210,8 +212,15 @@ def keep(
                 _own_leaf(history, value_node(node), target)
     if clock.ends.is_asked:
         clock.ends.hooks = shared.hooks
+        clock.ends.held = functools.partial(_held_by, [weakref.ref(h) for h in histories])
         for history in histories:
             clock.ends.targets.update({n: history.targets[n] for n in history.variables})
+
+
+def _held_by(histories: Sequence[weakref.ref[History]], node: Node) -> Held | None:
+    """The value of a node that one of the histories still has."""
+    found = (h.held(node) for ref in histories if (h := ref()) is not None)
+    return next((held for held in found if held is not None), None)
 
 
 def histories_of_views(kept: Sequence[History]) -> list[tuple[Viewed, History]]:

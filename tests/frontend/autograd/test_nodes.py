@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tilewright as tw
@@ -280,3 +281,58 @@ def test_a_view_that_several_calls_read_has_one_node_when_calls_are_known(torch)
         return found
 
     assert run(tw) == run(torch) == {(1, True, 0, 1)}
+
+
+SAVED: dict[str, Any] = {
+    "product": lambda m, x, z: x * z,
+    "with a constant": lambda m, x, z: x * 3,
+    "constant first": lambda m, x, z: z.detach() * x,
+    "quotient": lambda m, x, z: z.detach() / x,
+    "power": lambda m, x, z: x**2,
+    "power of tensors": lambda m, x, z: x**z,
+    "exp": lambda m, x, z: (x * 2).exp(),
+    "relu": lambda m, x, z: x.relu(),
+    "log": lambda m, x, z: x.log(),
+    "mm": lambda m, x, z: x @ z,
+    "one of mm": lambda m, x, z: x @ z.detach(),
+    "dot": lambda m, x, z: x[0].dot(z[1]),
+    "softmax": lambda m, x, z: x.softmax(1),
+}
+
+
+@pytest.mark.parametrize("read", ["not", "read", "passed"])
+@pytest.mark.parametrize("name", SAVED)
+def test_saved_tensors_of_nodes(torch: Any, name: str, read: str) -> None:
+    """What a node keeps: a leaf is the leaf itself."""
+
+    def run(m: Any) -> dict[str, Any]:
+        x = m.tensor([[1.5, 2.0], [0.5, 3.0]], requires_grad=True)
+        z = m.tensor([[0.5, 1.0], [2.0, 1.25]], requires_grad=True)
+        y = SAVED[name](m, x, z)
+        if read != "not":
+            y.sum().item()
+        if read == "passed":
+            y.sum().backward(retain_graph=True)
+        found = {}
+        for fact in ("self", "other", "result", "exponent", "mat2", "tensor"):
+            if not hasattr(y.grad_fn, f"_saved_{fact}"):
+                continue
+            value = getattr(y.grad_fn, f"_saved_{fact}")
+            assert value is not y
+            if value is x or value is z:
+                value = "x" if value is x else "z"
+            elif hasattr(value, "tolist"):
+                value = np.round(value.detach().numpy(), 4).tolist()
+            found[fact] = value
+        return found
+
+    ours = run(tw)
+    assert ours == run(torch) and ours
+
+
+def test_saved_tensors_that_were_freed() -> None:
+    x = tw.ones(2, requires_grad=True)
+    y = x.exp()
+    y.sum().backward()
+    with pytest.raises(RuntimeError, match="already been freed"):
+        y.grad_fn._saved_result  # noqa: B018
