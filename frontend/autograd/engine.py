@@ -39,18 +39,13 @@ from .goal import Goal, history_of, is_inside, node_of
 from .hook_calls import NodeHooks, as_one, call_hooks
 from .revival import hooks_of, revive
 from .twins import has_twin, twins
-from .values import modified, present_values, renewed, saved_value
+from .values import freed, modified, present_values, renewed, saved_value
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
 
 _FEW_HOOKS = 16
 """The hooks of an epoch that a pass looks at without asking which of them it meets."""
-TWICE = (
-    "Trying to backward through the graph a second time (or directly access saved tensors after "
-    "they have already been freed). Specify retain_graph=True if you need to backward through the "
-    "graph a second time"
-)
 
 
 def gradients(
@@ -80,9 +75,9 @@ def gradients(
     going = _Pass(wanted, create_graph, accumulate)
     derivation = going.through_nodes(seeds, recording.hooked)
     seen = [recording.resolve(t) for t, _ in roots if t._grad_freed]
-    freed = [node for node in seen if node.op is not ops.variable]
-    if freed and (derivation.saved or any(map(_unpacks, freed))):
-        raise RuntimeError(TWICE + at_user_line())
+    used_up = [node for node in seen if node.op is not ops.variable]
+    if used_up and (derivation.saved or any(map(_unpacks, used_up))):
+        raise freed()
     going.through_histories()
     if not retain_graph:
         for t, _ in roots:
@@ -301,7 +296,7 @@ class _Pass:
             batch = through
             for history in batch:
                 if history.is_freed:
-                    raise RuntimeError(TWICE + at_user_line())
+                    raise freed()
                 if history.is_captured and epoch.clock.capturing:
                     raise RuntimeError(
                         "the backward pass of what another graph computes can't be captured: what "

@@ -29,6 +29,7 @@ from .calls import (
 )
 from .hook_calls import ACCUMULATING
 from .hooks import Handles, NodeHooks, RemovableHandle, add_hook, register, register_post_accumulate
+from .values import freed
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -166,7 +167,7 @@ class GradFn:
         """The value of a node that the derivative reads: the leaf that it is of, or a tensor."""
         is_present = self._ends is recording.clock.ends
         if is_present and any(self._node in differentiable(root) for root, _ in epoch.freed):
-            raise _freed()
+            raise freed()
         if node.op is ops.variable:
             target = (
                 recording.variable_target(node.attrs[0])
@@ -182,7 +183,7 @@ class GradFn:
             return recording.wrap(recording.resolve(held.tensor))
         build, args = call_of(node)
         if not isinstance(build, views.View):
-            raise _freed()
+            raise freed()
         base = recording.resolve(self._value(args[0]))
         with recording.grad_mode(False):
             return recording.wrap(build.node(base, *args[1:]))
@@ -192,14 +193,6 @@ class GradFn:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} object at {id(self):#x}>"
-
-
-def _freed() -> RuntimeError:
-    return RuntimeError(
-        "Trying to backward through the graph a second time (or directly access saved tensors "
-        "after they have already been freed). Specify retain_graph=True if you need to backward "
-        f"through the graph a second time{at_user_line()}"
-    )
 
 
 class UsersCall(GradFn):
@@ -214,7 +207,7 @@ class UsersCall(GradFn):
             return super().__getattr__(name)
         context = kept()
         if name == "saved_tensors" and context is None:
-            raise _freed()
+            raise freed()
         if context is not None and (name in _OF_CONTEXTS or name in context.left()):
             return getattr(context, name)
         return super().__getattr__(name)

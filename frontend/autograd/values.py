@@ -49,6 +49,15 @@ def modified(node: Node) -> RuntimeError:
     )
 
 
+def freed() -> RuntimeError:
+    """The error of a backward pass, or a reader of saved values, after one that freed them."""
+    return RuntimeError(
+        "Trying to backward through the graph a second time (or directly access saved tensors "
+        "after they have already been freed). Specify retain_graph=True if you need to backward "
+        f"through the graph a second time{at_user_line()}"
+    )
+
+
 def saved_value(batch: Iterable[History], node: Node, history: History) -> Node:
     """The value of a node, which `history`, one of `batch`, has kept."""
     value = value_node(node)
