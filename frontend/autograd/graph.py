@@ -115,16 +115,16 @@ class saved_tensors_hooks:
 
     def __init__(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]):
         self.pack_hook, self.unpack_hook = pack_hook, unpack_hook
-        self._outer: list[Any] = []
 
     def __enter__(self) -> None:
         if _Refusal.texts:
             raise RuntimeError(f"{_Refusal.texts[-1]}{at_user_line()}")
-        self._outer.append(recording.clock.saving)
-        recording.set_saving(Hooks(self.pack_hook, self.unpack_hook))
+        outer = recording.clock.saving
+        recording.set_saving(Hooks(self.pack_hook, self.unpack_hook, outer))
 
     def __exit__(self, *exc: object) -> None:
-        recording.set_saving(self._outer.pop())
+        entered: Any = recording.clock.saving
+        recording.set_saving(None if entered is None else entered.outer)
 
 
 class save_on_cpu(saved_tensors_hooks):

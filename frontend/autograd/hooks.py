@@ -48,8 +48,10 @@ at_end: list[Callable[[bool], None]] = []
 
 @contextmanager
 def one_pass() -> Iterator[None]:
-    """Treat the block as one backward pass, and call the functions `at_end` after it."""
+    """Treat the block as one backward pass, and call the functions `at_end` after it. Hooks on what
+    calls save that the user's code enters in the block end with it."""
     global _task
+    saving = recording.clock.saving
     outer, at_end[:] = list(at_end), []
     outer_task, _task = _task, next(_tasks)
     complete = False
@@ -58,6 +60,8 @@ def one_pass() -> Iterator[None]:
         complete = True
     finally:
         _task = outer_task
+        if recording.clock.saving is not saving:
+            recording.set_saving(saving)
         ended, at_end[:] = list(at_end), outer
         for end in ended:
             end(complete)

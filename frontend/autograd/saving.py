@@ -28,10 +28,13 @@ Pack = Callable[[Any], Any]
 
 
 class Hooks:
-    """A pair of hooks. `pack(tensor)` gives what is kept, `unpack` of that gives the tensor."""
+    """A pair of hooks. `pack(tensor)` gives what is kept, `unpack` of that gives the tensor.
 
-    def __init__(self, pack: Pack, unpack: Pack):
-        self._pack, self._unpack = pack, unpack
+    outer: what the block of these hooks is in.
+    """
+
+    def __init__(self, pack: Pack, unpack: Pack, outer: epoch.Saving | None = None):
+        self._pack, self._unpack, self.outer = pack, unpack, outer
 
     def pack(self, t: Any) -> Any:
         version = recording.version(t)
