@@ -18,6 +18,7 @@ from ..fx.concrete import watcher
 from ..fx.graph_module import GraphModule
 from ..nn import Module
 from . import archive
+from ._state import _enabled
 from .modes import EXPORTED, is_scripting, mark_of, scripting
 
 __all__ = ["Error", "RecursiveScriptModule", "ScriptFunction", "ScriptModule", "script"]
@@ -223,9 +224,9 @@ def script(obj: Any, *args: Any, **options: Any) -> Any:
     """A scripted module or function: it runs in Python, with all branches, and can be saved.
 
     Unlike PyTorch's it isn't compiled beforehand, so it may be any Python. `is_scripting()` is True
-    while it runs. Classes are given back as they are.
+    while it runs. Classes are given back as they are, and with PYTORCH_JIT=0 everything is.
     """
-    if isinstance(obj, (ScriptModule, ScriptFunction)):
+    if not _enabled or isinstance(obj, (ScriptModule, ScriptFunction)):
         return obj
     if isinstance(obj, Module):
         return scripted(obj, {})
@@ -284,7 +285,7 @@ def _exported(method: Any) -> Any:
 
 def script_method(fn: Any) -> Any:
     """A method of a ScriptModule that runs as a scripted program."""
-    return _exported(fn)
+    return _exported(fn) if _enabled else fn
 
 
 def _source(function: Any) -> str:

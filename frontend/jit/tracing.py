@@ -16,6 +16,7 @@ from ..fx.targets import keeps_whole
 from ..nn import Module
 from ..recording import Handle
 from ..utils._pytree import tree_flatten
+from ._state import _enabled
 from .scripting import ScriptFunction, ScriptModule, scripted
 
 __all__ = ["skeleton", "trace", "trace_module"]
@@ -39,9 +40,9 @@ def trace(
 
     Branches are those that these inputs took, with a TracerWarning where they depend on values.
     Sizes are asked of the tensors, so inputs of other sizes may be given. Calls of scripted
-    functions keep their branches.
+    functions keep their branches. With PYTORCH_JIT=0 the function is given back.
     """
-    if isinstance(func, (ScriptModule, ScriptFunction)):
+    if not _enabled or isinstance(func, (ScriptModule, ScriptFunction)):
         return func
     kwargs = dict(example_kwarg_inputs or {})
     if example_inputs is None and not kwargs:
@@ -68,6 +69,8 @@ def trace_module(
     **options: Any,
 ) -> Any:
     """The calls that methods of a module make. inputs: example inputs by the names of methods."""
+    if not _enabled:
+        return mod
     if not isinstance(mod, Module):
         raise AttributeError("expected torch.nn.Module as the first argument")
     if not isinstance(inputs, Mapping):

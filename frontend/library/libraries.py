@@ -14,6 +14,8 @@ from .tags import listed
 
 _RESERVED = {"aten", "prim", "prims"}
 _WHOLE = {"", "CompositeImplicitAutograd", "Autograd", "AutogradCPU", "AutogradCUDA"}
+_ELSEWHERE = {"hip", "hpu", "ipu", "lazy", "maia", "mps", "mtia", "ve", "vulkan", "xla", "xpu"}
+"""Devices of PyTorch that no tensor is on here. What is registered for them is never called."""
 
 
 class Library:
@@ -77,12 +79,7 @@ class Library:
                 f"{self.ns}::{name}: PyTorch's own operators can't be given other kernels, as "
                 f"tilewright writes them itself. Define an operator of your own{at_user_line()}"
             )
-        op = defined(f"{self.ns}::{name}")
-        if op is None:
-            raise RuntimeError(
-                f"impl(): there is no operator {self.ns}::{name}; define() it first{at_user_line()}"
-            )
-        given(op, dispatch_key or self.dispatch_key, fn)
+        given(f"{self.ns}::{name}", dispatch_key or self.dispatch_key, fn)
         return None
 
     def fallback(self, fn: Callable[..., Any], dispatch_key: str = "", **_: Any) -> NoReturn:
@@ -132,11 +129,33 @@ def declared(name: str, schema: Schema, tags: Any = ()) -> CustomOpDef:
     op = CustomOpDef(name, without_kernel, schema.mutated, schema=schema)
     op._kernels.clear()
     op._may_alias, op.tags = True, listed(tags)
+    for key, function in _early.pop(name, ()):
+        _take(op, key, function)
     return op
 
 
-def given(op: CustomOpDef, key: str, function: Callable[..., Any]) -> None:
-    """Give an operator a kernel for one of PyTorch's dispatch keys."""
+_early: dict[str, list[tuple[str, Callable[..., Any]]]] = {}
+"""Kernels of operators that aren't declared yet, by their names: packages load files of kernels
+before the file of declarations."""
+
+
+def given(name: str, key: str, function: Callable[..., Any]) -> None:
+    """Give an operator, declared now or later, a kernel for one of PyTorch's dispatch keys."""
+    if key.lower() in _ELSEWHERE:
+        return
+    if not (key in KERNELS or key in _WHOLE or key == "Meta" or key.startswith("Autocast")):
+        raise NotImplementedError(
+            f"impl(): a kernel for {key!r}: tilewright knows {', '.join(sorted(KERNELS))}, Meta, "
+            f"{', '.join(sorted(filter(None, _WHOLE)))}{at_user_line()}"
+        )
+    op = defined(name)
+    if op is None:
+        _early.setdefault(name, []).append((key, function))
+    else:
+        _take(op, key, function)
+
+
+def _take(op: CustomOpDef, key: str, function: Callable[..., Any]) -> None:
     if key in KERNELS:
         op._on_arrays = True
         op.register_kernel(key, function)
@@ -144,13 +163,8 @@ def given(op: CustomOpDef, key: str, function: Callable[..., Any]) -> None:
         op._whole = function
     elif key == "Meta":
         op.register_fake(function)
-    elif key.startswith("Autocast"):
-        op._casting[key.removeprefix("Autocast").lower()] = function
     else:
-        raise NotImplementedError(
-            f"impl(): a kernel for {key!r}: tilewright knows {', '.join(sorted(KERNELS))}, Meta, "
-            f"{', '.join(sorted(filter(None, _WHOLE)))}{at_user_line()}"
-        )
+        op._casting[key.removeprefix("Autocast").lower()] = function
 
 
 def define(qualname: str, schema: str, *, lib: Library | None = None, tags: Any = ()) -> Any:
@@ -174,15 +188,12 @@ def impl(
     *,
     lib: Library | None = None,
 ) -> Any:
-    """Give an operator a kernel for kinds of devices ("cpu", "cuda", "default" for all). A
-    decorator without `func`."""
+    """Give an operator, declared now or later, a kernel for kinds of devices ("cpu", "cuda",
+    "default" for all). A decorator without `func`."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        op = defined(qualname)
-        if op is None:
-            raise RuntimeError(f"impl(): there is no operator {qualname}{at_user_line()}")
         for kind in (types,) if isinstance(types, str) else types:
-            given(op, {"cpu": "CPU", "cuda": "CUDA"}.get(kind, kind), function)
+            given(qualname, {"cpu": "CPU", "cuda": "CUDA"}.get(kind, kind), function)
         return function
 
     if func is None:

@@ -8,6 +8,9 @@ from typing import Any
 
 from ..exchange.mirror import Mirror
 
+KINDS = ("_parameters", "_buffers", "_modules")
+"""The attributes of a module that are entries."""
+
 
 class Entries(Mirror):
     """A module's parameters, buffers or children by name, mirrored in its `__dict__`.

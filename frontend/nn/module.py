@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from tilewright.ir.location import at_user_line
@@ -15,7 +15,7 @@ from ..autograd.hooks import RemovableHandle
 from ..devices import device as Device
 from ..recording import threads
 from . import conversion
-from .entries import Entries
+from .entries import KINDS, Entries
 from .hooks import BACKWARD, BACKWARD_PRE, FORWARD, FORWARD_PRE, NAMES, Hooks, registered
 from .parameter import Buffer, Parameter
 from .state import HOOKS, State
@@ -132,13 +132,24 @@ class Module(State):
                 self.register_buffer(name, value, value.persistent)
             else:
                 own["_buffers"][name] = value
+        elif name in KINDS and isinstance(value, Mapping):
+            self._replace(name, value)
         else:
             super().__setattr__(name, value)
+
+    def _replace(self, kind: str, items: Mapping[str, Any]) -> None:
+        """Hold other parameters, buffers or children. Copies of modules are made this way: their
+        `__dict__` is another module's, and then its dictionaries are replaced by copies."""
+        own = self.__dict__
+        for name, value in own.get(kind, {}).items():
+            if own.get(name) is value:  # not an attribute that only has the name
+                del own[name]
+        own[kind] = Entries(self, items)
 
     def _forget(self, name: str, keep: str) -> None:
         """Remove `name` from everywhere but the entries called `keep`."""
         own = self.__dict__
-        for kind in ("_parameters", "_buffers", "_modules"):
+        for kind in KINDS:
             if kind != keep and name in own.get(kind, ()):
                 del own[kind][name]
         if name not in own.get(keep, ()):
@@ -146,7 +157,7 @@ class Module(State):
         own["_non_persistent_buffers_set"].discard(name)
 
     def __delattr__(self, name: str) -> None:
-        for kind in ("_parameters", "_buffers", "_modules"):
+        for kind in KINDS:
             if name in self.__dict__[kind]:
                 del self.__dict__[kind][name]
                 self._non_persistent_buffers_set.discard(name)
@@ -154,13 +165,13 @@ class Module(State):
         super().__delattr__(name)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("_parameters", "_buffers", "_modules", "training"):
+        if name in KINDS or name == "training":
             raise AttributeError(
                 f"{type(self).__name__}.__init__() must call super().__init__() before anything "
                 f"that needs '{name}'"
             )
         # Python finds these without this method. A wrapper's `__getattr__` may call it for them.
-        for kind in ("_parameters", "_buffers", "_modules"):
+        for kind in KINDS:
             if name in self.__dict__.get(kind, ()):
                 return self.__dict__[kind][name]
         if name in HOOKS:
@@ -173,7 +184,7 @@ class Module(State):
     def __setstate__(self, state: dict[str, Any]) -> None:
         left = {*NAMES, *self._derived}  # of PyTorch's modules, or made anew
         self.__dict__.update({k: v for k, v in state.items() if k not in left})
-        for kind in ("_parameters", "_buffers", "_modules"):
+        for kind in KINDS:
             self.__dict__[kind] = Entries(self, state.get(kind))
         self.__dict__.setdefault("_non_persistent_buffers_set", set())
         for name in NAMES:
@@ -185,7 +196,7 @@ class Module(State):
         """A copy that stands for the module on another device: it has the same attributes, and
         children, buffers and parameters of its own, of which the last are to be given to it."""
         replica = type(self).__new__(type(self))
-        theirs = {*self._parameters, "_parameters", "_buffers", "_modules"}
+        theirs = {*self._parameters, *KINDS}
         replica.__dict__.update({k: v for k, v in self.__dict__.items() if k not in theirs})
         replica.__dict__["_parameters"] = Entries(replica)
         replica.__dict__["_buffers"] = Entries(replica, self._buffers)

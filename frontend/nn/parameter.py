@@ -200,6 +200,15 @@ class UninitializedTensorMixin(Tensor):
         def shape(self) -> Size:
             raise RuntimeError(f"{_SHAPELESS}{at_user_line()}")
 
+        @property
+        def data(self) -> Tensor:
+            """A tensor without elements: the value comes later, and what is drawn now is lost."""
+            return creation.empty(0, dtype=self.dtype, device=str(self.device))
+
+        @data.setter
+        def data(self, value: Tensor) -> None:
+            Tensor.data.fset(self, value)
+
         def _refused(self, *args: Any, **options: Any) -> Any:
             raise ValueError(f"{_UNUSABLE}{at_user_line()}")
 

@@ -125,10 +125,26 @@ class RNNBase(Module):
         ]
 
     def _fields_of_torch(self) -> dict[str, Any]:
-        names = [list(each.values()) for each in self._names]
-        flat = [name for each in names for name in each]
-        weights = [getattr(self, name) for name in flat]
-        return {"_all_weights": names, "_flat_weights_names": flat, "_flat_weights": weights}
+        fields = ("_all_weights", "_flat_weights_names", "_flat_weights")
+        return {name: getattr(self, name) for name in fields}
+
+    @property
+    def _all_weights(self) -> list[list[str]]:
+        """The names of the parameters of each layer and direction."""
+        return [list(each.values()) for each in self._names]
+
+    @property
+    def _flat_weights_names(self) -> list[str]:
+        return [name for each in self._all_weights for name in each]
+
+    @property
+    def _flat_weights(self) -> list[Any]:
+        return [getattr(self, name) for name in self._flat_weights_names]
+
+    @_flat_weights.setter
+    def _flat_weights(self, weights: list[Any]) -> None:
+        for name, weight in zip(self._flat_weights_names, weights, strict=True):
+            setattr(self, name, weight)
 
     def reset_parameters(self) -> None:
         bound = 1.0 / math.sqrt(self.hidden_size)

@@ -53,7 +53,7 @@ def assign(t: Any, node: Node, *, force: bool = False) -> Any:
         _write_storage(t, t._storage, node)
         return t
     t._changes += 1  # an error for an inference tensor, before anything has changed
-    if not (node.requires_grad and reads(node, old)):
+    if not _reads(node, old):
         mutated.add(old)
     if owner is not None:
         node = variable(node, owner)
@@ -120,7 +120,7 @@ def _write_storage(t: Any, storage: Storage, value: Node) -> None:
     seen[base] = None
     # An in-place op may read the old value for its own derivative: that is no write to a saved
     # value.
-    read = {value_node(n) for n in seen if reads(value, n)} if value.requires_grad else ()
+    read = {value_node(n) for n in seen if _reads(value, n)}
     owner = leaf_tensor(base) if base.requires_grad else None
     history = None
     if graph.grad_enabled() and _is_tracked(t, base, value, owner) and _is_detached(t):
@@ -161,6 +161,19 @@ def _write_storage(t: Any, storage: Storage, value: Node) -> None:
     storage._node = new
     if new.requires_grad and t._chain is not None:
         new.memo["written"] = True
+
+
+def _reads(value: Node, old: Node) -> bool:
+    """Whether the derivative of what is written, or of what it was computed from `old` by, reads
+    `old`; known from then on. A leaf is older than all that other epochs computed of it: in a
+    simulation of many writes each search would go through all steps before."""
+    if not value.requires_grad:
+        return False
+    key = (_reads, value, old)
+    found = clock.table.get(key)
+    if found is None:
+        found = clock.table[key] = reads(value, old)
+    return found
 
 
 def _replaced(base: Node, chain: views.Chain | None, value: Node) -> Node:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import enum
+import importlib
 import io
 import linecache
 import pickle
@@ -446,3 +447,30 @@ def test_whole_numbers_are_floats_where_a_program_says_so(program: Any) -> None:
     x = tw.tensor([1])
     for found in (program(x, 1), program(x), program(x, by=True), program(x, 1, shift=3)):
         assert found.dtype is tw.float32
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_programs_stay_what_they_are_where_the_environment_says_so(
+    torch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for m in (torch, tw):
+        state = importlib.import_module(f"{m.__name__}.jit._state")
+        for said, switched in (("0", False), ("False", False), ("1", True), ("yes", True)):
+            monkeypatch.setenv("PYTORCH_JIT", said)
+            assert bool(state.EnabledProxy()) is switched
+        monkeypatch.setenv("PYTORCH_JIT", "perhaps")
+        with pytest.raises(ValueError, match="PYTORCH_JIT"):
+            state.EnabledProxy()
+        layer = m.nn.Linear(2, 2)
+        assert state._enabled
+        state.disable()
+        try:
+            assert not state._enabled
+            assert m.jit.script(layer) is layer
+            assert m.jit.trace(layer, m.ones(1, 2)) is layer
+            assert m.jit.trace_module(layer, {"forward": m.ones(1, 2)}) is layer
+            assert m.jit.script_method(len) is len
+        finally:
+            state.enable()
+        assert m.jit.script(layer) is not layer

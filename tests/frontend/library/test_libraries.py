@@ -119,8 +119,6 @@ def test_what_libraries_refuse() -> None:
         tilewright.ops.refusing.f(tilewright.ones(1))
     with pytest.raises(RuntimeError, match="multiple times"):
         library.define("f(Tensor x) -> Tensor")
-    with pytest.raises(RuntimeError, match="define\\(\\) it first"):
-        library.impl("g", lambda x: x)
     with pytest.raises(ValueError, match="expected a schema"):
         library.define("g(Tensor x)")
     with pytest.raises(NotImplementedError, match="can't be given other kernels"):
@@ -151,3 +149,28 @@ def test_schemas_of_functions(torch: Any) -> None:
         ]
 
     assert run(tilewright) == run(torch)
+
+
+def test_kernels_before_their_operator_and_for_devices_that_are_not_here(torch: Any) -> None:
+    def run(T: Any) -> Any:
+        with T.library._scoped_library("early_kernels", "FRAGMENT") as lib:
+
+            @T.library.impl("early_kernels::twice", ["cpu"], lib=lib)
+            def twice(x: Any) -> Any:
+                return x * 2
+
+            @T.library.impl("early_kernels::twice", ["MPS", "xpu"], lib=lib)
+            def elsewhere(x: Any) -> Any:
+                raise AssertionError
+
+            lib.impl("thrice", lambda x: x * 3, "CPU")
+            with pytest.raises(AttributeError):
+                _ = T.ops.early_kernels.twice
+            with pytest.raises((RuntimeError, NotImplementedError)):
+                T.library.impl("early_kernels::twice", "nowhere", twice, lib=lib)
+            T.library.define("early_kernels::twice", "(Tensor x) -> Tensor", lib=lib)
+            lib.define("thrice(Tensor x) -> Tensor")
+            ops = T.ops.early_kernels
+            return ops.twice(T.ones(2)).tolist(), ops.thrice(T.ones(2)).tolist()
+
+    assert run(tilewright) == run(torch) == ([2.0, 2.0], [3.0, 3.0])

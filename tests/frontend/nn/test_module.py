@@ -345,6 +345,53 @@ def test_a_getattr_of_the_class_is_asked_for_parameters(torch):
     assert run(tw) == run(torch)
 
 
+def test_a_copy_by_dict_has_the_parameters_that_it_is_given(torch):
+    """Libraries of meta-learning copy modules this way, to give them computed weights."""
+
+    def copied(module):
+        made = type(module).__new__(type(module))
+        made.__dict__ = module.__dict__.copy()
+        for kind in ("_parameters", "_buffers", "_modules"):
+            setattr(made, kind, getattr(made, kind).copy())
+        for name, value in module._parameters.items():
+            made._parameters[name] = None if value is None else value.clone() * 2
+        for name, child in module._modules.items():
+            made._modules[name] = copied(child)
+        return made
+
+    def run(m):
+        net = m.nn.Sequential(m.nn.Linear(2, 2), m.nn.BatchNorm1d(2, affine=False))
+        with m.no_grad():
+            net[0].weight.copy_(m.arange(4.0).reshape(2, 2))
+            net[0].bias.fill_(1.0)
+        made = copied(net).eval()
+        made[1]._buffers["running_mean"] = m.ones(2)
+        made(m.arange(6.0).reshape(3, 2)).square().sum().mul(made[0].bias[0]).backward()
+        first = (
+            made[0].weight.tolist(), made[0].bias.is_leaf, made[1].running_mean.tolist(),
+            net[0].bias.grad.round().tolist(), net[1].running_mean.tolist(), made.training,
+        )  # fmt: skip
+        made[0]._parameters = {"weight": None, "other": net[0].bias}
+        return *first, hasattr(made[0], "bias"), made[0].weight, made[0].other is net[0].bias
+
+    assert run(tw) == run(torch)
+
+
+def test_data_of_a_parameter_without_a_shape(torch):
+    """Programs draw into it before the first batch, which has no effect."""
+
+    def run(m):
+        layer = m.nn.LazyLinear(2, dtype=m.float64)
+        drawn = layer.weight.data.normal_(0, 0.01)
+        layer.bias.data.fill_(0)
+        found = type(drawn) is m.Tensor, drawn.shape, drawn.dtype is m.float64
+        with pytest.raises(ValueError, match="uninitialized parameter"):
+            layer.weight.normal_()
+        return *found, layer(m.ones(1, 3, dtype=m.float64)).shape, layer.weight.shape
+
+    assert run(tw) == run(torch)
+
+
 def test_children_with_an_apply_of_their_own_are_asked(torch):
     def run(m):
         class Metric(m.nn.Module):

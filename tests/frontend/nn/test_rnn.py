@@ -270,3 +270,19 @@ def test_a_weight_that_changes_between_two_calls(torch):
                 a.mul_(scale)
                 b.mul_(scale)
             assert_close(ours(x)[0].numpy(), theirs(y)[0].numpy(), 2e-5)
+
+
+@pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])
+def test_weights_by_the_names_that_initializers_ask_for(torch, kind):
+    def run(m):
+        layer = getattr(m.nn, kind)(2, 2, 2, bidirectional=True)
+        for name in layer._flat_weights_names:
+            if "weight" in name:
+                m.nn.init.constant_(layer._parameters[name], 0.5)
+        same = all(a is b for a, b in zip(layer._flat_weights, layer.parameters(), strict=True))
+        total = sum(w.sum().item() for w in layer._flat_weights if w.dim() > 1)
+        layer._flat_weights = [m.nn.Parameter(w.detach() * 0) for w in layer._flat_weights]
+        out, _ = layer(m.ones(1, 1, 2))
+        return layer._flat_weights_names, layer._all_weights, same, total, out.tolist()
+
+    assert run(tw) == run(torch)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tilewright.recording import writes
 
 
 def same(ours: Any, theirs: Any) -> None:
@@ -488,3 +489,41 @@ def test_the_gradients_of_views_that_a_write_made_alike() -> None:
     y = (one * one).sum() + (other * 2).sum()
     (g,) = tw.autograd.grad(y, one)
     assert g.tolist() == [[8.0, 8.0]] * 3
+
+
+@pytest.mark.torch
+def test_what_a_write_overwrites_is_looked_for_once(
+    torch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A simulation writes to parts of tensors many times. Later runs of it walk no graph."""
+    looked = []
+    reads = writes.reads
+    monkeypatch.setattr(writes, "reads", lambda *nodes: looked.append(nodes) or reads(*nodes))
+
+    def simulated(m: Any, start: Any) -> Any:
+        places, speeds = m.cat([m.zeros(1, 2), start]), m.zeros(3, 2)
+        for _ in range(6):
+            forces = m.zeros_like(places)
+            for i, j in ((0, 1), (1, 2)):
+                way = places[j] - places[i]
+                pull = way * (way.square().sum().sqrt() - 1)
+                forces[i] += pull
+                forces[j] -= pull
+            forces[:, 1] -= 1
+            speeds = speeds + forces * 0.1
+            places = places + speeds * 0.1
+            places[0] = m.zeros(2)
+        return places
+
+    counts, found = [], []
+    for m in (tw, torch):
+        start = m.tensor([[1.0, 0.5], [1.5, -0.5]], requires_grad=True)
+        for _ in range(30):
+            before = len(looked)
+            simulated(m, start).square().sum().backward()
+            found.append(start.grad.tolist())
+            counts.append(len(looked) - before)
+            start.grad = None
+    assert max(counts[:30]) > 0 == counts[29]
+    for ours, theirs in zip(found[:30], found[30:], strict=True):
+        assert ours == [pytest.approx(row, rel=1e-4) for row in theirs]
