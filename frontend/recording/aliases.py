@@ -26,7 +26,9 @@ def another(node: Node) -> Node:
         known = node.memo["others"] = []
     if count > len(known):
         known.append(_computed_beside(node, ANOTHER + count))
-    return known[count - 1]  # type: ignore[no-any-return]
+    found: Node = known[count - 1]
+    given.setdefault(found, 0)  # a call that is met again may ask for this one
+    return found
 
 
 def _computed_beside(node: Node, number: int) -> Node:

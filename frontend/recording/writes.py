@@ -164,9 +164,8 @@ def _write_storage(t: Any, storage: Storage, value: Node) -> None:
 
 
 def _reads(value: Node, old: Node) -> bool:
-    """Whether the derivative of what is written, or of what it was computed from `old` by, reads
-    `old`; known from then on. A leaf is older than all that other epochs computed of it: in a
-    simulation of many writes each search would go through all steps before."""
+    """Whether a derivative reads `old` on the way from there to `value`. It is known from then on:
+    where `old` is a leaf, each search goes through all that was computed of it in the epoch."""
     if not value.requires_grad:
         return False
     key = (_reads, value, old)

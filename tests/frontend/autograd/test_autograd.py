@@ -12,6 +12,7 @@ from oracle import agree
 
 import tilewright as tw
 from tilewright.autograd import gradcheck, gradgradcheck
+from tilewright import recording
 from tilewright.recording import clock
 
 SCRIPTS: dict[str, Any] = {}
@@ -842,3 +843,16 @@ def test_a_kept_gradient_is_that_of_the_latest_value(torch: Any, write: str) -> 
     for show in (lambda t: t, lambda t: t[1:], lambda t: t.view(2, 2)):
         for kept, written in itertools.product(range(2), repeat=2):
             assert run(tw, show, kept, written) == run(torch, show, kept, written)
+
+
+def test_views_alike_of_several_functions(torch: Any) -> None:
+    """A call that is met again doesn't give the node of the view that it gave before."""
+
+    def run(m: Any) -> list[Any]:
+        y = m.ones(2, 2, requires_grad=True) * 3
+        u, v, w = y.reshape(4), y.view(4), y.view(4)
+        return [g.tolist() for g in m.autograd.grad((u + v * 2 + w * 3).sum(), [u, v, w, y])]
+
+    with recording.novelty.recorded():
+        ours = run(tw)
+    assert ours == run(torch)
