@@ -22,7 +22,7 @@ from tilewright.ir.shape import Size
 from . import composites, draws, folds, forms, indexed, maps, moments
 from .forms import Form
 from .products import quiet as product
-from .program import CELLS, MOST_SCORES, cell_of, loop_of, scores_of
+from .program import CELLS, MOST_SCORES, cell_of, loop_of, routine_of, scores_of
 from .quiet import quietly
 
 Shape = tuple[int, ...]
@@ -83,11 +83,23 @@ def direct(
     if op in _FOLDS and dtype in WIDE and dtypes == (dtype,):
         by_sizes = sized(op, dtypes, dtype, None)
         return folds.of_last_axes(attrs[0], _FOLDS[op], dtype, lambda a: by_sizes(attrs, (a,))(a))
+    if op.kind is Kind.HOST:
+        return _routine(op, attrs, len(dtypes))
     if op is layer_norm_op and all([d is dtype for d in dtypes]) and moments.has_code(dtype):
         return Staged(*composites.layer_norm_parts(*attrs))
     if op in composites.SIZELESS and all(d is dtype for d in dtypes) and dtype in WIDE:
         return composites.SIZELESS[op](_stand_in(op, attrs, (), (), dtype))
     return None
+
+
+def _routine(op: Op, attrs: tuple[Any, ...], count: int) -> Form:
+    """The form of a result of a library's routine of `count` operands. Its other results, if it
+    has some, share the call."""
+    if op.results > 1:
+        return Staged(*routine_of(op, attrs, count))
+    function, given = op.routine, attrs[:-1]
+    assert function is not None
+    return lambda *arrays: function(*arrays, *given)[0]
 
 
 def _divided(form: Form) -> Form:
@@ -245,6 +257,8 @@ def _form(node: Node) -> Any:
         return loop_of(node)
     if node.op in CELLS:
         return Staged(*cell_of(node))
+    if kind is Kind.HOST:
+        return _routine(node.op, node.attrs, len(node.operands))
     if kind not in (Kind.COMPOSITE, Kind.ATTENTION):
         return forms.form_of(node)
     parts = composites.parts_of(node)

@@ -150,8 +150,10 @@ class Template:
             return made, None
         if any([SHARED in places for _, places in forms]):
             return made, Bound(run, is_staged=True)
-        if not self.is_single or not all([is_quiet(form) for form, _ in forms]):
+        if not self.is_single:
             return made, Bound(run, is_staged=False)
+        if not all([is_quiet(form) for form, _ in forms]):
+            run = _quiet(run)
         if not self._owns(forms, len(arrays)):
             run = _owning(run)
         return made, Bound(run, is_staged=False, is_bare=True)
@@ -228,6 +230,11 @@ def _given(value: np.ndarray) -> Form:
     return constant
 
 
+def _quiet(seen: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of arrays of which NumPy doesn't warn."""
+    return lambda *arrays: quietly(seen, *arrays)
+
+
 def _owning(seen: Callable[..., Any]) -> Callable[..., Any]:
     """A function of arrays whose result has contiguous memory of its own."""
     return lambda *arrays: own(seen(*arrays), arrays)
@@ -237,12 +244,18 @@ def own(value: Any, others: Sequence[Any]) -> Any:
     """`value` as a contiguous array that shares no memory with `others`."""
     if value.__class__ is not np.ndarray:
         return np.asarray(value)
-    if value.base is None and value.flags.carray:
+    if not value.flags.carray:
+        return copies.copied(value)
+    owner = value if value.base is None else value.base
+    if owner.__class__ is np.ndarray and owner.base is None:  # it has the memory, as nearly always
         for each in others:
-            if each is value:
+            base = each.base
+            if each is owner or base is owner:
                 break
+            if base is not None and (base.__class__ is not np.ndarray or base.base is not None):
+                break  # it may be a view by other ways
         else:
             return value
-    elif value.flags.carray and not any(np.may_share_memory(value, o) for o in others):
-        return value
-    return copies.copied(value)
+    if any([value is each or np.may_share_memory(value, each) for each in others]):
+        return copies.copied(value)
+    return value
