@@ -254,7 +254,8 @@ class Known:
                 self.run = keeper.run = run
                 return self.forward.owned(made, arrays)
         if run.is_bare:
-            self.bare = run.run
+            if self.forward.is_single:
+                self.bare = run.run
             return run.run(*arrays)
         made = quietly(run.run, shared, *arrays) if run.is_staged else quietly(run.run, *arrays)
         return self.forward.owned(made, arrays)

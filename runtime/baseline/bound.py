@@ -19,7 +19,7 @@ SHARED = -1
 
 class Bound(NamedTuple):
     """What a template computes for operands of known sizes: run(*arrays), or, if `is_staged`,
-    run(shared, *arrays). is_bare: whether it makes an array of its own, and NumPy warns of
+    run(shared, *arrays). is_bare: whether it makes arrays of its own, and NumPy warns of
     nothing."""
 
     run: Callable[..., Any]

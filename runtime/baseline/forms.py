@@ -50,6 +50,7 @@ from . import (
     sorting,
 )
 from .products import matmul
+from .quiet import bare, quiet
 from .rows import add as add_rows
 
 Form = Callable[..., Any]
@@ -68,7 +69,10 @@ def form_of(node: Node) -> Form:
         form = elementwise(op, dtypes, node.dtype)
         return _by_rows(node, dtypes, form) if _has_rows(node) else form
     make = _FORMS.get(op)
-    return functools.partial(_evaluated, node) if make is None else make(node)
+    if make is not None:
+        return make(node)
+    form = functools.partial(_evaluated, node)
+    return quiet(form) if op.kind is Kind.MOVEMENT else form
 
 
 def has_form(op: Op) -> bool:
@@ -442,6 +446,10 @@ def _by_numpy(node: Node) -> Form:
     return lambda *arrays: function(*map(np.asarray, arrays), *attrs)
 
 
+def _check(node: Node) -> Form:
+    return quiet(_by_numpy(node))
+
+
 def _gather(node: Node) -> Form:
     axis = node.attrs[0]
     return take(axis) if len(node.operands) == 2 else indexed.gather(node) or _by_numpy(node)
@@ -450,10 +458,11 @@ def _gather(node: Node) -> Form:
 def take(axis: int) -> Form:
     """The form of a gather along one axis."""
 
+    @bare
     def take(x: Any, index: Any) -> Any:
         if not are_inside(index, x.shape[axis]):
             raise IndexError("a position is out of range")
-        return x.take(index, axis)
+        return np.asarray(x.take(index, axis))  # an element that is picked alone is no array
 
     return take
 
@@ -595,7 +604,7 @@ def _of_floats(node: Node, dtype: DType) -> Form | None:
 
 def _iota(node: Node) -> Form:
     size, np_dtype = node.shape[0], node.dtype.np
-    return lambda: np.arange(size, dtype=np_dtype)
+    return bare(lambda: np.arange(size, dtype=np_dtype))
 
 
 def _set_diagonal(node: Node) -> Form:
@@ -639,7 +648,7 @@ _FORMS: dict[Op, Callable[[Node], Form]] = {
     ops.pad_op: _pad,
     ops.gather: _gather,
     ops.scatter: _scatter,
-    ops.check: _by_numpy,
+    ops.check: _check,
     **dict.fromkeys(ops.DRAWS, _random_bits),
     ops.reshape_op: _reshape,
     ops.permute_op: _permute,

@@ -18,7 +18,7 @@ from . import copies
 from .bound import SHARED, Bound, composed
 from .forms import Form
 from .outlines import DROPPED, Extent, Line, Outline, Parts, filled
-from .quiet import quietly
+from .quiet import quiet, quietly
 from .step_forms import (
     Shape,
     Shared,
@@ -139,10 +139,15 @@ class Template:
         return found
 
     def bound(
-        self, arrays: Sequence[Any], shapes: Sequence[Shape], shared: Shared, may_write: bool
+        self,
+        arrays: Sequence[Any],
+        shapes: Sequence[Shape],
+        shared: Shared,
+        may_write: bool,
+        owns: bool = True,
     ) -> tuple[Any, Bound | None]:
         """What `seen` makes, and the function that makes it of other operands of these shapes.
-        may_write: see `composed`."""
+        may_write: see `composed`. owns: whether that function may be a bare one."""
         forms: list[tuple[Form, Shape]] = []
         made = self.seen(arrays, shapes, shared, forms)
         run = composed(len(arrays), forms, self._results, self.is_single, may_write)
@@ -150,20 +155,20 @@ class Template:
             return made, None
         if any([SHARED in places for _, places in forms]):
             return made, Bound(run, is_staged=True)
-        if not self.is_single:
+        if not owns:
             return made, Bound(run, is_staged=False)
         if not all([is_quiet(form) for form, _ in forms]):
             run = _quiet(run)
-        if not self._owns(forms, len(arrays)):
-            run = _owning(run)
+        owners = [_owner(forms, place, len(arrays)) for place in self._results]
+        if None in owners or len({*owners}) < len(owners):
+            run = self._owning(run)
         return made, Bound(run, is_staged=False, is_bare=True)
 
-    def _owns(self, forms: Sequence[tuple[Form, Shape]], count: int) -> bool:
-        """Whether the result is an array of its own, or a view of all of one that only it has."""
-        last = self._results[0] - count
-        while last >= 0 and is_whole(forms[last][0]):
-            last = forms[last][1][0] - count
-        return last >= 0 and is_bare(forms[last][0])
+    def _owning(self, seen: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of arrays whose results have contiguous memory of their own."""
+        if self.is_single:
+            return lambda *arrays: own(seen(*arrays), arrays)
+        return lambda *arrays: self.owned(seen(*arrays), arrays)
 
     def owned(self, made: Any, arrays: Sequence[Any]) -> Any:
         """What `seen` made of `arrays`, each in contiguous memory of its own."""
@@ -218,16 +223,14 @@ def _sized_constant(extent: Extent, places: Sequence[int], made: np.dtype[Any]) 
     def constant(*operands: Any) -> np.ndarray:
         return number(*[x.shape for x in operands])
 
-    constant.is_constant = True  # type: ignore[attr-defined]
-    return constant
+    return quiet(constant)
 
 
 def _given(value: np.ndarray) -> Form:
     def constant() -> np.ndarray:
         return value
 
-    constant.is_constant = True  # type: ignore[attr-defined]
-    return constant
+    return quiet(constant)
 
 
 def _quiet(seen: Callable[..., Any]) -> Callable[..., Any]:
@@ -235,9 +238,13 @@ def _quiet(seen: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *arrays: quietly(seen, *arrays)
 
 
-def _owning(seen: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of arrays whose result has contiguous memory of its own."""
-    return lambda *arrays: own(seen(*arrays), arrays)
+def _owner(forms: Sequence[tuple[Form, Shape]], place: int, count: int) -> int | None:
+    """The step whose array is at a place, whole or as a view of all of it; None if it isn't one of
+    its own. count: the operands, whose places come before those of the steps."""
+    step = place - count
+    while step >= 0 and is_whole(forms[step][0]):
+        step = forms[step][1][0] - count
+    return step if step >= 0 and is_bare(forms[step][0]) else None
 
 
 def own(value: Any, others: Sequence[Any]) -> Any:
