@@ -55,7 +55,7 @@ def total(x: Node, axes: Sequence[int], ufunc: Any = np.add) -> Callable[[Any], 
         wide = np.dtype(np.float64) if many else np_dtype
         order: Any = "C" if shape[-1] >= _LONG else "K"
         if wide == np_dtype and order == "K":
-            fold: Callable[[Any], Any] = lambda a: ufunc.reduce(a, axes, wide, None, True)
+            fold: Callable[[Any], Any] = functools.partial(_reduced, ufunc, axes, wide)
         else:
 
             def fold(a: Any) -> Any:
@@ -145,12 +145,12 @@ def extremum(x: Node, axes: Sequence[int], ufunc: Any) -> Callable[[Any], Any]:
     native = _by_rows(x, axes, ufunc)
     if native is not None:
         return native
-    fold = functools.partial(_reduced, ufunc, axes)
+    fold = functools.partial(_reduced, ufunc, axes, None)
     return fold if x.dtype.is_floating_point else quiet(fold)
 
 
-def _reduced(ufunc: Any, axes: Sequence[int], a: Any) -> Any:
-    return ufunc.reduce(a, axes, None, None, True)
+def _reduced(ufunc: Any, axes: Sequence[int], dtype: Any, a: Any) -> Any:
+    return ufunc.reduce(a, axes, dtype, None, True)
 
 
 def place(x: Node, axes: Sequence[int], ufunc: Any) -> Callable[[Any], Any] | None:
