@@ -863,3 +863,23 @@ def test_sparse_and_nested_operands_beside_calls_at_once() -> None:
     assert sparse.to_dense().sum().item() == 360
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
     assert (nested * 2).values().tolist() == nested.clone().values().mul(2).tolist()
+
+
+@pytest.mark.usefixtures("at_once")
+def test_parts_of_complex_numbers_are_views_like_others() -> None:
+    for n in (3, 4, 5):
+        data = sample(n, n, 4).numpy() + 1j * sample(n + 9, n, 4).numpy()
+        a = torch.tensor(data)
+        real, imag = a.real, a[1:].imag.t()
+        assert real.dtype is torch.float32 and real._node is None and imag._node is None
+        swapped = torch.complex(a.imag, real)
+        assert swapped._node is None
+        np.testing.assert_array_equal(swapped.numpy(), data.imag + 1j * data.real)
+        np.testing.assert_array_equal(imag.sum(1).numpy(), data[1:].imag.sum(0))
+        real.mul_(2)
+        imag[0] = 7.0
+        data.real *= 2
+        data.imag[1:, 0] = 7
+        np.testing.assert_array_equal(a.numpy(), data)
+        np.testing.assert_array_equal(torch.view_as_complex(torch.view_as_real(a)).numpy(), data)
+        assert real[0, 0].item() == data[0, 0].real and a._version == 2
