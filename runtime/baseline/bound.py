@@ -71,7 +71,13 @@ def _writer(
 
     first = [SHARED] if any([SHARED in at for at in steps]) else []
     forms = tuple_of([f"f{i}" for i in range(len(steps))])
-    lines = [f"v{count + i} = f{i}({values(at)})" for i, at in enumerate(steps)]
+    read = {*results}
+    for i, at in reversed([*enumerate(steps, count)]):
+        if i in read:
+            read.update(at)
+    lines = [
+        f"v{count + i} = f{i}({values(at)})" for i, at in enumerate(steps) if count + i in read
+    ]
     body = "\n        ".join(lines)
     returned = f"v{results[0]}" if is_single else f"({values(results)})"
     source = f"""

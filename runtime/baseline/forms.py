@@ -611,11 +611,13 @@ def _set_diagonal(node: Node) -> Form:
     offset, a, b = node.attrs
     count, np_dtype = node.operands[1].shape[-1], node.dtype.np
     rows, columns = (slice(n, n + count) for n in (max(-offset, 0), max(offset, 0)))
+    last = (node.rank - 2, node.rank - 1)
 
     def set_diagonal(x: Any, value: Any) -> Any:
         is_one = x.size and not any(x.strides)  # element for all
         out = _filled(x.shape, x.flat[0]) if is_one else np.array(x, np_dtype, order="C")
-        square = np.moveaxis(out, (a, b), (-2, -1))[..., rows, columns]
+        square = out if (a, b) == last else np.moveaxis(out, (a, b), (-2, -1))
+        square = square[..., rows, columns]
         strides = (*square.strides[:-2], sum(square.strides[-2:]))
         np.lib.stride_tricks.as_strided(square, square.shape[:-1], strides)[...] = value
         return out

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -261,7 +262,7 @@ def where(dtype: DType) -> Callable[..., Any]:
         if any([a.shape and a.shape != shape for a in arrays]):
             if _chooses_first(condition, *arrays):
                 return np.array(arrays[0], order="C")
-            if condition.size * max([a.size for a in arrays]) < _FEW:
+            if _is_few(condition, *arrays):
                 return np.where(condition, *arrays)
             shape = np.broadcast_shapes(shape, *[a.shape for a in arrays])
             condition = np.broadcast_to(condition, shape)
@@ -300,6 +301,24 @@ def _chooses_first(condition: Any, a: Any, b: Any) -> bool:
 
 
 _PER_CONDITION = 8
+
+
+def _is_few(*operands: Any) -> bool:
+    """Whether operands of different shapes surely have few elements together."""
+    widest = max(operands, key=_size)
+    if widest.size >= _FEW:
+        return False
+    if math.prod([each.size for each in operands]) < _FEW:
+        return True
+    fit = [
+        each.ndim <= widest.ndim
+        and all([n in (1, own) for n, own in zip(each.shape[::-1], widest.shape[::-1])])
+        for each in operands
+    ]
+    return all(fit)
+
+
+_size = operator.attrgetter("size")
 _FEW = 2048
 """Elements up to which NumPy chooses and converts as fast."""
 

@@ -150,6 +150,7 @@ class Template:
         may_write: see `composed`. owns: whether that function may be a bare one."""
         forms: list[tuple[Form, Shape]] = []
         made = self.seen(arrays, shapes, shared, forms)
+        forms = _folded(forms, len(arrays))
         run = composed(len(arrays), forms, self._results, self.is_single, may_write)
         if run is None:
             return made, None
@@ -236,6 +237,28 @@ def _given(value: np.ndarray) -> Form:
 def _quiet(seen: Callable[..., Any]) -> Callable[..., Any]:
     """A function of arrays of which NumPy doesn't warn."""
     return lambda *arrays: quietly(seen, *arrays)
+
+
+_MOST_KEPT = 1 << 16
+"""The bytes of a value that is kept rather than computed at each call."""
+
+
+def _folded(
+    forms: Sequence[tuple[Form, Shape]], count: int
+) -> list[tuple[Callable[..., Any], Shape]]:
+    """The forms, of which those that read no operand give what they make for these sizes: such as
+    the mask of a triangle. count: the operands, whose places come before those of the forms."""
+    known: dict[int, np.ndarray] = {}
+    found = []
+    for place, (form, places) in enumerate(forms, count):
+        if all([p in known for p in places]):
+            value = np.asarray(form(*[known[p] for p in places]))
+            if value.nbytes <= _MOST_KEPT:
+                known[place] = value = value.view()
+                value.flags.writeable = False
+                form, places = _given(value), ()
+        found.append((form, places))
+    return found
 
 
 def _owner(forms: Sequence[tuple[Form, Shape]], place: int, count: int) -> int | None:

@@ -883,3 +883,20 @@ def test_parts_of_complex_numbers_are_views_like_others() -> None:
         np.testing.assert_array_equal(a.numpy(), data)
         np.testing.assert_array_equal(torch.view_as_complex(torch.view_as_real(a)).numpy(), data)
         assert real[0, 0].item() == data[0, 0].real and a._version == 2
+
+
+@pytest.mark.usefixtures("at_once")
+def test_what_follows_from_sizes_alone_is_kept_and_not_handed_out() -> None:
+    for n in (3, 4, 5):
+        a = sample(n, n, 6)
+        for _ in range(20):  # so often that the call's function is written
+            lower, alike = a.tril(1), a.isreal()
+            np.testing.assert_array_equal(lower.numpy(), np.tril(a.numpy(), 1))
+            assert alike.all().item()
+            lower.fill_(7)
+            alike.zero_()
+            grown = F.interpolate(a[None, None], (2 * n, 12), mode="bilinear")
+            rows = grown[0, 0, :, 0].numpy()
+            np.testing.assert_allclose(
+                rows[1:-1:2], a[:-1, 0].numpy() * 0.75 + a[1:, 0].numpy() * 0.25, 1e-5, 1e-6
+            )
