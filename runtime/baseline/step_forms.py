@@ -104,7 +104,7 @@ def _routine(op: Op, attrs: tuple[Any, ...], count: int) -> Form:
 
 def _divided(form: Form) -> Form:
     def divided(x: Any, divisor: Any) -> Any:
-        if not np.all(divisor):  # an error, which the recorded call has
+        if not divisor.all():  # an error, which the recorded call has
             raise Untold
         return form(x, divisor)
 
