@@ -291,7 +291,7 @@ def _form_along(node: Node, along: int) -> Any:
             raise IndexError("a position is out of range")
         return form(*given, *before, index, *after)
 
-    return along_one if native is None else bare(along_one)
+    return bare(along_one) if is_bare(form) else along_one
 
 
 class Staged:

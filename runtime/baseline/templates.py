@@ -239,7 +239,7 @@ def _quiet(seen: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *arrays: quietly(seen, *arrays)
 
 
-_MOST_KEPT = 1 << 16
+_MOST_KEPT = 1 << 14
 """The bytes of a value that is kept rather than computed at each call."""
 
 

@@ -900,3 +900,20 @@ def test_what_follows_from_sizes_alone_is_kept_and_not_handed_out() -> None:
             np.testing.assert_allclose(
                 rows[1:-1:2], a[:-1, 0].numpy() * 0.75 + a[1:, 0].numpy() * 0.25, 1e-5, 1e-6
             )
+
+
+@pytest.mark.usefixtures("at_once")
+def test_numpy_warns_of_no_call() -> None:
+    """Also not of calls whose forms say by themselves what they make."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for n in (3, 4, 5):
+            big, place = torch.full((n, 6), 6e4), torch.zeros(n, 6, dtype=torch.int64)
+            for _ in range(20):
+                half = big.half().scatter_add(1, place, big.half())
+                assert half[:, 0].isinf().all() and (half[:, 1:] == 6e4).all()
+                assert (big * 1e38).sum(0).isinf().all() and (big * 1e38).cumsum(1)[
+                    :, -1
+                ].isinf().all()
+                assert torch.fft.fft(big / 0).real.isnan().any()
+                assert big.gather(1, place)[:, -1].tolist() == [6e4] * n
