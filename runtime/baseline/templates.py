@@ -200,7 +200,8 @@ def _step(line: Line, sources: int) -> _Step:
 
 def _constant(value: np.ndarray | Extent, made: np.dtype[Any], sources: int) -> _Step:
     if not isinstance(value, Extent):
-        known = value.view()
+        # What was read from a file has a dtype of its own, which native calls would not know.
+        known = value.view(made) if value.dtype == made else value.view()
         known.flags.writeable = False
         return _Step(_given(known), ())
     extent = value
