@@ -60,26 +60,30 @@ def _resized(x: Node, axis: int, size: int) -> Node:
 
 
 @builder("fft_c2c", gradient="FftC2CBackward0")
-def _c2c(x: Node, sizes: Sizes, axes: Sizes, norm: str, inverse: bool) -> Node:
+def _c2c(x: Node, sizes: Sizes | None, axes: Sizes, norm: str, inverse: bool) -> Node:
+    """sizes: of the transform along `axes`; None for those of `x`, so that calls on signals of
+    other lengths are alike."""
     x = _as_float(x)
-    for axis, size in zip(axes, sizes, strict=True):
+    for axis, size in zip(axes, sizes or ()):
         x = _resized(x, axis, size)
     return ops.fourier(x, axes, inverse, norm) if axes else _as_complex(x)
 
 
 @builder("fft_r2c", gradient="FftR2CBackward0")
-def _r2c(x: Node, sizes: Sizes, axes: Sizes, norm: str, inverse: bool) -> Node:
+def _r2c(x: Node, sizes: Sizes | None, axes: Sizes, norm: str, inverse: bool) -> Node:
     """Half of the transform along the last of `axes`: the other half is conjugate."""
     x = _as_float(x)
-    for axis, size in zip(axes, sizes, strict=True):
+    for axis, size in zip(axes, sizes or ()):
         x = _resized(x, axis, size)
     return ops.fourier_half(x, axes, inverse, norm)
 
 
 @builder("fft_c2r", gradient="FftC2RBackward0")
-def _c2r(x: Node, sizes: Sizes, axes: Sizes, norm: str, inverse: bool) -> Node:
+def _c2r(x: Node, sizes: Sizes | None, axes: Sizes, norm: str, inverse: bool) -> Node:
     """The real transform of a Hermitian signal, of which `x` has half along the last of `axes`."""
     x = _as_complex(_as_float(x))
+    if sizes is None:
+        return ops.fourier_real(x, axes, 2 * (x.shape[axes[-1]] - 1), inverse, norm)
     for axis, size in zip(axes, (*sizes[:-1], sizes[-1] // 2 + 1), strict=True):
         x = _resized(x, axis, size)
     return ops.fourier_real(x, axes, sizes[-1], inverse, norm)
@@ -96,9 +100,15 @@ def _no_complex(name: str, x: Any) -> None:
         raise RuntimeError(f"{name} expects a real input tensor, but got {x.dtype}{at_user_line()}")
 
 
-def _along(x: Any, s: Any, dim: Any, halved: bool) -> tuple[Sizes, Sizes]:
-    """(sizes, axes) of a transform. halved: whether x has half of the last axis."""
-    rank = x.dim()
+def _along(x: Any, s: Any, dim: Any, halved: bool) -> tuple[Sizes | None, Sizes]:
+    """(sizes, axes) of a transform; no sizes if they are those of `x`. halved: whether x has half
+    of the last axis."""
+    shape = x.shape
+    rank = len(shape)
+    if s is None and dim.__class__ is tuple and len(dim) == 1:  # nearly all calls
+        axis = normalize_axis(dim[0], rank)
+        if shape[axis] > halved:
+            return None, (axis,)
     s, dim = ((n,) if isinstance(n, int) else n for n in (s, dim))
     if dim is None:
         count = rank if s is None else len(s)
@@ -122,7 +132,7 @@ def _along(x: Any, s: Any, dim: Any, halved: bool) -> tuple[Sizes, Sizes]:
     for size in sizes:
         if size < 1:
             raise RuntimeError(f"Invalid number of data points ({size}) specified{at_user_line()}")
-    return tuple(sizes), axes
+    return None if s is None else tuple(sizes), axes
 
 
 def _transform(

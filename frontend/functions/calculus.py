@@ -6,13 +6,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import dtype as dtypes
+from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
 from tilewright.ir.shape import normalize_axis
 
-from ..recording import Handle
+from ..recording import Handle, record
+from ..recording.builders import builder
 from . import joining, sorting
 from .arguments import into
 from .call import public
+from .reduction import _norm
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -133,6 +137,13 @@ def _edge(a: Any, b: Any, c: Any, near: Any, far: Any) -> Any:
     )
 
 
+@builder("renorm_scale")
+def _scale_to(norm: Node, most: float) -> Node:
+    """The factors that limit norms."""
+    limit = ops.full_like(norm, most)
+    return ops.where(norm > limit, limit / (norm + 1e-7), ops.full_like(norm, 1))
+
+
 @public("renorm", in_place=True)
 def renorm(
     input: Tensor, p: float, dim: int, maxnorm: float, *, out: Tensor | None = None
@@ -148,9 +159,8 @@ def renorm(
             f"{at_user_line()}"
         )
     axis = normalize_axis(dim, input.dim())
-    others = [i for i in range(input.dim()) if i != axis]
-    norm = input.norm(p, others, keepdim=True)
-    scale = (maxnorm / (norm + 1e-7)).where(norm > maxnorm, norm.new_ones(()))
+    others = tuple([i for i in range(input.dim()) if i != axis])
+    scale = record(_scale_to, record(_norm, input, float(p), others, True), float(maxnorm))
     return into(out, input * scale, cast=False)
 
 

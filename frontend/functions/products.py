@@ -22,6 +22,7 @@ from . import shapes
 from .arguments import as_handle, into, need_tensor
 from .call import public
 from .contractions import tensordot
+from .elementwise import _mul
 from .promotion import refuse, to
 from .reduction import _sum
 from .spellings import also_named, in_older_order
@@ -287,21 +288,37 @@ def trace(input: Tensor) -> Tensor:
     return record(_trace, input)
 
 
-@public("kron")
+def _kron(a: Node, b: Node) -> Node:
+    rank = max(a.rank, b.rank)
+    sizes, others = ((1,) * (rank - x.rank) + tuple(x.shape) for x in (a, b))
+    wide = _mul(
+        ops.reshape(a, [s for n in sizes for s in (n, 1)]),
+        ops.reshape(b, [s for n in others for s in (1, n)]),
+    )
+    return ops.reshape(wide, [m * n for m, n in zip(sizes, others, strict=True)])
+
+
+@public("kron", _kron)
 def kron(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Kronecker's product: each element of `input` times all of `other`."""
     need_tensor("kron", input)
     need_tensor("kron", other, "other", 2)
-    rank = max(input.dim(), other.dim())
-    a = input.reshape((1,) * (rank - input.dim()) + tuple(input.shape))
-    b = other.reshape((1,) * (rank - other.dim()) + tuple(other.shape))
-    wide = a.reshape([s for n in a.shape for s in (n, 1)]) * b.reshape(
-        [s for n in b.shape for s in (1, n)]
-    )
-    return into(out, wide.reshape([m * n for m, n in zip(a.shape, b.shape, strict=True)]))
+    return into(out, record(_kron, input, other))
 
 
-@public("cross")
+def _turned_product(a: Node, b: Node, axis: int, by: int) -> Node:
+    """The product of two arrays of vectors, of which the first are turned by so many places, and
+    the others by as many back."""
+    shape = broadcast(a.shape, b.shape)
+
+    def turned(x: Node, by: int) -> Node:
+        x = ops.expand(x, shape)
+        return ops.cat([ops.slice_axis(x, axis, by, 3), ops.slice_axis(x, axis, 0, by)], axis)
+
+    return turned(a, by) * turned(b, 3 - by)
+
+
+@public("cross", _turned_product, gradient="MulBackward0")
 def cross(
     input: Tensor, other: Tensor, dim: int | None = None, *, out: Tensor | None = None
 ) -> Tensor:
@@ -331,11 +348,8 @@ def cross(
         )
     if input.dtype is bool_:
         raise not_implemented("cross", bool_)
-    axis = dim % len(shape)
-    a, b = input.expand(shape), other.expand(shape)
-    return into(
-        out, a.roll(-1, axis) * b.roll(-2, axis) - a.roll(-2, axis) * b.roll(-1, axis), cast=False
-    )
+    products = [record(_turned_product, input, other, dim % len(shape), by) for by in (1, 2)]
+    return into(out, products[0] - products[1], cast=False)
 
 
 def _vdot(a: Node, b: Node) -> Node:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir import node as graph
+from tilewright.ir import ops
 from tilewright.ir.interruption import pass_on
 from tilewright.ir.node import Node
 from tilewright.ir.shape import Size
@@ -33,6 +34,7 @@ from .volatile import (
     computed,
     computed_beside,
     computed_between,
+    constant_operand,
     usual_number,
 )
 from .wrapping import of_array
@@ -99,8 +101,14 @@ def of_all(build: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     for each in args:
         kind = each.__class__
         if kind is tensor_type or kind is parameter_type:
+            node = each._node
+            if node is not None and node.op is ops.constant_op:
+                array, aval, _ = constant_operand(node)
+                key.append(aval)
+                arrays.append(array)
+                continue
             if (
-                each._node is not None
+                node is not None
                 or ((each._requires_grad or each._history is not None) and graph.grad_enabled())
                 or (array := each._buffer if each._storage is None else _seen(each)).__class__
                 is not np.ndarray

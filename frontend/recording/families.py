@@ -274,7 +274,8 @@ class Known:
                 self.run = keeper.run = run
                 return self.forward.owned(made, arrays)
         if run.is_bare:
-            self.bare = run.run
+            if self.forward.is_single:
+                self.bare = run.run
             return run.run(*arrays)
         return _owned(self.forward, run, arrays, shared)
 

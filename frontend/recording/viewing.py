@@ -35,7 +35,7 @@ def view(t: Any, kind: views.View, *attrs: Any) -> Any:
         if not (kind.detaches or graph.grad_enabled()) and t.requires_grad:
             before = views.chained(before, views.NO_GRAD, ())
         chain = views.chained(before, kind, attrs)
-        if chain.layout is not None and not chain.retypes:
+        if chain.layout is not None and (not chain.retypes or views.is_of_parts(chain)):
             return _unread_view(t, chain)
     node = clock.table.get((kind, source, attrs))
     if node is None:
@@ -108,6 +108,8 @@ def _unread_view(t: Any, chain: views.Chain) -> Any:
             v._parent = t
     v._writes = (v._root or v._storage)._writes
     _, dtype, device = t._aval
+    if chain.view is views.VIEW_AS_REAL:
+        dtype = dtype.to_real()
     v._aval = (chain.size, dtype, device)  # type: ignore[assignment]
     return v
 
@@ -221,7 +223,7 @@ def _remember_chains(key: Any, source: Any, result: Any) -> None:
         r is not source
         and r._node is None
         and r._chain is not None
-        and not r._chain.retypes
+        and (not r._chain.retypes or _keeps_parts(source, r))
         and r._storage is source._storage
         for r in results
     ):
@@ -229,6 +231,13 @@ def _remember_chains(key: Any, source: Any, result: Any) -> None:
             _unread_chains.clear()
         chains = [r._chain for r in results]
         _unread_chains[key] = chains if type(result) is tuple else chains[0]
+
+
+def _keeps_parts(source: Any, view: Any) -> bool:
+    """Whether a view of the parts of complex numbers shows such itself. The key of the call has
+    their chain; it has no dtype."""
+    before = source._chain
+    return before is not None and before.retypes and views.is_of_parts(view._chain)
 
 
 def _remember_view(key: Any, source: Any, result: Any) -> None:

@@ -715,9 +715,13 @@ def seen_in(array: np.ndarray, chain: Chain | None) -> np.ndarray | None:
     """What a view shows of the memory of its base. None where strides can't express it."""
     if chain is None:
         return array
-    if chain.retypes or chain.layout is None or not array.flags.c_contiguous:
+    if chain.layout is None or not array.flags.c_contiguous:
         return None
     dtype = array.dtype
+    if chain.retypes:
+        if dtype.kind != "c" or not is_of_parts(chain):
+            return None
+        dtype = np.dtype(f"f{dtype.itemsize // 2}")
     size, begin, steps = chain.bytes
     if size != dtype.itemsize:
         size = dtype.itemsize
@@ -726,6 +730,12 @@ def seen_in(array: np.ndarray, chain: Chain | None) -> np.ndarray | None:
         steps = tuple([size * s for s in strides])
         chain.bytes = size, begin, steps
     return np.ndarray(chain.layout[0], dtype, array, begin, steps)
+
+
+@functools.lru_cache(1024)
+def is_of_parts(chain: Chain) -> bool:
+    """Whether a chain goes from complex numbers to their parts, and has no other dtype between."""
+    return [view for view, _ in chain.links if view.retypes] == [VIEW_AS_REAL]
 
 
 def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:

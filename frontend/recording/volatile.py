@@ -101,7 +101,7 @@ def _operand(t: Any, taping: bool) -> tuple[np.ndarray, Any, Any] | None:
         return np.asarray(t.value, np.int64), _OF_NUMBER, None
     node = t._node if t.__class__ is epoch.tensor_type else None  # others' may stand for parts
     if node is not None and node.op is ops.constant_op:
-        return _constant_operand(node)
+        return constant_operand(node)
     chain, aval = t._chain, t._aval
     state: Any = t if t._storage is None else t._storage
     if (
@@ -147,7 +147,8 @@ _OF_NUMBER: Aval = (Size(()), int64, "cpu")
 
 
 @functools.lru_cache(4096)
-def _constant_operand(node: Node) -> tuple[np.ndarray, Aval, Any]:
+def constant_operand(node: Node) -> tuple[np.ndarray, Aval, Any]:
+    """A number among the operands, as of `_operand`."""
     array = np.asarray(constant_value(node))
     return array, (shape_of(array.shape), node.dtype, "cpu"), None
 
@@ -497,7 +498,7 @@ def _value(t: Any, taping: bool = False) -> np.ndarray | None:
     if type(t) is not epoch.tensor_type and type(t) is not epoch.parameter_type:
         return None
     if t._node is not None and t._node.op is ops.constant_op:
-        return _constant_operand(t._node)[0]
+        return constant_operand(t._node)[0]
     state: Any = t if t._storage is None else t._storage
     closed = not taping and graph.grad_enabled()
     if closed and (t._requires_grad or t._root is not None or _flows(t) or _flows(state)):

@@ -33,6 +33,8 @@ def by_parts(function: Callable[..., Any], *arrays: Any) -> Any:
     batch = arrays[0].shape[:-2]
     count = math.prod(batch)
     size = max(arrays[0].shape[-2:])
+    if count * size**3 < WORTH and size < lapack.SMALL:  # the library has one thread for these
+        return function(*arrays)
     most = threads()
     if count < most and size >= LARGEST:
         with lapack.threads(most):

@@ -6,13 +6,16 @@ from typing import Any
 
 import numpy as np
 
+_FEW = 16
+
 
 def are_inside(positions: Any, size: int) -> bool:
     """Whether all elements of an integer array are in 0 <= p < size."""
     if positions.size == 1:  # a step of generation: a fold of NumPy takes ten times as long
         return bool(0 <= positions.item() < size)
-    if not positions.size:
-        return True
+    if positions.size <= _FEW:  # also here
+        values = positions.ravel().tolist()
+        return not values or (min(values) >= 0 and max(values) < size)
     if 0 in positions.strides:  # an element that stands at many places counts once
         positions = positions[tuple([slice(0, None if s else 1) for s in positions.strides])]
     if positions.dtype == np.int64:  # one fold: a negative one is large without its sign

@@ -19,7 +19,7 @@ SHARED = -1
 
 class Bound(NamedTuple):
     """What a template computes for operands of known sizes: run(*arrays), or, if `is_staged`,
-    run(shared, *arrays). is_bare: whether it makes an array of its own, and NumPy warns of
+    run(shared, *arrays). is_bare: whether it makes arrays of its own, and NumPy warns of
     nothing."""
 
     run: Callable[..., Any]
@@ -71,7 +71,13 @@ def _writer(
 
     first = [SHARED] if any([SHARED in at for at in steps]) else []
     forms = tuple_of([f"f{i}" for i in range(len(steps))])
-    lines = [f"v{count + i} = f{i}({values(at)})" for i, at in enumerate(steps)]
+    read = {*results}
+    for i, at in reversed([*enumerate(steps, count)]):
+        if i in read:
+            read.update(at)
+    lines = [
+        f"v{count + i} = f{i}({values(at)})" for i, at in enumerate(steps) if count + i in read
+    ]
     body = "\n        ".join(lines)
     returned = f"v{results[0]}" if is_single else f"({values(results)})"
     source = f"""

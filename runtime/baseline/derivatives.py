@@ -191,7 +191,7 @@ class DifferentiatedTemplate:
         shapes. may_write: see `composed`."""
         given = [*kept, *seeds]
         shapes = [*[a.shape for a in given], *shapes]
-        return self._backward.bound(given, shapes, shared, may_write)
+        return self._backward.bound(given, shapes, shared, may_write, owns=False)
 
 
 class Join:

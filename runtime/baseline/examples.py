@@ -95,6 +95,7 @@ def _in_order(roots: Sequence[Node], stops: Container[Node]) -> list[Node]:
 _KINDS = {
     Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.REDUCE, Kind.CONTRACTION, Kind.GATHER, Kind.SCATTER,
     Kind.CHECK, Kind.SCAN, Kind.CONSTANT, Kind.COMPOSITE, Kind.ATTENTION, Kind.LOOP,
+    Kind.HOST,
 }  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.numeric.products import are_rows, total_product
 
 from . import linking
-from .quiet import quietly
+from .quiet import bare, quiet, quietly
 
 _LONG = 64
 """Terms from which a sum along other than the last axes is long."""
@@ -55,13 +55,14 @@ def total(x: Node, axes: Sequence[int], ufunc: Any = np.add) -> Callable[[Any], 
         wide = np.dtype(np.float64) if many else np_dtype
         order: Any = "C" if shape[-1] >= _LONG else "K"
         if wide == np_dtype and order == "K":
-            return lambda a: ufunc.reduce(a, axes, wide, None, True)
+            fold: Callable[[Any], Any] = functools.partial(_reduced, ufunc, axes, wide)
+        else:
 
-        def fold(a: Any) -> Any:
-            a = np.asarray(a, order=order)
-            return ufunc.reduce(a, axes, wide, None, True).astype(np_dtype, copy=False)
+            def fold(a: Any) -> Any:
+                a = np.asarray(a, order=order)
+                return ufunc.reduce(a, axes, wide, None, True).astype(np_dtype, copy=False)
 
-        return fold
+        return fold if x.dtype.is_floating_point or x.dtype.is_complex else quiet(fold)
 
     def total(a: Any) -> Any:
         sums = ufunc.reduce(a.reshape(shape), -1)
@@ -141,7 +142,15 @@ def extremum(x: Node, axes: Sequence[int], ufunc: Any) -> Callable[[Any], Any]:
     axes, terms = tuple(axes), _terms(x, axes)
     if terms is not None:
         return _one_by_one(terms, ufunc)
-    return _by_rows(x, axes, ufunc) or (lambda a: ufunc.reduce(a, axes, None, None, True))
+    native = _by_rows(x, axes, ufunc)
+    if native is not None:
+        return native
+    fold = functools.partial(_reduced, ufunc, axes, None)
+    return fold if x.dtype.is_floating_point else quiet(fold)
+
+
+def _reduced(ufunc: Any, axes: Sequence[int], dtype: Any, a: Any) -> Any:
+    return ufunc.reduce(a, axes, dtype, None, True)
 
 
 def place(x: Node, axes: Sequence[int], ufunc: Any) -> Callable[[Any], Any] | None:
@@ -155,7 +164,7 @@ def place(x: Node, axes: Sequence[int], ufunc: Any) -> Callable[[Any], Any] | No
             return None
         if x.rank:  # a method takes a quarter of the time that NumPy's function takes to find it
             name = function.__name__
-            return lambda a: getattr(a, name)(axis, keepdims=True)
+            return bare(lambda a: getattr(a, name)(axis, keepdims=True))
         return lambda a: function(a, axis, keepdims=True)
     worse = np.less_equal if ufunc is np.maximum else np.greater_equal
 

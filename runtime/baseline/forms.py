@@ -50,6 +50,7 @@ from . import (
     sorting,
 )
 from .products import matmul
+from .quiet import bare, quiet
 from .rows import add as add_rows
 
 Form = Callable[..., Any]
@@ -68,7 +69,10 @@ def form_of(node: Node) -> Form:
         form = elementwise(op, dtypes, node.dtype)
         return _by_rows(node, dtypes, form) if _has_rows(node) else form
     make = _FORMS.get(op)
-    return functools.partial(_evaluated, node) if make is None else make(node)
+    if make is not None:
+        return make(node)
+    form = functools.partial(_evaluated, node)
+    return quiet(form) if op.kind is Kind.MOVEMENT else form
 
 
 def has_form(op: Op) -> bool:
@@ -442,6 +446,10 @@ def _by_numpy(node: Node) -> Form:
     return lambda *arrays: function(*map(np.asarray, arrays), *attrs)
 
 
+def _check(node: Node) -> Form:
+    return quiet(_by_numpy(node))
+
+
 def _gather(node: Node) -> Form:
     axis = node.attrs[0]
     return take(axis) if len(node.operands) == 2 else indexed.gather(node) or _by_numpy(node)
@@ -450,10 +458,11 @@ def _gather(node: Node) -> Form:
 def take(axis: int) -> Form:
     """The form of a gather along one axis."""
 
+    @bare
     def take(x: Any, index: Any) -> Any:
         if not are_inside(index, x.shape[axis]):
             raise IndexError("a position is out of range")
-        return x.take(index, axis)
+        return np.asarray(x.take(index, axis))  # an element that is picked alone is no array
 
     return take
 
@@ -595,18 +604,20 @@ def _of_floats(node: Node, dtype: DType) -> Form | None:
 
 def _iota(node: Node) -> Form:
     size, np_dtype = node.shape[0], node.dtype.np
-    return lambda: np.arange(size, dtype=np_dtype)
+    return bare(lambda: np.arange(size, dtype=np_dtype))
 
 
 def _set_diagonal(node: Node) -> Form:
     offset, a, b = node.attrs
     count, np_dtype = node.operands[1].shape[-1], node.dtype.np
     rows, columns = (slice(n, n + count) for n in (max(-offset, 0), max(offset, 0)))
+    last = (node.rank - 2, node.rank - 1)
 
     def set_diagonal(x: Any, value: Any) -> Any:
         is_one = x.size and not any(x.strides)  # element for all
         out = _filled(x.shape, x.flat[0]) if is_one else np.array(x, np_dtype, order="C")
-        square = np.moveaxis(out, (a, b), (-2, -1))[..., rows, columns]
+        square = out if (a, b) == last else np.moveaxis(out, (a, b), (-2, -1))
+        square = square[..., rows, columns]
         strides = (*square.strides[:-2], sum(square.strides[-2:]))
         np.lib.stride_tricks.as_strided(square, square.shape[:-1], strides)[...] = value
         return out
@@ -639,7 +650,7 @@ _FORMS: dict[Op, Callable[[Node], Form]] = {
     ops.pad_op: _pad,
     ops.gather: _gather,
     ops.scatter: _scatter,
-    ops.check: _by_numpy,
+    ops.check: _check,
     **dict.fromkeys(ops.DRAWS, _random_bits),
     ops.reshape_op: _reshape,
     ops.permute_op: _permute,

@@ -36,6 +36,7 @@ from tilewright.ir.node import Node
 
 from . import linking, maps
 from .copies import merged
+from .quiet import bare
 
 Form = Callable[..., Any]
 
@@ -64,6 +65,7 @@ def gather(node: Node) -> Form | None:
     reference: Any = node.op.numpy
     attrs = node.attrs
 
+    @bare
     def gather(x: Any, *indices: Any) -> Any:
         out = np.empty(shape, np_dtype)
         if out.size >= x.size > _FROM and x.strides[-1] != x.itemsize:
@@ -71,7 +73,7 @@ def gather(node: Node) -> Form | None:
         strides = [s // x.itemsize for s in x.strides]
         found = places.run(code, out, x, strides, indices)
         if found is None:
-            return reference(x, *indices, *attrs)
+            return np.asarray(reference(x, *indices, *attrs), order="C")
         if not found:
             raise IndexError("a position is out of range")
         return out
@@ -129,12 +131,13 @@ def _scatter(node: Node, dtype: DType, mode: str, last: tuple[int, ...] = ()) ->
 
     reference: Any = node.op.numpy
 
+    @bare
     def scatter(base: Any, values: Any, *indices: Any) -> Any:
         out = np.array(base, np_dtype, order="C")
         strides = [s // size for s in out.strides]
         found = places.run(code, np.asarray(values, order="C"), out, strides, indices)
         if found is None:
-            return reference(base, values, *indices, axis, mode)
+            return np.asarray(reference(base, values, *indices, axis, mode), order="C")
         if not found:
             raise IndexError("a position is out of range")
         return out

@@ -16,6 +16,7 @@ from tilewright.ir.numeric.positions import are_inside
 
 from . import linking
 from .forms import Form, elementwise
+from .quiet import bare
 
 _CODE = {losses.LOSS: losses.loss, losses.GRADIENT: losses.gradient}
 
@@ -42,7 +43,7 @@ def _picked_native(dtype: DType, ignored: int, reduction: str) -> Form | None:
             raise IndexError(_NO_CLASS)
         return out
 
-    return loss
+    return bare(loss)
 
 
 _NO_CLASS = "a target is no class"

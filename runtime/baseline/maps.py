@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -259,7 +260,9 @@ def where(dtype: DType) -> Callable[..., Any]:
     def where(condition: Any, *arrays: Any) -> Any:
         shape = condition.shape
         if any([a.shape and a.shape != shape for a in arrays]):
-            if condition.size * max([a.size for a in arrays]) < _FEW:
+            if _chooses_first(condition, *arrays):
+                return np.array(arrays[0], order="C")
+            if _is_few(condition, *arrays):
                 return np.where(condition, *arrays)
             shape = np.broadcast_shapes(shape, *[a.shape for a in arrays])
             condition = np.broadcast_to(condition, shape)
@@ -285,6 +288,37 @@ def where(dtype: DType) -> Callable[..., Any]:
     return where
 
 
+def _chooses_first(condition: Any, a: Any, b: Any) -> bool:
+    """Whether all of `a` is chosen before a number, by conditions of many elements each, which are
+    cheap to look at: such as whether the matrix had a result of which the elements are."""
+    return (
+        not b.ndim
+        and condition.size * _PER_CONDITION <= a.size
+        and condition.ndim == a.ndim
+        and all([n in (1, own) for n, own in zip(condition.shape, a.shape)])
+        and bool(condition.all())
+    )
+
+
+_PER_CONDITION = 8
+
+
+def _is_few(*operands: Any) -> bool:
+    """Whether operands of different shapes surely have few elements together."""
+    widest = max(operands, key=_size)
+    if widest.size >= _FEW:
+        return False
+    if math.prod([each.size for each in operands]) < _FEW:
+        return True
+    fit = [
+        each.ndim <= widest.ndim
+        and all([n in (1, own) for n, own in zip(each.shape[::-1], widest.shape[::-1])])
+        for each in operands
+    ]
+    return all(fit)
+
+
+_size = operator.attrgetter("size")
 _FEW = 2048
 """Elements up to which NumPy chooses and converts as fast."""
 
@@ -369,6 +403,12 @@ kernels takes longer to write and to read than either of them."""
 
 _LOGICAL = (ops.bitwise_and, ops.bitwise_or, ops.bitwise_xor, ops.logical_not)
 
+_BITWISE = (
+    ops.bitwise_and, ops.bitwise_or, ops.bitwise_xor, ops.bitwise_not, ops.shift_left,
+    ops.shift_right,
+)  # fmt: skip
+"""The same for the bits of whole numbers."""
+
 _SHIFTED = (uint32, uint64)
 """Random bits, whose upper ones are read."""
 
@@ -392,6 +432,7 @@ def _simple() -> Iterator[tuple[str, Graph]]:
         (_WHOLE, (int64, int32)),
         (_COMPARED, (int64,)),
         ((*_LOGICAL, ops.eq, ops.ne), (bool_,)),
+        (_BITWISE, (int64, int32)),
         ((ops.shift_right,), _SHIFTED),
         (_SPECIAL, (float32,)),
     ):

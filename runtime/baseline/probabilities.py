@@ -14,6 +14,7 @@ from tilewright.codegen.llvm import probabilities
 from tilewright.ir.dtype import DType, float32, float64
 
 from . import copies, linking
+from .quiet import bare
 
 _PARALLEL_FROM = 1 << 16
 """Elements from which all cores share the lines."""
@@ -44,7 +45,7 @@ def form_of(kind: str, dtype: DType, axis: int) -> Callable[[Any], Any] | None:
             shared((out, x), (outer, length, inner, -(-outer // chunks)))
         return out
 
-    return probabilities
+    return bare(probabilities)
 
 
 def _shared(kind: str, dtype: DType) -> tuple[Callable[..., Any], int]:

@@ -214,7 +214,7 @@ class Program:
             return self._inner(wider)
         parts, form = memo.get("parts"), None
         if parts is None and op.kind is Kind.HOST:
-            parts = memo["parts"] = _routine(node)
+            parts = memo["parts"] = routine_of(op, node.attrs, len(operands))
         if parts is None and op in CELLS and node.dtype in (float32, float64):
             parts = memo["parts"] = cell_of(node)
         if parts is None and op.decompose is not None:
@@ -537,17 +537,17 @@ def _is_view(node: Node) -> bool:
     return node.op is ops.slice_op or node.op is ops.permute_op
 
 
-def _routine(node: Node) -> composites.Parts:
-    """The parts of a result of a library's routine, which is called once for all its results."""
-    op, (*attrs, index) = node.op, node.attrs
-    function = op.routine
+def routine_of(op: Op, attrs: Sequence[Any], count: int) -> composites.Parts:
+    """The parts of a result of a library's routine of `count` operands, which is called once for
+    all its results."""
+    (*given, index), function = attrs, op.routine
     assert function is not None
 
     def call(*arrays: Any) -> Any:
-        return function(*map(np.asarray, arrays), *attrs)
+        return function(*map(np.asarray, arrays), *given)
 
-    places = tuple(range(len(node.operands)))
-    return [((op, tuple(attrs)), places, call)], lambda *values: values[-1][index]
+    places = tuple(range(count))
+    return [((op, tuple(given)), places, call)], lambda *values: values[-1][index]
 
 
 def _size(node: Node) -> int:

@@ -38,6 +38,7 @@ from tilewright.ir.ops.scan import (
 )
 
 from . import copies, linking, maps
+from .quiet import bare
 
 Form = Callable[..., Any]
 
@@ -87,7 +88,7 @@ def form_of(node: Node) -> Form | None:
         run((out, x), numbers)
         return narrow(out)
 
-    return scan
+    return bare(scan) if own is wide and made is node.dtype else scan
 
 
 def sums(x: Any, dtype: DType) -> Any:

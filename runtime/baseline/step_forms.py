@@ -22,8 +22,8 @@ from tilewright.ir.shape import Size
 from . import composites, draws, folds, forms, indexed, maps, moments
 from .forms import Form
 from .products import quiet as product
-from .program import CELLS, MOST_SCORES, cell_of, loop_of, scores_of
-from .quiet import quietly
+from .program import CELLS, MOST_SCORES, cell_of, loop_of, routine_of, scores_of
+from .quiet import bare, quiet, quietly
 
 Shape = tuple[int, ...]
 WIDE = (float32, float64)
@@ -46,7 +46,7 @@ def is_bare(form: Form) -> bool:
 
 def is_quiet(form: Form) -> bool:
     """Whether NumPy warns of nothing."""
-    return is_bare(form) or form.__class__ in VIEWS or getattr(form, "is_constant", False)
+    return is_bare(form) or form.__class__ in VIEWS or getattr(form, "is_quiet", False)
 
 
 def is_whole(form: Form) -> bool:
@@ -83,6 +83,8 @@ def direct(
     if op in _FOLDS and dtype in WIDE and dtypes == (dtype,):
         by_sizes = sized(op, dtypes, dtype, None)
         return folds.of_last_axes(attrs[0], _FOLDS[op], dtype, lambda a: by_sizes(attrs, (a,))(a))
+    if op.kind is Kind.HOST:
+        return _routine(op, attrs, len(dtypes))
     if op is layer_norm_op and all([d is dtype for d in dtypes]) and moments.has_code(dtype):
         return Staged(*composites.layer_norm_parts(*attrs))
     if op in composites.SIZELESS and all(d is dtype for d in dtypes) and dtype in WIDE:
@@ -90,22 +92,26 @@ def direct(
     return None
 
 
+def _routine(op: Op, attrs: tuple[Any, ...], count: int) -> Form:
+    """The form of a result of a library's routine of `count` operands. Its other results, if it
+    has some, share the call."""
+    if op.results > 1:
+        return Staged(*routine_of(op, attrs, count))
+    function, given = op.routine, attrs[:-1]
+    assert function is not None
+    return lambda *arrays: function(*arrays, *given)[0]
+
+
 def _divided(form: Form) -> Form:
     def divided(x: Any, divisor: Any) -> Any:
-        if not np.all(divisor):  # an error, which the recorded call has
+        if not divisor.all():  # an error, which the recorded call has
             raise Untold
         return form(x, divisor)
 
     return divided
 
 
-def _bare(form: Form) -> Form:
-    """Declare that a form makes an array of its own, and that NumPy doesn't warn of it."""
-    form.is_bare = True  # type: ignore[attr-defined]
-    return form
-
-
-@_bare
+@bare
 def _matmul(a: Any, b: Any) -> Any:
     if a.ndim > 3 and a.size // a.shape[-1] * b.shape[-1] > MOST_SCORES:
         raise Untold
@@ -116,7 +122,7 @@ def _matmul(a: Any, b: Any) -> Any:
 def _linear(dtype: DType) -> Form:
     add = maps.making(ops.add, (), (dtype, dtype), dtype, np.add)
 
-    @_bare
+    @bare
     def linear(x: Any, weight: Any, *bias: Any) -> Any:
         if not x.size or not weight.size:
             raise Untold
@@ -135,7 +141,7 @@ _IN_PLACE = 2048
 """Elements from which a sum takes the place of its operand."""
 
 
-@_bare
+@bare
 def _input_grad(g: Any, weight: Any) -> Any:
     if not g.size or not weight.size:
         raise Untold
@@ -144,7 +150,7 @@ def _input_grad(g: Any, weight: Any) -> Any:
     return product(g.reshape(-1, len(weight)), weight).reshape(*g.shape[:-1], weight.shape[1])
 
 
-@_bare
+@bare
 def _weight_grad(g: Any, x: Any) -> Any:
     if not g.size or not x.size:
         raise Untold
@@ -168,16 +174,15 @@ _PRODUCTS: dict[Op, Any] = {
 
 
 _BY_ATTRS: dict[Op, Callable[..., Callable[..., Any] | None]] = {
-    ops.permute_op: lambda order: lambda x: x.transpose(order),
+    ops.permute_op: lambda order: operator.methodcaller("transpose", order),
     ops.reshape_op: lambda shape: operator.methodcaller("reshape", shape),
-    ops.cat_op: lambda axis: lambda *arrays: np.concatenate(arrays, axis),
+    ops.cat_op: lambda axis: quiet(lambda *arrays: np.concatenate(arrays, axis)),
     ops.slice_op: lambda *attrs: _cut(attrs),
 }
 
 
 def _cut(attrs: tuple[Any, ...]) -> Callable[..., Any]:
-    place = tuple(map(slice, *attrs))
-    return lambda x: x[place]
+    return operator.itemgetter(tuple(map(slice, *attrs)))
 
 
 def sized(
@@ -187,9 +192,9 @@ def sized(
     if op is ops.reshape_op:
         return lambda attrs, _: operator.methodcaller("reshape", attrs[0])
     if op is ops.expand_op:
-        return lambda attrs, _: functools.partial(_expanded, attrs[0])
+        return lambda attrs, _: quiet(functools.partial(_expanded, attrs[0]))
     if op is ops.slice_op:
-        return lambda attrs, _: operator.itemgetter(tuple(map(slice, *attrs)))
+        return lambda attrs, _: _cut(attrs)
 
     if op in ops.DRAWS and (draw := draws.bits(op)) is not None:
         return lambda attrs, _: lambda seed, offset: draw(seed, offset, attrs[0])
@@ -245,6 +250,8 @@ def _form(node: Node) -> Any:
         return loop_of(node)
     if node.op in CELLS:
         return Staged(*cell_of(node))
+    if kind is Kind.HOST:
+        return _routine(node.op, node.attrs, len(node.operands))
     if kind not in (Kind.COMPOSITE, Kind.ATTENTION):
         return forms.form_of(node)
     parts = composites.parts_of(node)
@@ -278,13 +285,13 @@ def _form_along(node: Node, along: int) -> Any:
     before, after = counts[:along], counts[along + 1 :]
     size = node.operands[0].shape[along]
 
-    def found(*arrays: Any) -> Any:
+    def along_one(*arrays: Any) -> Any:
         *given, index = arrays
         if native is None and not are_inside(index, size):
             raise IndexError("a position is out of range")
         return form(*given, *before, index, *after)
 
-    return found
+    return bare(along_one) if is_bare(form) else along_one
 
 
 class Staged:

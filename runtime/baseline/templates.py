@@ -18,7 +18,7 @@ from . import copies
 from .bound import SHARED, Bound, composed
 from .forms import Form
 from .outlines import DROPPED, Extent, Line, Outline, Parts, filled
-from .quiet import quietly
+from .quiet import quiet, quietly
 from .step_forms import (
     Shape,
     Shared,
@@ -140,29 +140,37 @@ class Template:
         return found
 
     def bound(
-        self, arrays: Sequence[Any], shapes: Sequence[Shape], shared: Shared, may_write: bool
+        self,
+        arrays: Sequence[Any],
+        shapes: Sequence[Shape],
+        shared: Shared,
+        may_write: bool,
+        owns: bool = True,
     ) -> tuple[Any, Bound | None]:
         """What `seen` makes, and the function that makes it of other operands of these shapes.
-        may_write: see `composed`."""
+        may_write: see `composed`. owns: whether that function may be a bare one."""
         forms: list[tuple[Form, Shape]] = []
         made = self.seen(arrays, shapes, shared, forms)
+        forms = _folded(forms, len(arrays))
         run = composed(len(arrays), forms, self._results, self.is_single, may_write)
         if run is None:
             return made, None
         if any([SHARED in places for _, places in forms]):
             return made, Bound(run, is_staged=True)
-        if not self.is_single or not all([is_quiet(form) for form, _ in forms]):
+        if not owns:
             return made, Bound(run, is_staged=False)
-        if not self._owns(forms, len(arrays)):
-            run = _owning(run)
+        if not all([is_quiet(form) for form, _ in forms]):
+            run = _quiet(run)
+        owners = [_owner(forms, place, len(arrays)) for place in self._results]
+        if None in owners or len({*owners}) < len(owners):
+            run = self._owning(run)
         return made, Bound(run, is_staged=False, is_bare=True)
 
-    def _owns(self, forms: Sequence[tuple[Form, Shape]], count: int) -> bool:
-        """Whether the result is an array of its own, or a view of all of one that only it has."""
-        last = self._results[0] - count
-        while last >= 0 and is_whole(forms[last][0]):
-            last = forms[last][1][0] - count
-        return last >= 0 and is_bare(forms[last][0])
+    def _owning(self, seen: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of arrays whose results have contiguous memory of their own."""
+        if self.is_single:
+            return lambda *arrays: own(seen(*arrays), arrays)
+        return lambda *arrays: self.owned(seen(*arrays), arrays)
 
     def owned(self, made: Any, arrays: Sequence[Any]) -> Any:
         """What `seen` made of `arrays`, each in contiguous memory of its own."""
@@ -193,7 +201,8 @@ def _step(line: Line, sources: int) -> _Step:
 
 def _constant(value: np.ndarray | Extent, made: np.dtype[Any], sources: int) -> _Step:
     if not isinstance(value, Extent):
-        known = value.view()
+        # What was read from a file has a dtype of its own, which native calls would not know.
+        known = value.view(made) if value.dtype == made else value.view()
         known.flags.writeable = False
         return _Step(_given(known), ())
     extent = value
@@ -217,33 +226,68 @@ def _sized_constant(extent: Extent, places: Sequence[int], made: np.dtype[Any]) 
     def constant(*operands: Any) -> np.ndarray:
         return number(*[x.shape for x in operands])
 
-    constant.is_constant = True  # type: ignore[attr-defined]
-    return constant
+    return quiet(constant)
 
 
 def _given(value: np.ndarray) -> Form:
     def constant() -> np.ndarray:
         return value
 
-    constant.is_constant = True  # type: ignore[attr-defined]
-    return constant
+    return quiet(constant)
 
 
-def _owning(seen: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of arrays whose result has contiguous memory of its own."""
-    return lambda *arrays: own(seen(*arrays), arrays)
+def _quiet(seen: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of arrays of which NumPy doesn't warn."""
+    return lambda *arrays: quietly(seen, *arrays)
+
+
+_MOST_KEPT = 1 << 14
+"""The bytes of a value that is kept rather than computed at each call."""
+
+
+def _folded(
+    forms: Sequence[tuple[Form, Shape]], count: int
+) -> list[tuple[Callable[..., Any], Shape]]:
+    """The forms, of which those that read no operand give what they make for these sizes: such as
+    the mask of a triangle. count: the operands, whose places come before those of the forms."""
+    known: dict[int, np.ndarray] = {}
+    found = []
+    for place, (form, places) in enumerate(forms, count):
+        if all([p in known for p in places]):
+            value = np.asarray(form(*[known[p] for p in places]))
+            if value.nbytes <= _MOST_KEPT:
+                known[place] = value = value.view()
+                value.flags.writeable = False
+                form, places = _given(value), ()
+        found.append((form, places))
+    return found
+
+
+def _owner(forms: Sequence[tuple[Form, Shape]], place: int, count: int) -> int | None:
+    """The step whose array is at a place, whole or as a view of all of it; None if it isn't one of
+    its own. count: the operands, whose places come before those of the steps."""
+    step = place - count
+    while step >= 0 and is_whole(forms[step][0]):
+        step = forms[step][1][0] - count
+    return step if step >= 0 and is_bare(forms[step][0]) else None
 
 
 def own(value: Any, others: Sequence[Any]) -> Any:
     """`value` as a contiguous array that shares no memory with `others`."""
     if value.__class__ is not np.ndarray:
         return np.asarray(value)
-    if value.base is None and value.flags.carray:
+    if not value.flags.carray:
+        return copies.copied(value)
+    owner = value if value.base is None else value.base
+    if owner.__class__ is np.ndarray and owner.base is None:  # it has the memory, as nearly always
         for each in others:
-            if each is value:
+            base = each.base
+            if each is owner or base is owner:
                 break
+            if base is not None and (base.__class__ is not np.ndarray or base.base is not None):
+                break  # it may be a view by other ways
         else:
             return value
-    elif value.flags.carray and not any(np.may_share_memory(value, o) for o in others):
-        return value
-    return copies.copied(value)
+    if any([value is each or np.may_share_memory(value, each) for each in others]):
+        return copies.copied(value)
+    return value

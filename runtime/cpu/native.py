@@ -48,7 +48,9 @@ class _Late:
         self._module, self._function = module, function
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module(f"tilewright.runtime.{self._module}"), name)
+        found = getattr(importlib.import_module(f"tilewright.runtime.{self._module}"), name)
+        self.__dict__[name] = found  # to import it again takes as long as a small factorization
+        return found
 
     def __call__(self, *args: Any) -> Any:
         assert self._function is not None

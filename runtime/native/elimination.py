@@ -31,19 +31,21 @@ def lu(a: Any) -> tuple[Any, Any, Any]:
     """(LU, int32 pivots, int32 info), as `elimination.lu` of `ir/numeric`."""
     *batch, m, n = a.shape
     count, lanes = a.size // (m * n), lanes_of(host.machine(), a.dtype.itemsize)
+    given = np.ascontiguousarray(a).reshape(count, m, n)
     if count < lanes:  # a vector of matrices takes as long as one
-        filled = np.broadcast_to(a.reshape(count, m, n)[:1], (lanes - count, m, n))
-        made = lu(np.concatenate([a.reshape(count, m, n), filled]))
-        return tuple([x[:count].reshape((*batch, *x.shape[1:])) for x in made])  # type: ignore[return-value]
-    a = np.ascontiguousarray(a)
-    out = np.empty_like(a)
-    pivots, info = np.empty((*batch, n), np.int32), np.empty(batch, np.int32)
+        given = given[np.minimum(np.arange(lanes), count - 1)]
+    out, pivots = np.empty_like(given), np.empty((len(given), n), np.int32)
+    info = np.empty(len(given), np.int32)
     width = host.machine().vector_bytes
     memory = np.empty((m * n + 1) * width, np.uint8)
     start = memory.ctypes.data
-    arrays = (x.ctypes.data for x in (a, out, pivots, info))
-    _kernel(np.dtype(a.dtype).char)[0](*arrays, start + -start % width, m, n, count)
-    return out, pivots, info
+    arrays = (x.ctypes.data for x in (given, out, pivots, info))
+    _kernel(np.dtype(a.dtype).char)[0](*arrays, start + -start % width, m, n, len(given))
+    return (
+        out[:count].reshape(a.shape),
+        pivots[:count].reshape(*batch, n),
+        info[:count].reshape(batch),
+    )
 
 
 @functools.cache

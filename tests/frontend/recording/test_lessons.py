@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import RunPython
 
@@ -18,6 +19,8 @@ from tilewright.ir.dtype import float32, int64
 from tilewright.ir.ops.generate import constant
 from tilewright.recording import epoch, lessons, novelty
 from tilewright.recording.epoch import clock
+from tilewright.runtime.baseline.outlines import Line, Outline
+from tilewright.runtime.baseline.templates import Template
 from tilewright.runtime.native import pack
 
 TOOL = Path(__file__).parents[3] / "tools" / "usual_calls.py"
@@ -170,3 +173,12 @@ def test_a_stale_or_broken_file_is_not_read(
             assert lessons.outlines(family) == []
     finally:
         lessons._known.cache_clear()
+
+
+def test_numbers_of_lessons_have_the_dtypes_that_native_calls_know() -> None:
+    number = pickle.loads(pickle.dumps(np.full((), 3, np.float32)))
+    line = Line(ops.constant_op, (number,), (), float32, ())
+    made = Template(Outline(1, (float32,), True, (), (), (line,), (1,))).seen(
+        [np.zeros(2, np.float32)], [(2,)], {}
+    )
+    assert made == 3 and made.dtype is float32.np

@@ -95,6 +95,20 @@ def picks(n: int) -> tuple[Any, ...]:
     return sample(n, n, 6), sample(n, 3 * n, dtype=np.int64).remainder(n), sample(n, n, 6)
 
 
+def square(n: int) -> tuple[Any, ...]:
+    return (sample(n, n, n) @ sample(n, n, n).T + torch.eye(n),)
+
+
+def of_signals(a: Any) -> tuple[Any, ...]:
+    fft = torch.fft
+    return fft.fft(a), fft.ifft(a, dim=0), fft.rfft(a, 4), fft.fft2(a), fft.hfft(a).to(fft.fft(a))
+
+
+def of_matrices(a: Any) -> tuple[Any, ...]:
+    linalg = torch.linalg
+    return linalg.det(a), linalg.cholesky(a), linalg.solve(a, a[0]), *linalg.slogdet(a)
+
+
 CALLS: list[tuple[str, Make, Callable[..., Any]]] = [
     ("sums", two, lambda a, b: (a + b, a - b, a * b, a / (b.abs() + 1), -a)),
     ("numbers", x, lambda a: (a * 2, 2 - a, a / 3, a**2, 2**a, a + True, a * 0.0, a * -0.0)),
@@ -140,6 +154,8 @@ CALLS: list[tuple[str, Make, Callable[..., Any]]] = [
     ),
     ("losses", x, lambda a: F.cross_entropy(a, a.argmax(1), reduction="none")),
     ("triangles", row, lambda a: (torch.outer(a, a).tril(), a.diff(), a.unfold(0, 2, 1).sum(1))),
+    ("transforms", x, lambda a: tuple(map(torch.view_as_real, of_signals(a)))),
+    ("factors", square, lambda a: (*of_matrices(a), *torch.linalg.lu_factor(a), torch.inverse(a))),
     ("pads", x, lambda a: (F.pad(a, (1, 2)), F.pad(a, (0, 0, 1, 0), value=2.0))),
 ]
 
@@ -216,6 +232,36 @@ def test_gradients_flow_through_calls_that_need_them() -> None:
         w, data = weight.detach().double().numpy(), a.double().numpy()
         residual = data @ w.T - 0.5 * np.tanh(data @ w.T)
         np.testing.assert_allclose(grad.numpy(), 2 / residual.size * residual.T @ data, rtol=1e-4)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_routines_of_the_host_are_called_at_once() -> None:
+    """Results of one routine share its call, also with the derivative. A routine's failure is the
+    error of the call."""
+    linalg = torch.linalg
+    for n in (3, 4, 5, 4):
+        (a,) = square(n)
+        data = a.double().numpy()
+        for found, wanted in (
+            (torch.fft.fft(a).abs(), np.abs(np.fft.fft(data))),
+            (torch.fft.irfft(a), np.fft.irfft(data)),
+            (linalg.inv(a), np.linalg.inv(data)),
+            (linalg.slogdet(a)[1], np.linalg.slogdet(data)[1]),
+            (linalg.eigh(a)[0], np.linalg.eigvalsh(data)),
+        ):
+            assert found._node is None  # no graph waits for it
+            np.testing.assert_allclose(found.numpy(), wanted, rtol=2e-3, atol=2e-4)
+        a.requires_grad_()
+        (grad,) = torch.autograd.grad(linalg.slogdet(a)[1], a)
+        np.testing.assert_allclose(grad.numpy(), np.linalg.inv(data).T, rtol=2e-3, atol=2e-4)
+        (grad,) = torch.autograd.grad(torch.fft.rfft(a).abs().square().sum(), a)
+        seed = np.fft.rfft(data) * 2
+        weight = np.where((np.arange(n // 2 + 1) == 0) | (2 * np.arange(n // 2 + 1) == n), 1, 0.5)
+        np.testing.assert_allclose(
+            grad.numpy(), n * np.fft.irfft(seed * weight, n), rtol=2e-3, atol=2e-3
+        )
+        with pytest.raises(linalg.LinAlgError, match="singular"):
+            linalg.inv(torch.zeros(n, n))
 
 
 @pytest.mark.usefixtures("at_once")
@@ -818,3 +864,57 @@ def test_sparse_and_nested_operands_beside_calls_at_once() -> None:
     assert sparse.to_dense().sum().item() == 360
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
     assert (nested * 2).values().tolist() == nested.clone().values().mul(2).tolist()
+
+
+@pytest.mark.usefixtures("at_once")
+def test_parts_of_complex_numbers_are_views_like_others() -> None:
+    for n in (3, 4, 5):
+        data = sample(n, n, 4).numpy() + 1j * sample(n + 9, n, 4).numpy()
+        a = torch.tensor(data)
+        real, imag = a.real, a[1:].imag.t()
+        assert real.dtype is torch.float32 and real._node is None and imag._node is None
+        swapped = torch.complex(a.imag, real)
+        assert swapped._node is None
+        np.testing.assert_array_equal(swapped.numpy(), data.imag + 1j * data.real)
+        np.testing.assert_array_equal(imag.sum(1).numpy(), data[1:].imag.sum(0))
+        real.mul_(2)
+        imag[0] = 7.0
+        data.real *= 2
+        data.imag[1:, 0] = 7
+        np.testing.assert_array_equal(a.numpy(), data)
+        np.testing.assert_array_equal(torch.view_as_complex(torch.view_as_real(a)).numpy(), data)
+        assert real[0, 0].item() == data[0, 0].real and a._version == 2
+
+
+@pytest.mark.usefixtures("at_once")
+def test_what_follows_from_sizes_alone_is_kept_and_not_handed_out() -> None:
+    for n in (3, 4, 5):
+        a = sample(n, n, 6)
+        for _ in range(20):  # so often that the call's function is written
+            lower, alike = a.tril(1), a.isreal()
+            np.testing.assert_array_equal(lower.numpy(), np.tril(a.numpy(), 1))
+            assert alike.all().item()
+            lower.fill_(7)
+            alike.zero_()
+            grown = F.interpolate(a[None, None], (2 * n, 12), mode="bilinear")
+            rows = grown[0, 0, :, 0].numpy()
+            np.testing.assert_allclose(
+                rows[1:-1:2], a[:-1, 0].numpy() * 0.75 + a[1:, 0].numpy() * 0.25, 1e-5, 1e-6
+            )
+
+
+@pytest.mark.usefixtures("at_once")
+def test_numpy_warns_of_no_call() -> None:
+    """Also not of calls whose forms say by themselves what they make."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for n in (3, 4, 5):
+            big, place = torch.full((n, 6), 6e4), torch.zeros(n, 6, dtype=torch.int64)
+            for _ in range(20):
+                half = big.half().scatter_add(1, place, big.half())
+                assert half[:, 0].isinf().all() and (half[:, 1:] == 6e4).all()
+                assert (big * 1e38).sum(0).isinf().all() and (big * 1e38).cumsum(1)[
+                    :, -1
+                ].isinf().all()
+                assert torch.fft.fft(big / 0).real.isnan().any()
+                assert big.gather(1, place)[:, -1].tolist() == [6e4] * n
