@@ -105,6 +105,7 @@ def of_all(build: Callable[..., Any], args: tuple[Any, ...]) -> Any:
             if node is not None and node.op is ops.constant_op:
                 array, aval, _ = constant_operand(node)
                 key.append(aval)
+                avals.append(aval)
                 arrays.append(array)
                 continue
             if (

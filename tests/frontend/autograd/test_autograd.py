@@ -11,8 +11,8 @@ import pytest
 from oracle import agree
 
 import tilewright as tw
-from tilewright.autograd import gradcheck, gradgradcheck
 from tilewright import recording
+from tilewright.autograd import gradcheck, gradgradcheck
 from tilewright.recording import clock
 
 SCRIPTS: dict[str, Any] = {}
