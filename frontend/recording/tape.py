@@ -456,7 +456,7 @@ def meet(t: Any) -> None:
         return
     storage = t._storage
     way = _way_to(t, storage._writes)[::-1]
-    if any(view._node is not None for view in way):
+    if storage._node is not None or any(view._node is not None for view in way):
         flushing.flush()
     target = storage._history or (storage._leaf_owner if storage._requires_grad else None)
     if target is None or t._chain.layout is None or t._chain.retypes or t._root is not None:
