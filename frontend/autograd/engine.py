@@ -286,6 +286,8 @@ class _Pass:
             # A gradient reaches last the tensors that an epoch read first.
             reached = reversed(self.pending.items())
             batch = {h: g for h, g in reached if h.epoch == latest and h.node not in self.waiting}
+            if self.create_graph and len(batch) > 1:  # graphs end at tensors inside, see `_again`
+                batch = {h: g for h, g in batch.items() if not is_inside(h.node, batch)}
             for history in batch:
                 del self.pending[history]
             arrived = {*batch}
@@ -447,6 +449,8 @@ class _Pass:
         for history in batch:
             for n in history.unread() if history.call_contexts else ():
                 mapping.setdefault(n, ops.expand(ops.constant(0, n.dtype, n.device), n.shape))
+        if self.create_graph:
+            self._end_at_tensors(batch, mapping, attrs)
         hooked = [n for n in hooks if n not in mapping]
         args = [a for n in hooked for a in n.memo.get("call", (None, ()))[1] if isinstance(a, Node)]
         olds = [*(h.node for h in batch), *inner, *hooked, *args]
@@ -472,6 +476,26 @@ class _Pass:
         }
         nodes = {ends.get(n, news[n]): t for n, t in inner.items()}
         self._through(seeds, nodes, watched, are_apart=True)
+
+    def _end_at_tensors(
+        self, batch: dict[History, Node], mapping: dict[Node, Node], attrs: dict[Node, Any]
+    ) -> None:
+        """Let the new graphs end at tensors that live inside the old ones, and go on in their own
+        histories: a later pass may be asked for the gradient by one."""
+        ends = {
+            h.node: h
+            for history in batch
+            for h in history.shared.living
+            if h.node in history.inside and h.node not in mapping and h not in batch
+            if not h.is_freed and h.node.op is not ops.variable
+        }
+        roots = {h.node for h in batch}
+        ends = {n: ends[n] for n in sorted(ends, key=lambda n: n.seq) if n not in roots}
+        if ends:
+            with recording.grad_mode(True):
+                values = substitute(tuple(ends), mapping, attrs, as_made=True)
+            for (n, h), value in zip(ends.items(), values, strict=True):
+                mapping[n] = recording.variable(ops.detach(value), h)
 
 
 def _joined(first: dict[Node, Any], second: dict[Node, Any]) -> dict[Node, Any]:

@@ -58,11 +58,13 @@ class Shared:
     views: views that required a gradient, by their id. A view that is read in a later epoch has a
         node there too.
     alike: the nodes that several tensors had, other than views.
+    living: the histories of its tensors, while they last.
     """
 
     hooks: dict[Node, list[dict[int, Any]]] = field(default_factory=dict)
     views: dict[int, Viewed] = field(default_factory=dict)
     alike: frozenset[Node] = frozenset()
+    living: weakref.WeakSet[History] = field(default_factory=weakref.WeakSet)
 
     def __post_init__(self) -> None:
         if self.views:

@@ -207,6 +207,8 @@ def keep(
             overwritten=frozenset(map(value_node, changed)),
         )
         history.shared = shared
+        if not history.is_inner:
+            shared.living.add(history)
         for node, target in history.targets.items():
             if isinstance(target, Handle) and target._storage is not None:
                 _own_leaf(history, value_node(node), target)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tilewright import recording
 
 
 def _drawn(seed: int, *shape: int) -> np.ndarray:
@@ -62,3 +63,29 @@ def test_tangents_of_logcumsumexp() -> None:
     expected = np.einsum("rij,rj->ri", share, tangent)
     moved = tw.func.jvp(lambda t: t.logcumsumexp(1), (tw.tensor(x),), (tw.tensor(tangent),))[1]
     np.testing.assert_allclose(moved.numpy(), expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("kept", ["none", "hidden", "both"])
+@pytest.mark.parametrize("read", [False, True])
+def test_by_a_tensor_in_between(torch: Any, read: bool, kept: str) -> None:
+    """A later pass is asked for a gradient by a tensor that the first one has gone through."""
+
+    def run(m: Any) -> list[Any]:
+        x = m.tensor([2.0, 3.0], dtype=m.float64, requires_grad=True)
+        hidden = x * 2
+        squares = (hidden * 0.5).square()
+        if kept == "none":
+            hidden.register_hook(lambda g: seen.append(g.tolist()))
+        y = squares.exp() * hidden
+        seen: list[Any] = []
+        if read:
+            y.sum().item()
+        asked = {"none": [x], "hidden": [x, hidden], "both": [x, hidden, squares]}[kept]
+        g = m.autograd.grad((y * y).sum(), asked, create_graph=True)[0]
+        found = m.autograd.grad((g * g).sum(), [hidden, squares, x], allow_unused=True)
+        return [*(each.tolist() for each in found), *seen]
+
+    with recording.novelty.recorded():
+        ours = run(tw)
+    for a, b in zip(ours, run(torch), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9)
