@@ -482,20 +482,19 @@ class _Pass:
     ) -> None:
         """Let the new graphs end at tensors that live inside the old ones, and go on in their own
         histories: a later pass may be asked for the gradient by one."""
-        ends = {
-            h.node: h
+        known = {*mapping, *(h.node for h in batch)}
+        inside = [
+            h
             for history in batch
             for h in history.shared.living
-            if h.node in history.inside and h.node not in mapping and h not in batch
+            if h.node in history.inside and h.node not in known
             if not h.is_freed and h.node.op is not ops.variable
-        }
-        roots = {h.node for h in batch}
-        ends = {n: ends[n] for n in sorted(ends, key=lambda n: n.seq) if n not in roots}
-        if ends:
-            with recording.grad_mode(True):
-                values = substitute(tuple(ends), mapping, attrs, as_made=True)
-            for (n, h), value in zip(ends.items(), values, strict=True):
-                mapping[n] = recording.variable(ops.detach(value), h)
+        ]
+        ends = {h.node: h for h in sorted(inside, key=lambda h: h.node.seq)}
+        with recording.grad_mode(True):
+            values = substitute(tuple(ends), mapping, attrs, as_made=True)
+        for (n, h), value in zip(ends.items(), values, strict=True):
+            mapping[n] = recording.variable(ops.detach(value), h)
 
 
 def _joined(first: dict[Node, Any], second: dict[Node, Any]) -> dict[Node, Any]:

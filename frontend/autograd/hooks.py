@@ -251,7 +251,7 @@ def keep_grad(t: Tensor) -> None:
         if target is not None:
             target._grad = g if target._grad is None else target._grad + g
 
-    store.seen = _writes(t)  # type: ignore[attr-defined]
+    store.seen = tape.counts(t)  # type: ignore[attr-defined]
     t._hooks[RETAINED] = store
     _keeping.append(OwnReference(t))
     _watch(t)
@@ -267,9 +267,9 @@ def follow() -> None:
             gone += 1
             continue
         store = t._hooks[RETAINED]
-        if store.seen == _writes(t):
+        if store.seen == tape.counts(t):
             continue
-        store.seen = _writes(t)
+        store.seen = tape.counts(t)
         if t._chain is not None and t._chain.multiple is not None:
             continue  # out of date
         if t.requires_grad and not t.is_leaf and not _is_watched(t):
@@ -279,8 +279,3 @@ def follow() -> None:
             _watch(t)
     if gone:
         _keeping[:] = [ref for ref in _keeping if (t := ref()) is not None and t.retains_grad]
-
-
-def _writes(t: Any) -> tuple[int, int]:
-    state = t._storage or t
-    return state._changes, t._moves

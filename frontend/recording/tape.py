@@ -133,7 +133,7 @@ class Call:
 
     known: what it is. number: of its epoch. operands: the tensors that it read, arrays of numbers,
     and Numbers, in order. arrays: their values; both are None after a backward pass. counts: of the
-    operands' writes then, see `_counts`. targets: where their gradients go, or None. parts: those
+    operands' writes then, see `counts`. targets: where their gradients go, or None. parts: those
     operands that are views, by place. kept: the arrays that its derivative reads; None once a
     backward pass has freed them. stages: what composites among its ops have left. results: the
     living ones, with the count of their writes.
@@ -169,7 +169,7 @@ class Call:
                     t._is_taped = True
                     self.parts = self.parts or {}
                     self.parts[len(self.counts)] = found
-                self.counts.append(_counts(t))
+                self.counts.append(counts(t))
         self.number = _number()
         self.results: list[tuple[weakref.ref[Any], int, int]] = []
         self.shared: Shared | None = None
@@ -181,7 +181,7 @@ class Call:
         template = self.known.template
         for i in template.operands_read:
             before = self.counts[i]
-            if before is not None and _counts(self.operands[i]) != before:
+            if before is not None and counts(self.operands[i]) != before:
                 return True
         for i in template.results_read:
             ref, changes, rewrites = self.results[i]
@@ -224,7 +224,7 @@ class Call:
                 each.base = None
 
 
-def _counts(t: Any) -> tuple[int, int, int]:
+def counts(t: Any) -> tuple[int, int, int]:
     """How often the memory of a tensor was written to, also through `.data`, and how often the
     tensor was given other memory; see Held."""
     state = t._storage or t
@@ -332,7 +332,7 @@ class _Graph:
                     node.memo["among"], node.memo["number"] = len(results), i
         if self.shared.views:
             with_views.add(self.shared)
-            _with_views.add(self)
+            _graphs_of_views.add(self)
 
     def _leaf(self, place: int, base: Any, aval: Aval, target: Any) -> Node:
         """The node of the memory of an operand, or of what it has of it; target: where its gradient
@@ -445,7 +445,8 @@ class _Graph:
         return Held.of(holder, None)
 
 
-_with_views: weakref.WeakSet[_Graph] = weakref.WeakSet()
+_graphs_of_views: weakref.WeakSet[_Graph] = weakref.WeakSet()
+"""Those of calls that read views with a gradient, as far as they are built."""
 _meetings = itertools.count(1)
 
 
@@ -475,7 +476,7 @@ def meet(t: Any) -> None:
             if is_taped and not known.saved_nodes:  # an epoch made it after calls had read the view
                 known.epoch = _after(target)
         target, shape, done = known, view.shape, len(view._chain.links)
-    for each in list(_with_views):
+    for each in list(_graphs_of_views):
         if id(t) in each.shared.views and not each.shared.hooks:
             each.forget()
 

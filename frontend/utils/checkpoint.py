@@ -263,7 +263,7 @@ def checkpoint(
         nothing here.
     """
     if use_reentrant is None:
-        _ask("checkpoint")
+        _warn_of_default("checkpoint")
         use_reentrant = True
     if use_reentrant and (kwargs or context_fn is not noop_context_fn):
         raise ValueError(
@@ -283,7 +283,7 @@ def checkpoint(
         return _checkpoint(function, args, kwargs, context_fn, check, preserve_rng_state, False)
 
 
-def _ask(name: str) -> None:
+def _warn_of_default(name: str) -> None:
     warnings.warn(
         f"torch.utils.checkpoint.{name}: the use_reentrant parameter should be passed explicitly. "
         "False is recommended; without it gradients flow as with True, only if an argument "
@@ -357,7 +357,7 @@ def checkpoint_sequential(
     """Run a sequence of modules or functions in `segments` parts; all but the last are
     checkpointed."""
     if use_reentrant is None:
-        _ask("checkpoint_sequential")
+        _warn_of_default("checkpoint_sequential")
         use_reentrant = True
     preserve = kwargs.pop("preserve_rng_state", True)
     if kwargs:

@@ -78,9 +78,7 @@ class EpochProgram(Program):
             return (x * y).sum() if name == "product" else getattr(x, name)(y)
 
         pair = self.both(f"t{len(self.tensors)}: {name} of t{i}, t{j}", call)
-        if pair is not None:
-            layout = self.sides[1].contiguous_format
-            self.add((pair[0], pair[1].clone(memory_format=layout)))
+        self.add_result(pair)
 
     def item(self) -> None:
         """A read of a number, which ends the epoch."""
@@ -211,9 +209,7 @@ class EpochProgram(Program):
     def keep_grad(self) -> None:
         number = self.pick()
         t = self.tensors[number][1]
-        try:
-            t.grad_fn  # noqa: B018
-        except RuntimeError:  # one of several views, whose base was written to
+        if is_outdated(t):
             return
         if not t.requires_grad or t.is_leaf:
             return
@@ -271,9 +267,7 @@ class EpochProgram(Program):
     def hook(self) -> None:
         number = self.pick()
         t = self.tensors[number][1]
-        try:
-            t.grad_fn  # noqa: B018
-        except RuntimeError:  # one of several views, whose base was written to
+        if is_outdated(t):
             return
         if not t.requires_grad:
             return
@@ -318,6 +312,16 @@ class EpochProgram(Program):
                 theirs is not None and not _is_close(ours.tolist(), theirs.tolist())
             ):
                 self.fail(f"grad by t{i}: ours {ours}, theirs {theirs}")
+
+
+def is_outdated(t: Any) -> bool:
+    """Whether PyTorch refuses to tell of the history of `t`: it is one of several views, whose base
+    was written to."""
+    try:
+        t.grad_fn  # noqa: B018
+    except RuntimeError:
+        return True
+    return False
 
 
 def _is_close(ours: Any, theirs: Any) -> bool:
