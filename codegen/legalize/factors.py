@@ -1,0 +1,207 @@
+"""Factors of matrices in the routines of a GPU's library, which has its matrices by columns.
+
+What turns matrices, keeps triangles and marks failures is written in ops that are fused with those
+around them. Small matrices have kernels of their own (`triton/matrices.py`), and the routines that
+are not here are left to the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.ir import ops
+from tilewright.ir.dtype import COMPLEX, complex_of, float64, int32, int64
+from tilewright.ir.node import Node
+from tilewright.ir.op import Kind, Op
+from tilewright.ir.ops import factors, lapack, matrices, solving
+from tilewright.ir.ops.host import HOST, called, has_kernel
+from tilewright.ir.rewrite import on
+
+Form = Callable[..., tuple[Node, ...]]
+
+FORMS: dict[Op, Form] = {}
+"""By routine, its results in routines of a library."""
+
+USES: dict[Op, tuple[Op, ...]] = {}
+"""By routine, those that its form is written in."""
+
+
+def _form(op: Op, *used: Op) -> Callable[[Form], Form]:
+    def register(form: Form) -> Form:
+        FORMS[op], USES[op] = form, used
+        return form
+
+    return register
+
+
+@on(Kind.HOST)
+def by_library(node: Node) -> Node | None:
+    """A routine that stays on its device, in those of the device's library."""
+    form = FORMS.get(node.op)
+    if form is None or node.device in (None, HOST) or has_kernel(node.op, node.operands):
+        return None
+    *attrs, index = node.attrs
+    return form(*node.operands, *attrs)[index]
+
+
+def _succeeded(info: Node) -> Node:
+    return ops.eq(info, ops.zeros_like(info))
+
+
+def _finite(a: Node) -> tuple[Node, Node]:
+    """The matrices without those that have an element which isn't finite, of which routines may
+    never come to an end; and which ones are left, [...]."""
+    size = ops.abs(a) if a.dtype.category == COMPLEX else a
+    holds = ops.all(ops.isfinite(size), (a.rank - 2, a.rank - 1))
+    shape = (*holds.shape, 1, 1)
+    return ops.where(ops.reshape(holds, shape), a, ops.zeros_like(a)), holds
+
+
+def _marked(info: Node, holds: Node) -> Node:
+    """LAPACK's number of a fault: 2 for matrices that aren't finite, 1 for others without a result."""
+    fault = ops.where(_succeeded(info), ops.zeros_like(info), ops.full_like(info, 1))
+    return ops.where(holds, fault, ops.full_like(info, 2))
+
+
+@_form(factors.cholesky, lapack.potrf)
+def _cholesky(a: Node) -> tuple[Node, ...]:
+    found, info = called(lapack.potrf, matrices.lower(a))
+    return matrices.kept(found, _succeeded(info)), info
+
+
+@_form(factors.lu, lapack.getrf)
+def _lu(a: Node) -> tuple[Node, ...]:
+    packed, pivots, info = called(lapack.getrf, ops.transpose(a))
+    return ops.transpose(packed), ops.cast(pivots, int32), info
+
+
+@_form(factors.permutation, lapack.laswp)
+def _permutation(pivots: Node, rows: int) -> tuple[Node, ...]:
+    shape = (*pivots.shape[:-1], rows)
+    order = ops.expand(ops.cast(ops.iota(rows), float64), shape)
+    return (ops.cast(called(lapack.laswp, order, pivots)[0], int64),)
+
+
+@_form(solving.solve, lapack.getrf, lapack.getrs)
+def _solve(a: Node, b: Node) -> tuple[Node, ...]:
+    packed, pivots, info = called(lapack.getrf, ops.transpose(a))
+    (found,) = called(lapack.getrs, packed, pivots, ops.transpose(b))
+    return matrices.kept(ops.transpose(found), _succeeded(info)), info
+
+
+@_form(solving.inv, lapack.getrf, lapack.getrs)
+def _inv(a: Node) -> tuple[Node, ...]:
+    return _solve(a, matrices.identity(a.shape[-1], a, a.shape[:-2]))
+
+
+def _pivots(a: Node) -> tuple[Node, Node]:
+    """The pivots of an elimination, and the determinant of its exchanges, 1 or -1."""
+    packed, exchanges, _ = called(lapack.getrf, ops.transpose(a))
+    n = a.shape[-1]
+    plain = ops.reshape(ops.iota(n, 1), (*[1] * (exchanges.rank - 1), n))
+    odd = ops.cast(ops.ne(exchanges, plain), a.dtype)
+    turns = ops.prod(1 - odd * 2, (odd.rank - 1,))
+    return ops.diagonal(packed, 0, a.rank - 2, a.rank - 1), turns
+
+
+@_form(solving.det, lapack.getrf)
+def _det(a: Node) -> tuple[Node, ...]:
+    pivots, turns = _pivots(a)
+    return (ops.prod(pivots, (pivots.rank - 1,)) * turns,)
+
+
+@_form(solving.slogdet, lapack.getrf)
+def _slogdet(a: Node) -> tuple[Node, ...]:
+    pivots, turns = _pivots(a)
+    last = (pivots.rank - 1,)
+    signs = ops.sgn(pivots) if a.dtype.category == COMPLEX else ops.sign(pivots)
+    return ops.prod(signs, last) * turns, ops.sum(ops.log(ops.abs(pivots)), last)
+
+
+@_form(factors.geqrf, lapack.geqrf)
+def _geqrf(a: Node) -> tuple[Node, ...]:
+    packed, scales = called(lapack.geqrf, ops.transpose(a))
+    return ops.transpose(packed), scales
+
+
+@_form(factors.qr, lapack.geqrf, lapack.orgqr)
+def _qr(a: Node, complete: bool) -> tuple[Node, ...]:
+    m, n = a.shape[-2:]
+    k = m if complete else min(m, n)
+    packed, scales = called(lapack.geqrf, ops.transpose(a))
+    rows = a.rank - 2  # of the array, which are the columns of the matrix
+    if k > n:
+        none = [0] * a.rank
+        reflectors = ops.pad(packed, none, [k - n if i == rows else 0 for i in range(a.rank)])
+    else:
+        reflectors = ops.slice_axis(packed, rows, 0, k)
+    (q,) = called(lapack.orgqr, reflectors, scales)
+    r = matrices.upper(ops.transpose(packed))
+    return ops.transpose(q), ops.slice_axis(r, rows, 0, k)
+
+
+def _values(a: Node, is_lower: bool, vectors: bool) -> tuple[Node, Node]:
+    clean, holds = _finite(a)
+    w, v, info = called(lapack.syevd, clean, is_lower, vectors)
+    good = ops.bitwise_and(holds, _succeeded(info))
+    # The library's matrix is the transpose, which is the conjugate.
+    return matrices.kept(w, good), (
+        matrices.kept(matrices.adjoint(v), good) if vectors else v
+    )
+
+
+@_form(factors.eigh, lapack.syevd)
+def _eigh(a: Node, is_lower: bool) -> tuple[Node, ...]:
+    return _values(a, is_lower, True)
+
+
+@_form(factors.eigvalsh, lapack.syevd)
+def _eigvalsh(a: Node, is_lower: bool) -> tuple[Node, ...]:
+    return _values(a, is_lower, False)[:1]
+
+
+@_form(factors.eig, lapack.geev)
+def _eig(a: Node) -> tuple[Node, ...]:
+    return _roots(a, True)
+
+
+@_form(factors.eigvals, lapack.geev)
+def _eigvals(a: Node) -> tuple[Node, ...]:
+    return _roots(a, False)[::2]
+
+
+def _roots(a: Node, vectors: bool) -> tuple[Node, Node, Node]:
+    clean, holds = _finite(a)
+    whole = ops.cast(clean, complex_of(a.dtype)) if a.dtype.category != COMPLEX else clean
+    w, v, info = called(lapack.geev, ops.transpose(whole), vectors)
+    info = _marked(info, holds)
+    good = _succeeded(info)
+    return matrices.kept(w, good), matrices.kept(ops.transpose(v), good) if vectors else v, info
+
+
+@_form(factors.svd, lapack.gesvd)
+def _svd(a: Node, full: bool) -> tuple[Node, ...]:
+    return _singular(a, "A" if full else "S")
+
+
+@_form(factors.svdvals, lapack.gesvd)
+def _svdvals(a: Node) -> tuple[Node, ...]:
+    return _singular(a, "N")[1::2]
+
+
+def _singular(a: Node, job: str) -> tuple[Node, Node, Node, Node]:
+    clean, holds = _finite(a)
+    m, n = a.shape[-2:]
+    if m > n:
+        u, s, vh, info = called(lapack.gesvd, ops.transpose(clean), job)
+        if job != "N":
+            u, vh = ops.transpose(u), ops.transpose(vh)
+    else:
+        # The library's matrix is aᵀ = (Vᴴ)ᵀ diag(S) Uᵀ, of which arrays have the transposes.
+        vh, s, u, info = called(lapack.gesvd, clean, job)
+    info = _marked(info, holds)
+    good = _succeeded(info)
+    if job != "N":
+        u, vh = matrices.kept(u, good), matrices.kept(vh, good)
+    return u, matrices.kept(s, good), vh, info
