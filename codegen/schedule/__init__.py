@@ -10,7 +10,7 @@ from ..kernel import Bundle, Kernel
 from ..target import Target
 from .attention import attention_schedule
 from .cutting import row_tiles
-from .dots import ALIKE, dot_schedule
+from .dots import dot_schedule
 from .lighter import lighter, roomier
 from .roofline import Prediction, Usage, Work, occupancy, predict, work
 from .rows import (
@@ -33,29 +33,33 @@ def default_schedule(
     known: what schedules that were compiled use. One that spills is taken with more registers next,
         if threads can have them, unless that didn't help before. Then it takes the place of the
         model's estimates for tiles of products. Other kernels get lighter schedules until one isn't
-        known to spill.
+        known to spill, and those that have none still more registers.
     """
     known = known or {}
-    if not any(s.registers and usage.spills for s, usage in known.items()):
-        for compiled, usage in known.items():
-            more = roomier(compiled, usage, target.chip) if usage.spills else None
-            if more is not None and more not in known:
-                return more
+    limited = any(s.registers and usage.spills for s, usage in known.items())
+    if not limited and (more := _roomier(known, target)) is not None:
+        return more
     largest = kernel.largest if isinstance(kernel, Bundle) else kernel
     if largest.has_dot and not largest.is_chained:
         return dot_schedule(largest, target, known)
     schedule: Schedule | None = _heaviest(kernel, target)
     while schedule is not None and schedule in known and known[schedule].spills:
         schedule = lighter(largest, schedule, target.chip.warp)
-    return schedule or _best(kernel, target, known)
+    return schedule or _roomier(known, target) or _best(kernel, target, known)
+
+
+def _roomier(known: Mapping[Schedule, Usage], target: Target) -> Schedule | None:
+    """The first of schedules that spill with more registers, if one isn't compiled yet."""
+    found = (roomier(s, usage, target.chip) for s, usage in known.items() if usage.spills)
+    return next((s for s in found if s is not None and s not in known), None)
 
 
 def _best(kernel: Kernel | Bundle, target: Target, known: Mapping[Schedule, Usage]) -> Schedule:
-    """The one of schedules that were compiled which spills the least, of those that take the least
-    time."""
+    """The one of schedules that were compiled which spills the least, of those that take little
+    more than the least time."""
     seconds = {s: predict(kernel, s, target, usage).seconds for s, usage in known.items()}
     least = min(seconds.values())
-    return min(known, key=lambda s: (seconds[s] > ALIKE * least, known[s].spills, seconds[s]))
+    return min(known, key=lambda s: (seconds[s] > _SURE * least, known[s].spills, seconds[s]))
 
 
 def _heaviest(kernel: Kernel | Bundle, target: Target) -> Schedule:
@@ -79,6 +83,9 @@ def _heaviest(kernel: Kernel | Bundle, target: Target) -> Schedule:
 _MOST = 4
 """The most schedules of a kernel that are compiled because they spill, beside those that differ in
 their registers alone."""
+_SURE = 1.25
+"""A schedule that spills is taken if the model says that all others take so much longer: it doesn't
+know which loops the spills stand in."""
 
 
 class Defaults:
@@ -99,9 +106,11 @@ class Defaults:
             return schedule
         known[schedule] = usage
         self._spilling[kernel] = known
-        if usage.spills and sum(not s.registers for s in known) < _MOST:
-            return default_schedule(kernel, self._target, known)
-        return _best(kernel, self._target, known)
+        best = _best(kernel, self._target, known)
+        if known[best].spills and sum(not s.registers for s in known) < _MOST:
+            later = default_schedule(kernel, self._target, known)
+            return best if later in known else later
+        return best
 
 
 def settled(
