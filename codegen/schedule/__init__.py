@@ -10,7 +10,7 @@ from ..kernel import Bundle, Kernel
 from ..target import Target
 from .attention import attention_schedule
 from .cutting import row_tiles
-from .dots import dot_schedule
+from .dots import ALIKE, dot_schedule
 from .lighter import lighter, roomier
 from .roofline import Prediction, Usage, Work, occupancy, predict, work
 from .rows import (
@@ -55,11 +55,11 @@ def _roomier(known: Mapping[Schedule, Usage], target: Target) -> Schedule | None
 
 
 def _best(kernel: Kernel | Bundle, target: Target, known: Mapping[Schedule, Usage]) -> Schedule:
-    """The one of schedules that were compiled which spills the least, of those that take little
-    more than the least time."""
+    """The one of schedules that were compiled which spills the least, of those that take the least
+    time."""
     seconds = {s: predict(kernel, s, target, usage).seconds for s, usage in known.items()}
     least = min(seconds.values())
-    return min(known, key=lambda s: (seconds[s] > _SURE * least, known[s].spills, seconds[s]))
+    return min(known, key=lambda s: (seconds[s] > ALIKE * least, known[s].spills, seconds[s]))
 
 
 def _heaviest(kernel: Kernel | Bundle, target: Target) -> Schedule:
@@ -83,9 +83,6 @@ def _heaviest(kernel: Kernel | Bundle, target: Target) -> Schedule:
 _MOST = 4
 """The most schedules of a kernel that are compiled because they spill, beside those that differ in
 their registers alone."""
-_SURE = 1.25
-"""A schedule that spills is taken if the model says that all others take so much longer: it doesn't
-know which loops the spills stand in."""
 
 
 class Defaults:
