@@ -267,7 +267,9 @@ def _of_ends(seen: Viewed, shared: Shared, base: Any) -> History:
     """The history of a view, of which a gradient reads no values. base: see `History`."""
     ends = variables_of(seen.node)
     # Calls on the tape may have read the view before.
-    number = min(after(base), clock.number) if seen.view()._is_taped else clock.number
+    view = seen.view()
+    is_taped = view is not None and view._is_taped
+    number = min(after(base), clock.number) if is_taped else clock.number
     history = History(seen.node, number, (), shared=shared, base=base, writes=seen.writes)
     history.targets = {n: variables[n.attrs[0]] for n in ends}
     values = {value_node(n) for n in ends}
