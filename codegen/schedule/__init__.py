@@ -33,7 +33,7 @@ def default_schedule(
     known: what schedules that were compiled use. One that spills is taken with more registers next,
         if threads can have them, unless that didn't help before. Then it takes the place of the
         model's estimates for tiles of products. Other kernels get lighter schedules until one isn't
-        known to spill, and those that have none still more registers.
+        known to spill, and where there is none, more registers once again.
     """
     known = known or {}
     limited = any(s.registers and usage.spills for s, usage in known.items())

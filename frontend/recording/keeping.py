@@ -266,7 +266,7 @@ def _of_view(storage: Any, seen: Viewed, shared: Shared) -> History | None:
 def _of_ends(seen: Viewed, shared: Shared, base: Any) -> History:
     """The history of a view, of which a gradient reads no values. base: see `History`."""
     ends = variables_of(seen.node)
-    # Calls on the tape may have read the view before.
+    # Calls on the tape may have read the view before this epoch ends. They come after its history.
     view = seen.view()
     is_taped = view is not None and view._is_taped
     number = min(after(base), clock.number) if is_taped else clock.number
