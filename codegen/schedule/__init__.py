@@ -33,21 +33,25 @@ def default_schedule(
     known: what schedules that were compiled use. One that spills is taken with more registers next,
         if threads can have them, unless that didn't help before. Then it takes the place of the
         model's estimates for tiles of products. Other kernels get lighter schedules until one isn't
-        known to spill.
+        known to spill, and where there is none, more registers once again.
     """
     known = known or {}
-    if not any(s.registers and usage.spills for s, usage in known.items()):
-        for compiled, usage in known.items():
-            more = roomier(compiled, usage, target.chip) if usage.spills else None
-            if more is not None and more not in known:
-                return more
+    limited = any(s.registers and usage.spills for s, usage in known.items())
+    if not limited and (more := _roomier(known, target)) is not None:
+        return more
     largest = kernel.largest if isinstance(kernel, Bundle) else kernel
     if largest.has_dot and not largest.is_chained:
         return dot_schedule(largest, target, known)
     schedule: Schedule | None = _heaviest(kernel, target)
     while schedule is not None and schedule in known and known[schedule].spills:
         schedule = lighter(largest, schedule, target.chip.warp)
-    return schedule or _best(kernel, target, known)
+    return schedule or _roomier(known, target) or _best(kernel, target, known)
+
+
+def _roomier(known: Mapping[Schedule, Usage], target: Target) -> Schedule | None:
+    """The first of schedules that spill with more registers, if one isn't compiled yet."""
+    found = (roomier(s, usage, target.chip) for s, usage in known.items() if usage.spills)
+    return next((s for s in found if s is not None and s not in known), None)
 
 
 def _best(kernel: Kernel | Bundle, target: Target, known: Mapping[Schedule, Usage]) -> Schedule:
@@ -99,9 +103,11 @@ class Defaults:
             return schedule
         known[schedule] = usage
         self._spilling[kernel] = known
-        if usage.spills and sum(not s.registers for s in known) < _MOST:
-            return default_schedule(kernel, self._target, known)
-        return _best(kernel, self._target, known)
+        best = _best(kernel, self._target, known)
+        if known[best].spills and sum(not s.registers for s in known) < _MOST:
+            later = default_schedule(kernel, self._target, known)
+            return best if later in known else later
+        return best
 
 
 def settled(

@@ -55,6 +55,8 @@ _FULL: tuple[tuple[int, Passes], ...] = (
 )
 """Float32, without tensor cores."""
 _DRAWING: dict[tuple[str, int], Passes] = {
+    ("sm_80", 64): ((128, 32, 8, 3), (64, 32, 4, 3), (64, 16, 4, 3)),
+    ("sm_80", 128): ((128, 32, 8, 3), (64, 32, 4, 2), (64, 16, 4, 3)),
     ("sm_90", 256): ((128, 64, 8, 2), (64, 16, 8, 3), (64, 16, 8, 2)),
 }
 _CHANGED: dict[tuple[str, int], Passes] = {

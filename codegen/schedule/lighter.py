@@ -24,7 +24,7 @@ def roomier(schedule: Schedule, usage: Usage, chip: Chip) -> Schedule | None:
     more. An assembler spills a little of its own accord, so that one more program fits a
     multiprocessor, unless it is told how many registers a thread may have."""
     threads = schedule.num_warps * chip.warp
-    if not chip.limits or schedule.registers or schedule.specialized:
+    if not chip.limits or schedule.specialized:
         return None
     for programs in range(chip.registers // (threads * max(usage.registers, 1)), 0, -1):
         most = min(chip.registers_each, chip.registers // (threads * programs))

@@ -450,7 +450,7 @@ class _Pass:
             for n in history.unread() if history.call_contexts else ():
                 mapping.setdefault(n, ops.expand(ops.constant(0, n.dtype, n.device), n.shape))
         if self.create_graph:
-            self._end_at_tensors(batch, mapping, attrs)
+            ends |= self._end_at_tensors(batch, mapping, attrs)
         hooked = [n for n in hooks if n not in mapping]
         args = [a for n in hooked for a in n.memo.get("call", (None, ()))[1] if isinstance(a, Node)]
         olds = [*(h.node for h in batch), *inner, *hooked, *args]
@@ -479,15 +479,21 @@ class _Pass:
 
     def _end_at_tensors(
         self, batch: dict[History, Node], mapping: dict[Node, Node], attrs: dict[Node, Any]
-    ) -> None:
-        """Let the new graphs end at tensors that live inside the old ones, and go on in their own
-        histories: a later pass may be asked for the gradient by one."""
+    ) -> dict[Node, Node]:
+        """Let the new graphs end at tensors and views that live inside the old ones, and go on in
+        their own histories: a later pass may be asked for the gradient by one. The result has the
+        nodes that stand for the views."""
         known = {*mapping, *(h.node for h in batch)}
+        of_views = {}
+        for history in batch:
+            for n, v in history.shared.living_views():
+                if n in history.inside and n not in known:
+                    mapping[n], of_views[n] = recording.resolve(v), resolving.history_node(v)
         inside = [
             h
             for history in batch
             for h in history.shared.living
-            if h.node in history.inside and h.node not in known
+            if h.node in history.inside and h.node not in mapping and h.node not in known
             if not h.is_freed and h.node.op is not ops.variable
         ]
         ends = {h.node: h for h in sorted(inside, key=lambda h: h.node.seq)}
@@ -495,6 +501,7 @@ class _Pass:
             values = substitute(tuple(ends), mapping, attrs, as_made=True)
         for (n, h), value in zip(ends.items(), values, strict=True):
             mapping[n] = recording.variable(ops.detach(value), h)
+        return of_views
 
 
 def _joined(first: dict[Node, Any], second: dict[Node, Any]) -> dict[Node, Any]:

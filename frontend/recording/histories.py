@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -78,6 +79,13 @@ class Shared:
             return None
         is_still = (t._root or storage)._writes == seen.writes and seen.view() is t
         return seen.node if is_still else None
+
+    def living_views(self) -> Iterator[tuple[Node, Any]]:
+        """Views that are as they were in the epoch, and the nodes that they had there."""
+        for seen in self.views.values():
+            v = seen.view()
+            if v is not None and self.node_of(v) is not None:
+                yield seen.node, v
 
     def has_twin(self, node: Node, t: Any) -> bool:
         """Whether another tensor than `t` had `node`, too. Their gradients can't be told apart."""
@@ -320,6 +328,12 @@ class History:
         self.is_freed = True
         self.saved, self.leaf_values, self.scalar_values, self.rewritten = {}, {}, {}, {}
         self.targets, self.call_contexts, self.shared = {}, {}, Shared()
+
+
+def after(target: Any) -> Any:
+    """The number of an epoch after that of `target`, a leaf tensor or a history, and before all
+    that reads its tensor."""
+    return math.nextafter(target.epoch if isinstance(target, History) else -1.0, math.inf)
 
 
 def _inputs_lead_to(node: Node) -> list[Node]:

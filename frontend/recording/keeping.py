@@ -34,7 +34,7 @@ from .epoch import (
     viewed,
     windows,
 )
-from .histories import Held, History, Shared, Viewed, variables_of
+from .histories import Held, History, Shared, Viewed, after, variables_of
 from .parts import differentiable, partition
 from .roots import source_of
 from .states import Handle
@@ -266,7 +266,11 @@ def _of_view(storage: Any, seen: Viewed, shared: Shared) -> History | None:
 def _of_ends(seen: Viewed, shared: Shared, base: Any) -> History:
     """The history of a view, of which a gradient reads no values. base: see `History`."""
     ends = variables_of(seen.node)
-    history = History(seen.node, clock.number, (), shared=shared, base=base, writes=seen.writes)
+    # Calls on the tape may have read the view before this epoch ends. They come after its history.
+    view = seen.view()
+    is_taped = view is not None and view._is_taped
+    number = min(after(base), clock.number) if is_taped else clock.number
+    history = History(seen.node, number, (), shared=shared, base=base, writes=seen.writes)
     history.targets = {n: variables[n.attrs[0]] for n in ends}
     values = {value_node(n) for n in ends}
     history.leaf_values = {n: _held_leaf(n, {}) for n in values if n.op is ops.leaf}

@@ -64,8 +64,8 @@ class Handle(State):
     _root: the root of its history; None if it has its storage's history.
     _leaf: the tensor that collects the gradient of this view, if that isn't its storage's owner.
     _parent: the view that this view was taken of, where calls are computed at once.
-    _is_taped: whether a call on the tape read this view, with a gradient. _meeting: the history of
-        the view to which all such calls lead, if it has hooks.
+    _is_taped: whether a call on the tape read this view or one of it, with a gradient.
+    _meeting: the history of the view to which all such calls lead, if it has hooks.
     _moves: counts how often it was given other memory. _move_is_read: whether the last time was an
         assignment to `.data`, after which a backward pass reads its new value.
     """

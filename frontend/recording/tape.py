@@ -29,7 +29,7 @@ from .aliases import another
 from .derivations import saved_nodes
 from .epoch import clock, given
 from .families import PLACE, Known, Number
-from .histories import Held, History, Shared, Viewed, with_views
+from .histories import Held, History, Shared, Viewed, after, with_views
 from .roots import source_of
 from .rounding import rounded_once
 from .states import Aval, Handle
@@ -166,7 +166,7 @@ class Call:
             else:
                 found = None if t._chain is None else part(t, targets[len(self.counts)])
                 if found is not None:
-                    t._is_taped = True
+                    _note_taped(t)
                     self.parts = self.parts or {}
                     self.parts[len(self.counts)] = found
                 self.counts.append(counts(t))
@@ -222,6 +222,13 @@ class Call:
         if self.parts is not None:
             for each in self.parts.values():
                 each.base = None
+
+
+def _note_taped(view: Any) -> None:
+    """Note that a call has read a view, and by it those that it was taken of."""
+    while view is not None and not view._is_taped:
+        view._is_taped = True
+        view = view._parent
 
 
 def counts(t: Any) -> tuple[int, int, int]:
@@ -463,7 +470,6 @@ def meet(t: Any) -> None:
     if target is None or t._chain.layout is None or t._chain.retypes or t._root is not None:
         return
     base, writes, shape, done = target, storage._writes, storage._buffer.shape, 0
-    is_taped = any(view._is_taped for view in way)
     for view in way:
         known = view._history
         if known is None:
@@ -473,17 +479,10 @@ def meet(t: Any) -> None:
             continue
         else:
             view._meeting = known
-            if is_taped and not known.saved_nodes:  # an epoch made it after calls had read the view
-                known.epoch = _after(target)
         target, shape, done = known, view.shape, len(view._chain.links)
     for each in list(_graphs_of_views):
         if id(t) in each.shared.views and not each.shared.hooks:
             each.forget()
-
-
-def _after(target: Any) -> Any:
-    """The number of an epoch after that of a history, and before all that reads its tensor."""
-    return math.nextafter(target.epoch if isinstance(target, History) else -1.0, math.inf)
 
 
 def _meeting_in(view: Any, done: int, shape: Sequence[int], target: Any) -> History:
@@ -495,7 +494,7 @@ def _meeting_in(view: Any, done: int, shape: Sequence[int], target: Any) -> Hist
         node = start = ops.variable(leaf, number)
         for kind, attrs in view._chain.links[done:]:
             node = views.seen(node, kind, attrs)
-    history = History(node, _after(target), ())
+    history = History(node, after(target), ())
     history.targets = {start: target}
     return history
 

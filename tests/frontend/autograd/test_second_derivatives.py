@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from epoch_programs import calls_at_once
 
 import tilewright as tw
 from tilewright import recording
@@ -86,6 +87,36 @@ def test_by_a_tensor_in_between(torch: Any, read: bool, kept: str) -> None:
         return [*(each.tolist() for each in found), *seen]
 
     with recording.novelty.recorded():
+        ours = run(tw)
+    for a, b in zip(ours, run(torch), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9)
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("read", [False, True])
+@pytest.mark.parametrize("form", ["view", "of a view", "transposed", "slice"])
+def test_by_a_view_in_between(torch: Any, form: str, read: bool, at_once: bool) -> None:
+    """As above by a view, which the second pass's copy of the forward graph goes through, too."""
+    forms: dict[str, Any] = {
+        "view": lambda t: t.view(2, 2),
+        "of a view": lambda t: t.view(2, 2)[1],
+        "transposed": lambda t: t.view(2, 2).t(),
+        "slice": lambda t: t[1:3],
+    }
+
+    def run(m: Any) -> list[Any]:
+        x = m.tensor([2.0, 3.0, 0.5, 1.5], dtype=m.float64, requires_grad=True)
+        found = []
+        for _ in range(2):
+            h = forms[form](x * 2)
+            y = (h**3).sum() + (h * h).exp().sum() * 1e-3
+            if read:
+                y.item()
+            (g,) = m.autograd.grad(y, x, create_graph=True)
+            found += m.autograd.grad((g * g).sum(), [h, x])
+        return [each.tolist() for each in found]
+
+    with calls_at_once(at_once):
         ours = run(tw)
     for a, b in zip(ours, run(torch), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9)
