@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tilewright.codegen.lower.host import Routine
     from tilewright.codegen.target import Target
     from tilewright.codegen.triton import Emitted
+    from tilewright.ir.op import Op
 
     from .engine import Engine
     from .results.choices import Choice
@@ -145,6 +146,10 @@ class Device(abc.ABC):
     def call(self, routine: Routine) -> Launch:
         """The launch of a library's routine."""
         raise NotImplementedError(f"{self.name} runs no routines of the host: {routine.name}")
+
+    def offers(self, op: Op) -> bool:
+        """Whether a library of the device computes a routine, which the host does otherwise."""
+        return False
 
     def ordered(self, launches: Sequence[Bound]) -> Sequence[Bound]:
         """The launches of a segment, made to wait for each other where one call doesn't end the

@@ -8,7 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tilewright.codegen.target import Target
+from tilewright.ir.op import Op
+from tilewright.ir.ops import host
 
+from . import debug
 from .device import Device
 
 if TYPE_CHECKING:
@@ -132,6 +135,17 @@ def has(name: str) -> bool:
         return True
     kind, _, number = name.partition(":")
     return kind == "cuda" and number.isdigit() and int(number) < cuda_count()
+
+
+def offers(name: str, op: Op) -> bool:
+    """Whether the library of a device computes a routine. What is left to the host is said."""
+    found = has(name) and get(name).offers(op)
+    if not found:
+        debug.say(f"the host computes {op.name} of {name}")
+    return found
+
+
+host.offered = offers
 
 
 def cuda_count() -> int:

@@ -15,7 +15,7 @@ from tilewright.ir.dtype import COMPLEX, complex_of, float64, int32, int64
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.ops import factors, lapack, matrices, solving
-from tilewright.ir.ops.host import HOST, called, has_kernel
+from tilewright.ir.ops.host import HOST, has_kernel, in_place
 from tilewright.ir.rewrite import on
 
 Form = Callable[..., tuple[Node, ...]]
@@ -66,13 +66,13 @@ def _marked(info: Node, holds: Node) -> Node:
 
 @_form(factors.cholesky, lapack.potrf)
 def _cholesky(a: Node) -> tuple[Node, ...]:
-    found, info = called(lapack.potrf, matrices.lower(a))
+    found, info = in_place(lapack.potrf, matrices.lower(a))
     return matrices.kept(found, _succeeded(info)), info
 
 
 @_form(factors.lu, lapack.getrf)
 def _lu(a: Node) -> tuple[Node, ...]:
-    packed, pivots, info = called(lapack.getrf, ops.transpose(a))
+    packed, pivots, info = in_place(lapack.getrf, ops.transpose(a))
     return ops.transpose(packed), ops.cast(pivots, int32), info
 
 
@@ -80,13 +80,13 @@ def _lu(a: Node) -> tuple[Node, ...]:
 def _permutation(pivots: Node, rows: int) -> tuple[Node, ...]:
     shape = (*pivots.shape[:-1], rows)
     order = ops.expand(ops.cast(ops.iota(rows), float64), shape)
-    return (ops.cast(called(lapack.laswp, order, pivots)[0], int64),)
+    return (ops.cast(in_place(lapack.laswp, order, pivots)[0], int64),)
 
 
 @_form(solving.solve, lapack.getrf, lapack.getrs)
 def _solve(a: Node, b: Node) -> tuple[Node, ...]:
-    packed, pivots, info = called(lapack.getrf, ops.transpose(a))
-    (found,) = called(lapack.getrs, packed, pivots, ops.transpose(b))
+    packed, pivots, info = in_place(lapack.getrf, ops.transpose(a))
+    (found,) = in_place(lapack.getrs, packed, pivots, ops.transpose(b))
     return matrices.kept(ops.transpose(found), _succeeded(info)), info
 
 
@@ -97,7 +97,7 @@ def _inv(a: Node) -> tuple[Node, ...]:
 
 def _pivots(a: Node) -> tuple[Node, Node]:
     """The pivots of an elimination, and the determinant of its exchanges, 1 or -1."""
-    packed, exchanges, _ = called(lapack.getrf, ops.transpose(a))
+    packed, exchanges, _ = in_place(lapack.getrf, ops.transpose(a))
     n = a.shape[-1]
     plain = ops.reshape(ops.iota(n, 1), (*[1] * (exchanges.rank - 1), n))
     odd = ops.cast(ops.ne(exchanges, plain), a.dtype)
@@ -121,7 +121,7 @@ def _slogdet(a: Node) -> tuple[Node, ...]:
 
 @_form(factors.geqrf, lapack.geqrf)
 def _geqrf(a: Node) -> tuple[Node, ...]:
-    packed, scales = called(lapack.geqrf, ops.transpose(a))
+    packed, scales = in_place(lapack.geqrf, ops.transpose(a))
     return ops.transpose(packed), scales
 
 
@@ -129,21 +129,21 @@ def _geqrf(a: Node) -> tuple[Node, ...]:
 def _qr(a: Node, complete: bool) -> tuple[Node, ...]:
     m, n = a.shape[-2:]
     k = m if complete else min(m, n)
-    packed, scales = called(lapack.geqrf, ops.transpose(a))
+    packed, scales = in_place(lapack.geqrf, ops.transpose(a))
     rows = a.rank - 2  # of the array, which are the columns of the matrix
     if k > n:
         none = [0] * a.rank
         reflectors = ops.pad(packed, none, [k - n if i == rows else 0 for i in range(a.rank)])
     else:
         reflectors = ops.slice_axis(packed, rows, 0, k)
-    (q,) = called(lapack.orgqr, reflectors, scales)
+    (q,) = in_place(lapack.orgqr, reflectors, scales)
     r = matrices.upper(ops.transpose(packed))
     return ops.transpose(q), ops.slice_axis(r, rows, 0, k)
 
 
 def _values(a: Node, is_lower: bool, vectors: bool) -> tuple[Node, Node]:
     clean, holds = _finite(a)
-    w, v, info = called(lapack.syevd, clean, is_lower, vectors)
+    w, v, info = in_place(lapack.syevd, clean, is_lower, vectors)
     good = ops.bitwise_and(holds, _succeeded(info))
     # The library's matrix is the transpose, which is the conjugate.
     return matrices.kept(w, good), (
@@ -174,7 +174,7 @@ def _eigvals(a: Node) -> tuple[Node, ...]:
 def _roots(a: Node, vectors: bool) -> tuple[Node, Node, Node]:
     clean, holds = _finite(a)
     whole = ops.cast(clean, complex_of(a.dtype)) if a.dtype.category != COMPLEX else clean
-    w, v, info = called(lapack.geev, ops.transpose(whole), vectors)
+    w, v, info = in_place(lapack.geev, ops.transpose(whole), vectors)
     info = _marked(info, holds)
     good = _succeeded(info)
     return matrices.kept(w, good), matrices.kept(ops.transpose(v), good) if vectors else v, info
@@ -194,12 +194,12 @@ def _singular(a: Node, job: str) -> tuple[Node, Node, Node, Node]:
     clean, holds = _finite(a)
     m, n = a.shape[-2:]
     if m > n:
-        u, s, vh, info = called(lapack.gesvd, ops.transpose(clean), job)
+        u, s, vh, info = in_place(lapack.gesvd, ops.transpose(clean), job)
         if job != "N":
             u, vh = ops.transpose(u), ops.transpose(vh)
     else:
         # The library's matrix is aᵀ = (Vᴴ)ᵀ diag(S) Uᵀ, of which arrays have the transposes.
-        vh, s, u, info = called(lapack.gesvd, clean, job)
+        vh, s, u, info = in_place(lapack.gesvd, clean, job)
     info = _marked(info, holds)
     good = _succeeded(info)
     if job != "N":
