@@ -66,8 +66,8 @@ def _marked(info: Node, holds: Node) -> Node:
 
 @_form(factors.cholesky, lapack.potrf)
 def _cholesky(a: Node) -> tuple[Node, ...]:
-    found, info = in_place(lapack.potrf, matrices.lower(a))
-    return matrices.kept(found, _succeeded(info)), info
+    found, info = in_place(lapack.potrf, a)
+    return matrices.kept(matrices.lower(found), _succeeded(info)), info
 
 
 @_form(factors.lu, lapack.getrf)

@@ -25,8 +25,8 @@ def _vector(x: Node, n: int) -> Size:
 
 
 potrf = routine("potrf", lambda a: ((a.shape, a.dtype), _info(a)), columns.potrf, 2)
-"""(L, info) with a = L Lᴴ, both as arrays. Only the lower triangle of `a` is read, and the rest of L
-is that of `a`. What L is where info isn't 0 is not defined."""
+"""(L, info) with a = L Lᴴ, both as arrays. Only the lower triangle of `a` is read. What stands above
+that of L, and L where info isn't 0, is not defined."""
 
 getrf = routine(
     "getrf",
@@ -80,7 +80,8 @@ def _gesvd_types(a: Node, job: str) -> tuple[Aval, ...]:
 
 gesvd = routine("gesvd", _gesvd_types, columns.gesvd, 4, ("job",))
 """(U, singular values in descending order, Vᴴ, info) of a matrix with no more columns than rows.
-job: "A" for all columns of U, "S" for as many as there are singular values, "N" for neither U nor Vᴴ."""
+job: "A" for all columns of U, "S" for as many as there are singular values, "N" for neither U nor
+Vᴴ."""
 
 
 def _geev_types(a: Node, vectors: bool) -> tuple[Aval, ...]:

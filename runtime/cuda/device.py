@@ -13,6 +13,7 @@ from tilewright.codegen.schedule import Schedule, Usage, default_schedule, settl
 from tilewright.codegen.target import Target, card
 from tilewright.codegen.triton import Emitted, emit
 from tilewright.ir.dtype import DType, from_numpy
+from tilewright.ir.op import Op
 
 from .. import debug
 from ..arena import Arena
@@ -22,13 +23,14 @@ from . import beside
 from .checks import Checks, Words
 from .context import BorrowedStream, Context, Event, Stream
 from .copies import Download, Upload
-from .fallback import HostLaunch
+from .fallback import HostLaunch, HostRoutine
 from .graphs import Replay, replays
 from .image import Image, suited
 from .kernels import Function, Kernels, Packed
 from .launch import Launcher, Provisional
 from .memory import Buffer, Memory, Pool
 from .pinned import Pinned
+from .solver import LibraryLaunch, Solver, solver_of
 from .tuning import Gpu
 
 if TYPE_CHECKING:
@@ -287,9 +289,24 @@ class Cuda(Device):
             return None
 
     def call(self, routine: Routine) -> Launch:
-        """The launch of a routine that GPUs do beside their other work, such as a collective."""
+        """The launch of a routine that GPUs do beside their other work, such as a collective, or
+        of one of a library. Others are the host's: their operands were numbers of no device."""
         work = beside.WORK.get(routine.op)
-        return super().call(routine) if work is None else beside.Beside(self, work(routine))
+        if work is not None:
+            return beside.Beside(self, work(routine))
+        if self.offers(routine.op):
+            assert self.solver is not None
+            return LibraryLaunch(self.solver, routine)
+        debug.say(f"{routine.name} runs on the host: no library of {self.name} has it")
+        return HostRoutine(self, routine)
+
+    def offers(self, op: Op) -> bool:
+        return self.solver is not None and self.solver.has(op)
+
+    @cached_property
+    def solver(self) -> Solver | None:
+        """The libraries of linear algebra, if this machine has them."""
+        return solver_of(self)
 
     @cached_property
     def beside(self) -> Stream:
