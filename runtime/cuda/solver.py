@@ -1,8 +1,7 @@
 """cuSOLVER and cuBLAS: the routines of `ir/ops/lapack.py` in the stream of a program's kernels.
 
 The libraries are loaded by name when a program first asks for a routine. They come with NVIDIA's
-wheels (nvidia-cusolver) or with a CUDA toolkit. `use` puts any object with their C functions in
-their place. Tests run that way without a GPU.
+wheels (nvidia-cusolver) or with a CUDA toolkit.
 """
 
 from __future__ import annotations
@@ -153,12 +152,6 @@ def _check(name: str) -> Callable[[int, Any, Any], int]:
 
 _libraries: Libraries | None = None
 _absence: str | None = None  # why there are none, after a search for them
-
-
-def use(library: Any) -> None:
-    """Use `library` for both; None: load real ones when they are needed."""
-    global _libraries, _absence
-    _libraries, _absence = None if library is None else Libraries(library, library), None
 
 
 def _load(files: Sequence[tuple[str, str]]) -> Libraries | None:
