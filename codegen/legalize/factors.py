@@ -53,13 +53,12 @@ def _finite(a: Node) -> tuple[Node, Node]:
     """The matrices without those that have an element which isn't finite, of which routines may
     never come to an end; and which ones are left, [...]."""
     size = ops.abs(a) if a.dtype.category == COMPLEX else a
-    holds = ops.all(ops.isfinite(size), (a.rank - 2, a.rank - 1))
-    shape = (*holds.shape, 1, 1)
-    return ops.where(ops.reshape(holds, shape), a, ops.zeros_like(a)), holds
+    holds = ops.all(ops.isfinite(size), (a.rank - 2, a.rank - 1))  # [..., 1, 1]
+    return ops.where(holds, a, ops.zeros_like(a)), ops.reshape(holds, a.shape[:-2])
 
 
 def _marked(info: Node, holds: Node) -> Node:
-    """LAPACK's number of a fault: 2 for matrices that aren't finite, 1 for others without a result."""
+    """The number of a fault: 2 for matrices that aren't finite, 1 for others without a result."""
     fault = ops.where(_succeeded(info), ops.zeros_like(info), ops.full_like(info, 1))
     return ops.where(holds, fault, ops.full_like(info, 2))
 
@@ -95,28 +94,31 @@ def _inv(a: Node) -> tuple[Node, ...]:
     return _solve(a, matrices.identity(a.shape[-1], a, a.shape[:-2]))
 
 
+def _folded(fold: Callable[..., Node], x: Node) -> Node:
+    return ops.reshape(fold(x, (x.rank - 1,)), x.shape[:-1])
+
+
 def _pivots(a: Node) -> tuple[Node, Node]:
     """The pivots of an elimination, and the determinant of its exchanges, 1 or -1."""
     packed, exchanges, _ = in_place(lapack.getrf, ops.transpose(a))
     n = a.shape[-1]
     plain = ops.reshape(ops.iota(n, 1), (*[1] * (exchanges.rank - 1), n))
     odd = ops.cast(ops.ne(exchanges, plain), a.dtype)
-    turns = ops.prod(1 - odd * 2, (odd.rank - 1,))
+    turns = _folded(ops.prod, 1 - odd * 2)
     return ops.diagonal(packed, 0, a.rank - 2, a.rank - 1), turns
 
 
 @_form(solving.det, lapack.getrf)
 def _det(a: Node) -> tuple[Node, ...]:
     pivots, turns = _pivots(a)
-    return (ops.prod(pivots, (pivots.rank - 1,)) * turns,)
+    return (_folded(ops.prod, pivots) * turns,)
 
 
 @_form(solving.slogdet, lapack.getrf)
 def _slogdet(a: Node) -> tuple[Node, ...]:
     pivots, turns = _pivots(a)
-    last = (pivots.rank - 1,)
     signs = ops.sgn(pivots) if a.dtype.category == COMPLEX else ops.sign(pivots)
-    return ops.prod(signs, last) * turns, ops.sum(ops.log(ops.abs(pivots)), last)
+    return _folded(ops.prod, signs) * turns, _folded(ops.sum, ops.log(ops.abs(pivots)))
 
 
 @_form(factors.geqrf, lapack.geqrf)
@@ -168,7 +170,8 @@ def _eig(a: Node) -> tuple[Node, ...]:
 
 @_form(factors.eigvals, lapack.geev)
 def _eigvals(a: Node) -> tuple[Node, ...]:
-    return _roots(a, False)[::2]
+    w, _, info = _roots(a, False)
+    return w, info
 
 
 def _roots(a: Node, vectors: bool) -> tuple[Node, Node, Node]:
@@ -187,7 +190,8 @@ def _svd(a: Node, full: bool) -> tuple[Node, ...]:
 
 @_form(factors.svdvals, lapack.gesvd)
 def _svdvals(a: Node) -> tuple[Node, ...]:
-    return _singular(a, "N")[1::2]
+    _, s, _, info = _singular(a, "N")
+    return s, info
 
 
 def _singular(a: Node, job: str) -> tuple[Node, Node, Node, Node]:

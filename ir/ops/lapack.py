@@ -25,8 +25,8 @@ def _vector(x: Node, n: int) -> Size:
 
 
 potrf = routine("potrf", lambda a: ((a.shape, a.dtype), _info(a)), columns.potrf, 2)
-"""(L, info) with a = L Lᴴ, both as arrays. Only the lower triangle of `a` is read. What stands above
-that of L, and L where info isn't 0, is not defined."""
+"""(L, info) with a = L Lᴴ, both as arrays. Only the lower triangle of `a` is read. The elements above
+that of L are not defined, and L isn't where info isn't 0."""
 
 getrf = routine(
     "getrf",

@@ -23,7 +23,7 @@ from . import beside
 from .checks import Checks, Words
 from .context import BorrowedStream, Context, Event, Stream
 from .copies import Download, Upload
-from .fallback import HostLaunch, HostRoutine
+from .fallback import HostLaunch
 from .graphs import Replay, replays
 from .image import Image, suited
 from .kernels import Function, Kernels, Packed
@@ -289,16 +289,14 @@ class Cuda(Device):
             return None
 
     def call(self, routine: Routine) -> Launch:
-        """The launch of a routine that GPUs do beside their other work, such as a collective, or
-        of one of a library. Others are the host's: their operands were numbers of no device."""
+        """The launch of a routine of a library, or of one that GPUs do beside their other work,
+        such as a collective."""
         work = beside.WORK.get(routine.op)
         if work is not None:
             return beside.Beside(self, work(routine))
-        if self.offers(routine.op):
-            assert self.solver is not None
+        if self.solver is not None and self.solver.has(routine.op):
             return LibraryLaunch(self.solver, routine)
-        debug.say(f"{routine.name} runs on the host: no library of {self.name} has it")
-        return HostRoutine(self, routine)
+        return super().call(routine)
 
     def offers(self, op: Op) -> bool:
         return self.solver is not None and self.solver.has(op)

@@ -1,12 +1,9 @@
-"""Kernels without a form in Triton, and routines that no library of the GPU has: the host computes
-them on copies in its memory."""
+"""Kernels without a form in Triton: NumPy computes them on copies in host memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from tilewright.codegen.kernel import Bundle, Kernel
 
@@ -14,8 +11,6 @@ from ..cpu.numpy import NumpyDevice
 from .memory import Buffer
 
 if TYPE_CHECKING:
-    from tilewright.codegen.lower.host import Routine
-
     from .device import Cuda
 
 
@@ -36,21 +31,3 @@ class HostLaunch:
         self._launch(arrays, scalars)
         for buffer, array in zip(buffers[: self._outputs], arrays):
             self.device.write(buffer, array)
-
-
-class HostRoutine:
-    """A launch of a routine, likewise."""
-
-    waits = True
-
-    def __init__(self, device: Cuda, routine: Routine):
-        self.device, self.routine = device, routine
-
-    def __call__(self, buffers: Sequence[Buffer | None], scalars: Sequence[Any]) -> None:
-        count = len(self.routine.outputs)
-        results = [None if b is None else np.empty(b.shape, b.dtype.np) for b in buffers[:count]]
-        operands = [None if b is None else self.device.to_numpy(b) for b in buffers[count:]]
-        self.routine([*results, *operands], scalars)
-        for buffer, array in zip(buffers, results):
-            if buffer is not None and array is not None:
-                self.device.write(buffer, array)

@@ -37,7 +37,7 @@ _LOWER, _UPPER = 0, 1  # cublasFillMode_t
 _RIGHT = 1  # CUBLAS_SIDE_RIGHT
 _PLAIN = 0  # CUBLAS_OP_N
 _MOST_TOGETHER = 512
-"""The rows of the largest matrices of which a batch is given to one call: each fills a GPU beyond."""
+"""The rows of the largest matrices of which a batch goes to one call. Larger ones fill a GPU."""
 
 _out, _sizes, _handle = POINTER(c_void_p), POINTER(c_size_t), c_void_p
 _dense = (_handle, c_void_p)  # the handle and the parameters
