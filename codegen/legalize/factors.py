@@ -7,6 +7,7 @@ are not here are left to the host.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -52,8 +53,9 @@ def _succeeded(info: Node) -> Node:
 def _finite(a: Node) -> tuple[Node, Node]:
     """The matrices without those that have an element which isn't finite, of which routines may
     never come to an end; and which ones are left, [...]."""
-    size = ops.abs(a) if a.dtype.category == COMPLEX else a
-    holds = ops.all(ops.isfinite(size), (a.rank - 2, a.rank - 1))  # [..., 1, 1]
+    parts = [ops.real(a), ops.imag(a)] if a.dtype.category == COMPLEX else [a]
+    finite = functools.reduce(ops.bitwise_and, map(ops.isfinite, parts))
+    holds = ops.all(finite, (a.rank - 2, a.rank - 1))  # [..., 1, 1]
     return ops.where(holds, a, ops.zeros_like(a)), ops.reshape(holds, a.shape[:-2])
 
 
@@ -101,9 +103,8 @@ def _folded(fold: Callable[..., Node], x: Node) -> Node:
 def _pivots(a: Node) -> tuple[Node, Node]:
     """The pivots of an elimination, and the determinant of its exchanges, 1 or -1."""
     packed, exchanges, _ = in_place(lapack.getrf, ops.transpose(a))
-    n = a.shape[-1]
-    plain = ops.reshape(ops.iota(n, 1), (*[1] * (exchanges.rank - 1), n))
-    odd = ops.cast(ops.ne(exchanges, plain), a.dtype)
+    places = ops.positions_along(a.rank - 2, (*[1] * (a.rank - 2), a.shape[-1]))
+    odd = ops.cast(ops.ne(exchanges, places + 1), a.dtype)
     turns = _folded(ops.prod, 1 - odd * 2)
     return ops.diagonal(packed, 0, a.rank - 2, a.rank - 1), turns
 
@@ -117,8 +118,10 @@ def _det(a: Node) -> tuple[Node, ...]:
 @_form(solving.slogdet, lapack.getrf)
 def _slogdet(a: Node) -> tuple[Node, ...]:
     pivots, turns = _pivots(a)
-    signs = ops.sgn(pivots) if a.dtype.category == COMPLEX else ops.sign(pivots)
-    return _folded(ops.prod, signs) * turns, _folded(ops.sum, ops.log(ops.abs(pivots)))
+    is_complex = a.dtype.category == COMPLEX
+    signs = ops.sgn(pivots) if is_complex else ops.sign(pivots)
+    sizes = ops.modulus(pivots) if is_complex else ops.abs(pivots)
+    return _folded(ops.prod, signs) * turns, _folded(ops.sum, ops.log(sizes))
 
 
 @_form(factors.geqrf, lapack.geqrf)

@@ -38,7 +38,7 @@ def legalize(roots: Sequence[Node], target: Target, inner: Sequence[Node] = ()) 
     below the roots that a caller asks about. They change nothing of the roots."""
     count, nodes = len(roots), [*roots, *inner]
     if not target.host_memory:  # before complex numbers are split: routines have them whole
-        nodes = rewrite(nodes, [by_library])
+        nodes = rewrite(nodes, [by_library, decompose_composites])
     nodes = split_complex(nodes, target)
     if target.split_keys:
         nodes = rewrite(nodes, [SplitKeys(target)])

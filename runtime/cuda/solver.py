@@ -264,7 +264,7 @@ class LibraryLaunch:
         held: list[Memory] = []
         # LAPACK overwrites an operand: here a copy of it, if possible where a result lies.
         target = buffers[form.result] if form.result is not None else None
-        if target is None:
+        if target is None or not target.nbytes:
             held.append(device.pool.allocate(source.nbytes, "cuSOLVER"))
             to = held[0].pointer
         else:
