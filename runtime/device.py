@@ -184,5 +184,8 @@ class Device(abc.ABC):
         """The origin of the kernel's schedule, if it isn't the default one."""
         return None
 
+    def settle(self) -> None:  # noqa: B027  (where launches end before they return)
+        """Wait for the launches that can fail, and raise their first error."""
+
     def synchronize(self) -> None:  # noqa: B027  (where launches end before they return)
         """Wait until all launches have finished."""

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import COMPLEX, complex_of, float64, int32, int64
+from tilewright.ir.dtype import COMPLEX, float64, int32, int64
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.ops import factors, lapack, matrices, solving
@@ -151,9 +150,7 @@ def _values(a: Node, is_lower: bool, vectors: bool) -> tuple[Node, Node]:
     w, v, info = in_place(lapack.syevd, clean, is_lower, vectors)
     good = ops.bitwise_and(holds, _succeeded(info))
     # The library's matrix is the transpose, which is the conjugate.
-    return matrices.kept(w, good), (
-        matrices.kept(matrices.adjoint(v), good) if vectors else v
-    )
+    return matrices.kept(w, good), (matrices.kept(matrices.adjoint(v), good) if vectors else v)
 
 
 @_form(factors.eigh, lapack.syevd)
@@ -179,11 +176,31 @@ def _eigvals(a: Node) -> tuple[Node, ...]:
 
 def _roots(a: Node, vectors: bool) -> tuple[Node, Node, Node]:
     clean, holds = _finite(a)
-    whole = ops.cast(clean, complex_of(a.dtype)) if a.dtype.category != COMPLEX else clean
-    w, v, info = in_place(lapack.geev, ops.transpose(whole), vectors)
+    w, v, info = in_place(lapack.geev, ops.transpose(clean), vectors)
     info = _marked(info, holds)
     good = _succeeded(info)
-    return matrices.kept(w, good), matrices.kept(ops.transpose(v), good) if vectors else v, info
+    if vectors:
+        v = ops.transpose(v)
+        if a.dtype.category != COMPLEX:
+            v = _unpacked(w, v)
+        v = matrices.kept(v, good)
+    return matrices.kept(w, good), v, info
+
+
+def _unpacked(w: Node, v: Node) -> Node:
+    """The eigenvectors of a real matrix. Those of conjugate values, the one above the real axis
+    first, are two columns of `v`: the real part and the imaginary part of the first one."""
+    side = matrices.by_column(ops.imag(w))
+    zero = ops.zeros_like(side)
+    first, second = ops.gt(side, zero), ops.lt(side, zero)
+    n, last = v.shape[-1], v.rank - 1
+    if n == 1:
+        return ops.cast(v, w.dtype)
+    none = [0] * last
+    left = ops.pad(ops.slice_axis(v, last, 0, n - 1), (*none, 1), (*none, 0))
+    right = ops.pad(ops.slice_axis(v, last, 1, n), (*none, 0), (*none, 1))
+    imaginary = ops.where(first, right, ops.where(second, -v, ops.zeros_like(v)))
+    return ops.complex(ops.where(second, left, v), imaginary)
 
 
 @_form(factors.svd, lapack.gesvd)

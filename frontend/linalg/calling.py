@@ -14,6 +14,7 @@ from tilewright.ir.shape import broadcast
 
 from .. import recording
 from ..functions.arguments import into
+from .catching import settle
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -28,7 +29,7 @@ def checked(build: Callable[..., Any], *args: Any) -> Any:
     """As `record_fallible`, but its error is raised here: by such a call a program finds out
     whether a matrix has a factor, and goes on with another one."""
     found = recording.record_fallible(build, *args)
-    recording.end_step()
+    settle()
     return found
 
 

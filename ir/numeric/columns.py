@@ -80,6 +80,8 @@ def gesvd(a: Any, job: str) -> tuple[Any, Any, Any, Any]:
 def geev(a: Any, vectors: bool) -> tuple[Any, Any, Any]:
     if vectors:
         w, v, info = matrices.eig(_turned(a))
+        if not np.iscomplexobj(a):
+            v = np.where(w.imag[..., None, :] < 0, -v.imag, v.real)
         return w, _turned(v), info
     w, info = matrices.eigvals(_turned(a))
     return w, np.empty((*a.shape[:-2], 0), a.dtype), info

@@ -112,7 +112,8 @@ def stays(op: Op, operands: Sequence[Node]) -> bool:
 def has_kernel(op: Op, operands: Sequence[Node]) -> bool:
     """Whether operands are on a device that has a kernel for this routine of theirs: real matrices
     that fit a tile, a batch of them alike, or the pivots of such."""
-    if not op.tile or any(o.device in (None, HOST) or 0 in o.shape for o in operands):
+    places = {o.device for o in operands} - {None}  # a device may compute numbers of none
+    if not op.tile or not places or HOST in places or any(0 in o.shape for o in operands):
         return False
     if operands[0].dtype is int32:
         return operands[0].shape[-1] <= op.tile

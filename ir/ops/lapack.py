@@ -8,7 +8,7 @@ in these, for GPUs whose library has them. They have no gradients: derivatives a
 
 from __future__ import annotations
 
-from ..dtype import COMPLEX, int32, int64, real_of
+from ..dtype import complex_of, int32, int64, real_of
 from ..node import Node
 from ..numeric import columns
 from ..op import Aval
@@ -25,8 +25,8 @@ def _vector(x: Node, n: int) -> Size:
 
 
 potrf = routine("potrf", lambda a: ((a.shape, a.dtype), _info(a)), columns.potrf, 2)
-"""(L, info) with a = L Lᴴ, both as arrays. Only the lower triangle of `a` is read. The elements above
-that of L are not defined, and L isn't where info isn't 0."""
+"""(L, info) with a = L Lᴴ, both as arrays. Only the lower triangle of `a` is read. The elements
+above that of L are not defined, and L isn't where info isn't 0."""
 
 getrf = routine(
     "getrf",
@@ -85,10 +85,11 @@ Vᴴ."""
 
 
 def _geev_types(a: Node, vectors: bool) -> tuple[Aval, ...]:
-    assert a.dtype.category == COMPLEX
     v = a.shape if vectors else _vector(a, 0)
-    return (Size(a.shape[:-1]), a.dtype), (v, a.dtype), _info(a)
+    return (Size(a.shape[:-1]), complex_of(real_of(a.dtype))), (v, a.dtype), _info(a)
 
 
 geev = routine("geev", _geev_types, columns.geev, 3, ("vectors",))
-"""(eigenvalues, right eigenvectors of norm 1, info) of a complex matrix."""
+"""(eigenvalues, right eigenvectors of norm 1, info). Of real matrices conjugate eigenvalues follow
+each other, that above the real axis first, and a vector each holds the real and the imaginary part
+of the first eigenvector."""

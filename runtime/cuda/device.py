@@ -326,6 +326,9 @@ class Cuda(Device):
         if isinstance(run, Replay):
             run.hasten()
 
+    def settle(self) -> None:
+        self.checks.make()
+
     def synchronize(self) -> None:
         """Wait for all work. IndexError for a position out of range in it."""
         self.context.synchronize()

@@ -18,7 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.codegen.legalize.factors import USES
-from tilewright.ir.dtype import DType, complex64, complex128, float32, float64, real_of
+from tilewright.ir.dtype import (
+    DType,
+    complex64,
+    complex128,
+    complex_of,
+    float32,
+    float64,
+    real_of,
+)
 from tilewright.ir.op import Op
 from tilewright.ir.ops import lapack, solving
 
@@ -386,9 +394,7 @@ def _getrs(call: Call, x: int, packed: int, pivots: int, b: int) -> None:
 
 def _laswp(call: Call, out: int, x: int, pivots: int) -> None:
     m = call.size(0)
-    call.solver.libraries.cusolverDnDlaswp(
-        call.handles.solver, 1, x, m, 1, call.size(1), pivots, 1
-    )
+    call.solver.libraries.cusolverDnDlaswp(call.handles.solver, 1, x, m, 1, call.size(1), pivots, 1)
 
 
 def _geqrf(call: Call, packed: int, factors: int, a: int) -> None:
@@ -444,7 +450,7 @@ def _geev(call: Call, w: int, v: int, info: int, a: int) -> None:
     call.dense(
         "Xgeev",
         (
-            *(0, int(vectors), n, call.type, a, n, call.type, w),
+            *(0, int(vectors), n, call.type, a, n, _TYPES[complex_of(real_of(call.dtype))], w),
             *(call.type, 0, n, call.type, v, n),
         ),
         info,

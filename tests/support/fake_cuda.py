@@ -109,8 +109,9 @@ def installed(
             patch.setattr(memory, "KEPT", 0)
             patch.setattr(Pool, "most_kept", lambda pool: 0)
         driver.use(fake, fake.kind)
-        made = None if solver is None else cuda_solver.Libraries(*[solver(fake)] * 2)
-        patch.setattr(cuda_solver, "_libraries", made)
+        fake.solver = None if solver is None else solver(fake)
+        libraries = fake.solver and cuda_solver.Libraries(fake.solver, fake.solver)
+        patch.setattr(cuda_solver, "_libraries", libraries)
         patch.setattr(cuda_solver, "_absence", "the fake driver has none")
         for number in range(devices):
             device = Cuda(number, large_programs, blocking)
@@ -175,6 +176,7 @@ class FakeCuda:
         self._thread = threading.local()
         self._turns = threading.RLock()  # threads do streams' work one at a time
         self.lost = False
+        self.solver: Any = None  # its cuSOLVER
         self.process = os.getpid()  # a forked child can't use the driver
         self.time = 0.0
         self._memory: dict[int, np.ndarray] = {}
