@@ -223,11 +223,22 @@ def checked_svdvals(a: Node) -> Node:
     return ops.kept(s, ops.succeeded(info, 2, "linalg.svd"))
 
 
-def _need_no_driver(name: str, driver: Any) -> None:
-    if driver is not None:
+_SVD_DRIVERS = ("gesvd", "gesvdj", "gesvda")
+
+
+def _need_driver(name: str, A: Tensor, driver: str | None) -> None:
+    """RuntimeError for a driver beside CPU tensors, and for one that cuSOLVER hasn't."""
+    if driver is None:
+        return
+    if not A.is_cuda:
         raise RuntimeError(
             f"torch.linalg.{name}: keyword argument `driver=` is only supported on CUDA inputs "
             f"with cuSOLVER backend.{at_user_line()}"
+        )
+    if driver not in _SVD_DRIVERS:
+        raise RuntimeError(
+            f"torch.linalg.{name}: unknown svd driver {driver}: expected one of "
+            f"{', '.join(_SVD_DRIVERS)}{at_user_line()}"
         )
 
 
@@ -240,11 +251,12 @@ def svd(
 ) -> return_types.SVD:
     """A = U diag(S) Vᴴ, singular values descending. A: [*, m, n].
 
-    full_matrices: whether U and Vᴴ are square; else they have min(m, n) columns and rows.
+    full_matrices: whether U and Vᴴ are square; else they have min(m, n) columns and rows. driver:
+    a name of cuSOLVER, for CUDA tensors. The same one, gesvd, computes for each name.
     LinAlgError for input that isn't finite. Gradient: Townsend, "Differentiating the singular value
     decomposition", 2016; that of U and Vᴴ is finite where singular values are distinct.
     """
-    _need_no_driver("svd", driver)
+    _need_driver("svd", A, driver)
     found = caught(record_fallible(checked_svd, A, bool(full_matrices)))
     return all_into(out, return_types.linalg_svd(*found))
 
@@ -252,7 +264,7 @@ def svd(
 def svdvals(A: Tensor, *, driver: str | None = None, out: Tensor | None = None) -> Tensor:
     """The singular values of a matrix, descending. The gradient is finite if they are equal,
     too."""
-    _need_no_driver("svdvals", driver)
+    _need_driver("svdvals", A, driver)
     return into(out, caught(record_fallible(checked_svdvals, A)), cast=False)
 
 
