@@ -42,7 +42,8 @@ def by_library(node: Node) -> Node | None:
     if form is None or node.device in (None, HOST) or has_kernel(node.op, node.operands):
         return None
     *attrs, index = node.attrs
-    return form(*node.operands, *attrs)[index]
+    results = form(*node.operands, *attrs)
+    return results[int(index)]
 
 
 def _succeeded(info: Node) -> Node:

@@ -17,7 +17,7 @@ def _no_info(a: Any) -> Any:
     return np.zeros(a.shape[:-2], np.int32)
 
 
-def potrf(a: Any) -> tuple[Any, Any]:
+def potrf(a: Any) -> Any:
     return matrices.cholesky(a)
 
 

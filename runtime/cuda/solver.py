@@ -97,7 +97,7 @@ for _letter in "SDCZ":
     )
 
 NEWER = ("Xgeev", "XsyevBatched")
-"""What libraries before CUDA 12.6 lack."""
+"""What older libraries of CUDA 12 lack."""
 
 _FAULTS = {
     "cusolver": {
