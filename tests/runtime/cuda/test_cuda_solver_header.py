@@ -1,4 +1,4 @@
-"""What `runtime/cuda/solver.py` knows of cuSOLVER and cuBLAS, against the headers in their wheels."""
+"""What `runtime/cuda/solver.py` knows of cuSOLVER and cuBLAS, against their wheels' headers."""
 
 from __future__ import annotations
 
