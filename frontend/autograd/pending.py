@@ -1,7 +1,10 @@
 """What a backward pass has still to go through: histories of earlier epochs."""
 
 import heapq
+import weakref
+from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from tilewright.ir.node import Node
 
@@ -18,6 +21,7 @@ class Pending:
     def __init__(self) -> None:
         self._by_epoch: dict[int, dict[History, Node]] = {}
         self._epochs: list[int] = []  # negated, as the heap has its least first
+        self._leading: Counter[int] | None = None  # counted from the first question on
 
     def __bool__(self) -> bool:
         return bool(self._by_epoch)
@@ -38,11 +42,15 @@ class Pending:
             histories = self._by_epoch[history.epoch] = {}
             heapq.heappush(self._epochs, -history.epoch)
         before = histories.get(history)
+        if before is None and self._leading is not None:
+            self._leading.update(map(id, history.reached()))
         histories[history] = g if before is None else before + g
 
     def remove(self, history: History) -> None:
         histories = self._by_epoch[history.epoch]
         del histories[history]
+        if self._leading is not None:
+            self._leading.subtract(map(id, history.reached()))
         if not histories:
             del self._by_epoch[history.epoch]
 
@@ -52,3 +60,9 @@ class Pending:
             heapq.heappop(self._epochs)
         number = -self._epochs[0]
         return number, self._by_epoch[number]
+
+    def leads_to(self, leaf: Any) -> bool:
+        """Whether a gradient that goes through one of the histories reaches `leaf`, a tensor."""
+        if self._leading is None:
+            self._leading = Counter(id(ref) for history in self for ref in history.reached())
+        return self._leading[id(weakref.ref(leaf))] > 0
