@@ -16,6 +16,7 @@ from ..recording import epoch
 from ..recording.derivations import read_by_vjp
 from ..recording.histories import History
 from ..recording.parts import is_call, is_call_output
+from .pending import Pending
 
 Hook = Callable[[Node], Node | Passed]
 
@@ -31,7 +32,7 @@ class Arriving:
     def __init__(
         self,
         seeds: Iterable[Node],
-        pending: Iterable[History],
+        pending: Pending,
         add: Callable[[Any, Node], None],
         publish: Callable[[Any], None],
     ):
@@ -44,11 +45,15 @@ class Arriving:
             for n in through
             if n.op is ops.variable and n.attrs[0] < count
         }
-        later = [*pending, *(t for t in targets.values() if isinstance(t, History))]
+        later = [t for t in targets.values() if isinstance(t, History)]
         reached = {id(t) for history in later for t in history.leaf_tensors()}
         leaves = {n: t for n, t in targets.items() if not isinstance(t, History)}
         waits = _rereads(through)
-        self.targets = {n: t for n, t in leaves.items() if not waits and id(t) not in reached}
+        self.targets = {
+            n: t
+            for n, t in leaves.items()
+            if not waits and id(t) not in reached and not pending.leads_to(t)
+        }
         self.missing = Counter(id(t) for t in self.targets.values())
 
     def over(self, hooks: Mapping[Node, Hook]) -> dict[Node, Hook]:

@@ -35,8 +35,9 @@ from ..recording.parts import differentiable, is_call
 from ..recording.roots import historied
 from . import anomaly
 from .arriving import Arriving
-from .goal import Goal, history_of, is_inside, node_of
+from .goal import Goal, by_shared, history_of, inside, node_of
 from .hook_calls import NodeHooks, as_one, call_hooks
+from .pending import Pending
 from .revival import hooks_of, revive
 from .twins import has_twin, twins
 from .values import freed, modified, present_values, renewed, saved_value
@@ -126,7 +127,7 @@ class _Pass:
     """One backward pass.
 
     goal: the tensors asked for. found: gradients by the id of their tensor.
-    pending: histories to go through, and the gradients of their nodes. used: histories that the
+    pending: histories to go through, with the gradients of their nodes. used: histories that the
         pass has gone through.
     latest: the epoch that the pass is in. waiting: the nodes at which parts of its graph begin ->
         the number of parts through which the pass has to go before.
@@ -146,7 +147,7 @@ class _Pass:
         self.create_graph = create_graph
         self.accumulate = accumulate
         self.found: dict[int, tuple[Any, Node]] = {}
-        self.pending: dict[History, Node] = {}
+        self.pending = Pending()
         self.used: list[History] = []
         self.latest = -1
         self.waiting: dict[Node, int] = {}
@@ -167,8 +168,7 @@ class _Pass:
     def arrive(self, target: Tensor, g: Node) -> None:
         """Add a gradient that has reached a leaf tensor, or a tensor of an earlier epoch."""
         if isinstance(target, History):
-            before = self.pending.get(target)
-            self.pending[target] = g if before is None else before + g
+            self.pending.add(target, g)
         else:
             self.add(target, g)
 
@@ -280,16 +280,17 @@ class _Pass:
 
     def through_histories(self) -> None:
         while self.pending:
-            latest = max(h.epoch for h in self.pending)
+            latest, histories = self.pending.latest()
             if latest != self.latest:
-                self._begin(latest)
+                self._begin(latest, histories)
             # A gradient reaches last the tensors that an epoch read first.
-            reached = reversed(self.pending.items())
-            batch = {h: g for h, g in reached if h.epoch == latest and h.node not in self.waiting}
+            reached = reversed(histories.items())
+            batch = {h: g for h, g in reached if h.node not in self.waiting}
             if self.create_graph and len(batch) > 1:  # graphs end at tensors inside, see `_again`
-                batch = {h: g for h, g in batch.items() if not is_inside(h.node, batch)}
+                inner = inside(batch)
+                batch = {h: g for h, g in batch.items() if h.node not in inner}
             for history in batch:
-                del self.pending[history]
+                self.pending.remove(history)
             arrived = {*batch}
             self._call_hooks(batch)
             through = self.goal.through(batch)
@@ -312,13 +313,14 @@ class _Pass:
     def _call_hooks(self, batch: dict[History, Node]) -> None:
         """Call the hooks on tensors at whose nodes the pass enters `batch`. The gradient of such a
         tensor, which may be asked for, is the one after its hooks."""
+        hooked = {h: hooks for h in batch if (hooks := h.shared.hooks.get(h.node))}
+        if not hooked:
+            return
         entered = Counter(h.node for h in batch)
-        for history in batch:
+        inner = inside(batch)
+        for history, hooks in hooked.items():
             node = history.node
-            hooks = history.shared.hooks.get(node)
-            if not hooks or entered[node] > 1 or is_inside(node, batch):
-                continue
-            if not self.goal.is_wanted(history):
+            if entered[node] > 1 or node in inner or not self.goal.is_wanted(history):
                 continue
             with recording.grad_mode(self.create_graph):
                 for each in hooks:
@@ -326,11 +328,10 @@ class _Pass:
                         batch[history] = call_hooks(each, batch[history])
             self.called.add(node)
 
-    def _begin(self, number: int) -> None:
+    def _begin(self, number: int, begun: Iterable[History]) -> None:
         """Find in what order the pass goes through the histories of an epoch. Nothing but each
         other leads to these any more."""
         self.latest = number
-        begun = [h for h in self.pending if h.epoch == number]
         seen = {*begun}
         stack = [*begun]
         while stack:
@@ -339,7 +340,7 @@ class _Pass:
                 if each not in seen:
                     seen.add(each)
                     stack.append(each)
-        self._tell_of(number, begun)
+        self._tell_of(number, [*begun])
 
     def _leave(self, histories: Iterable[History]) -> None:
         """Let the histories go on that wait for nothing but `histories`. Those that no gradient has
@@ -426,7 +427,7 @@ class _Pass:
 
     def _forget(self, target: Any) -> None:
         if isinstance(target, History):
-            del self.pending[target]
+            self.pending.remove(target)
         else:
             del self.found[id(target)]
 
@@ -485,18 +486,15 @@ class _Pass:
         nodes that stand for the views."""
         known = {*mapping, *(h.node for h in batch)}
         of_views = {}
-        for history in batch:
-            for n, v in history.shared.living_views():
-                if n in history.inside and n not in known:
+        living: list[History] = []
+        for shared, histories in by_shared(batch).items():
+            met = inside(histories).difference(known)
+            for n, v in shared.living_views():
+                if n in met:
                     mapping[n], of_views[n] = recording.resolve(v), resolving.history_node(v)
-        inside = [
-            h
-            for history in batch
-            for h in history.shared.living
-            if h.node in history.inside and h.node not in mapping and h.node not in known
-            if not h.is_freed and h.node.op is not ops.variable
-        ]
-        ends = {h.node: h for h in sorted(inside, key=lambda h: h.node.seq)}
+            living += [h for h in shared.living if h.node in met and not h.is_freed]
+        inner = [h for h in living if h.node not in mapping and h.node.op is not ops.variable]
+        ends = {h.node: h for h in sorted(inner, key=lambda h: h.node.seq)}
         with recording.grad_mode(True):
             values = substitute(tuple(ends), mapping, attrs, as_made=True)
         for (n, h), value in zip(ends.items(), values, strict=True):

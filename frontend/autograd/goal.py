@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 from tilewright.ir import ops
@@ -10,7 +12,7 @@ from tilewright.ir.node import Node
 
 from .. import recording
 from ..recording import resolving
-from ..recording.histories import History, earliest_first
+from ..recording.histories import History, Shared, earliest_first
 from ..recording.roots import historied
 from .twins import twins
 
@@ -25,8 +27,9 @@ class Goal:
     def __init__(self, wanted: Sequence[Any] | None):
         self.is_all = wanted is None
         self.tensors = list({id(t): t for t in wanted or ()}.values())  # one may be asked for twice
-        self._ids = {id(t) for t in self.tensors}
+        self._places = {id(t): i for i, t in enumerate(self.tensors)}
         self._needed: dict[History, bool] = {}
+        self._nodes: dict[tuple[Shared, int], dict[Node, list[Any]]] = {}
 
     def is_wanted(self, target: Any) -> bool:
         """Whether the gradient that arrives at `target`, a leaf or a history, is asked for or leads
@@ -35,7 +38,7 @@ class Goal:
             return True
         if isinstance(target, History):
             return self.begins_at(target) or self.is_needed(target)
-        return id(target) in self._ids
+        return id(target) in self._places
 
     def is_needed(self, history: History) -> bool:
         """Whether `history` leads to a tensor asked for."""
@@ -47,54 +50,93 @@ class Goal:
 
     def _leads_on(self, history: History) -> bool:
         """As `is_needed`, where the answer for earlier histories is known."""
-        if any(id(t) in self._ids for t in history.leaf_tensors()):
+        if any(id(t) in self._places for t in history.leaf_tensors()):
             return True
-        if any(_node_in(t, history) not in (None, history.node) for t in self.tensors):
+        if (self._nodes_of(history).keys() & history.inside) - {history.node}:
             return True
         if history.is_freed:  # the histories before it aren't known
-            return any(
-                own is not None and own.epoch < history.epoch
-                for own in map(history_of, self.tensors)
-            )
+            return any(number < history.epoch for number in self._owned)
         return any(self._needed[h] or self.begins_at(h) for h in history.before())
 
     def begins_at(self, history: History) -> bool:
         """Whether `history` is that of a tensor asked for."""
-        return any(_begins_at(history, t) for t in self.tensors)
+        return bool(self._begun_by(history))
+
+    def _begun_by(self, history: History) -> Sequence[Any]:
+        """The tensors asked for whose history is `history`, or has it as the inner one at their
+        node."""
+        if history.is_inner:
+            return self._nodes_of(history).get(history.node, ())
+        return [t for t, own in self._owned.get(history.epoch, ()) if own is history]
+
+    @cached_property
+    def _owned(self) -> dict[int, list[tuple[Any, History]]]:
+        """The tensors asked for that have histories, by their epochs."""
+        found: dict[int, list[tuple[Any, History]]] = {}
+        for t in self.tensors:
+            own = history_of(t)
+            if own is not None:
+                found.setdefault(own.epoch, []).append((t, own))
+        return found
+
+    def _nodes_of(self, history: History) -> dict[Node, list[Any]]:
+        """The nodes in the epoch of `history` that tensors asked for had there."""
+        key = history.shared, history.epoch
+        found = self._nodes.get(key)
+        if found is None:
+            found = self._nodes[key] = {}
+            owned = self._owned.get(history.epoch, ())
+            for t, own in owned:
+                found.setdefault(own.node, []).append(t)
+            others = self._places.keys() & history.shared.views.keys()
+            for i in others.difference(id(t) for t, _ in owned):
+                t = self.tensors[self._places[i]]
+                node = history.shared.node_of(t)
+                if node is not None:
+                    found.setdefault(node, []).append(t)
+        return found
 
     def through(self, batch: dict[History, Node]) -> dict[History, Node]:
         """Those of `batch` that a pass goes on through: they lead to a tensor asked for, or are
         that of one to which another one leads, too."""
-        needed = [h for h in batch if self.is_needed(h)]
-        met = {h for h in batch if h in needed or (self.begins_at(h) and is_inside(h.node, needed))}
-        return {h: g for h, g in batch.items() if h in met}
+        needed = {h: g for h, g in batch.items() if self.is_needed(h)}
+        begun = [h for h in batch if h not in needed and self.begins_at(h)]
+        if not begun:
+            return needed
+        inner = inside(needed)
+        met = {h for h in begun if h.node in inner}
+        return {h: g for h, g in batch.items() if h in needed or h in met}
 
     def reached(
         self, batch: dict[History, Node], through: dict[History, Node]
     ) -> list[tuple[Any, Node]]:
         """The tensors asked for whose histories are in `batch`, with their gradients, except those
         that are `inside` the histories that the pass goes `through`."""
+        begun = {h: tensors for h in batch if (tensors := self._begun_by(h))}
+        inner = inside(through) if begun else ()
         return [
-            (t, g)
-            for t in self.tensors
-            for history, g in batch.items()
-            if _begins_at(history, t)
-            if history not in through or not is_inside(history.node, through)
+            (t, batch[history])
+            for history, tensors in begun.items()
+            if history not in through or history.node not in inner
+            for t in tensors
         ]
 
     def inside(self, batch: Iterable[History]) -> dict[Node, Any]:
         """The nodes of tensors asked for that a pass meets on its way through `batch`."""
-        inner = {}
-        for t in self.tensors:
-            for history in batch:
-                node = _node_in(t, history)
-                if node is None or node.op is ops.variable:  # a pass ends in variables anyway
+        found: list[tuple[int, Node]] = []
+        for shared, histories in by_shared(batch).items():
+            nodes = self._nodes_of(histories[0])
+            if not nodes:
+                continue
+            roots = {h.node for h in histories} & inside(batch)
+            for node in nodes.keys() & (inside(histories) | roots):
+                if node.op is ops.variable:  # a pass ends in variables anyway
                     continue
-                if node is not history.node or is_inside(node, batch):
-                    if history.shared.has_twin(node, historied(t)):
+                for t in nodes[node]:
+                    if shared.has_twin(node, historied(t)):
                         raise twins(node)
-                    inner[node] = t
-        return inner
+                    found.append((self._places[id(t)], node))
+        return {node: self.tensors[i] for i, node in sorted(found, key=itemgetter(0))}
 
 
 def history_of(t: Any) -> History | None:
@@ -117,18 +159,17 @@ def node_of(t: Any, history: History) -> Node | None:
     return history.shared.node_of(t)
 
 
-def is_inside(node: Node, batch: Iterable[History]) -> bool:
-    """Whether `node` is on the way to another history's node."""
-    return any(h.node is not node and node in h.inside for h in batch)
+def inside(batch: Iterable[History]) -> set[Node]:
+    """The nodes on the way to the histories' nodes. Those of other histories may be among them."""
+    found: set[Node] = set()
+    for history in batch:
+        found.update(history.inside - {history.node})
+    return found
 
 
-def _node_in(t: Any, history: History) -> Node | None:
-    """The node of `t` in the graph of `history`, if it has one."""
-    node = node_of(t, history)
-    return node if node in history.inside else None
-
-
-def _begins_at(history: History, t: Any) -> bool:
-    """Whether `history` is that of `t`, or the inner one at its node."""
-    own = node_of(t, history) if history.is_inner else history_of(t)
-    return own is (history.node if history.is_inner else history)
+def by_shared(batch: Iterable[History]) -> dict[Shared, list[History]]:
+    """The histories by what they share."""
+    found: dict[Shared, list[History]] = {}
+    for history in batch:
+        found.setdefault(history.shared, []).append(history)
+    return found

@@ -280,11 +280,15 @@ class History:
 
     def leaf_tensors(self) -> list[Any]:
         """The living leaf tensors that a gradient through this history reaches."""
+        return [t for ref in self.reached() if (t := ref()) is not None]
+
+    def reached(self) -> tuple[weakref.ref[Any], ...]:
+        """As `leaf_tensors`, by the one reference to each of them, living or not."""
         if self._reached is None:
             for history in earliest_first(self, lambda h: h._reached is None):
                 history._reached = _leaf_tensors(history.targets.values())
         assert self._reached is not None
-        return [t for ref in self._reached if (t := ref()) is not None]
+        return self._reached
 
     def ends(self) -> Ends:
         """Those of its epoch, as far as they lie beneath its node."""

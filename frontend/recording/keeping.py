@@ -35,7 +35,7 @@ from .epoch import (
     windows,
 )
 from .histories import Held, History, Shared, Viewed, after, variables_of
-from .parts import differentiable, partition
+from .parts import differentiable, inside, partition
 from .roots import source_of
 from .states import Handle
 
@@ -48,8 +48,10 @@ def histories_of(
 ) -> tuple[dict[int, History], list[History]]:
     """The histories of the live tensors at the places `tracked`, by the tensor's id; and all that
     need values, those of inner parts of the graph among them."""
+    nodes = [*nodes]
     out: dict[int, History] = {}
     open_: list[int] = []
+    over: list[int] = []
     if freed:
         ends, places = _ends({nodes[i] for i in tracked}), _places()
     for i in tracked:
@@ -59,14 +61,17 @@ def histories_of(
             if node.op is ops.variable:
                 out[id(state)] = variables[node.attrs[0]]
                 continue
-            nodes = (*nodes[:i], node, *nodes[i + 1 :])
+            nodes[i] = node
         through = getattr(state, "_grad_freed", False)
         if freed and not through:
             through = places.get(id(state), 0) < ends.get(node, 0)
         if through and saves(node):  # a second pass would read what the first one freed
-            out[id(state)] = _freed_history(node)
+            over.append(i)
         else:
             open_.append(i)
+    if over:
+        histories = _freed_histories(tuple(dict.fromkeys([nodes[i] for i in over])))
+        out |= {id(live[i]): histories[nodes[i]] for i in over}
     if not open_:
         return out, []
     parts = partition(tuple(dict.fromkeys([nodes[i] for i in open_])))
@@ -106,12 +111,18 @@ def _places() -> dict[int, int]:
     return places
 
 
-def _freed_history(node: Node) -> History:
-    """The history of a tensor whose graph a backward pass has freed."""
-    history = History(node, clock.number, ())
-    history.targets = {n: variables[n.attrs[0]] for n in variables_of(node)}
-    history.free()
-    return history
+def _freed_histories(roots: tuple[Node, ...]) -> dict[Node, History]:
+    """The histories of tensors whose graphs a backward pass has freed."""
+    parts = partition(roots)
+    found = {n: History(n, clock.number, ()) for n in parts}
+    for node, stops in parts.items():
+        history = found[node]
+        ends = variables_of(node) if not stops else inside(node, stops)
+        history.targets = {n: variables[n.attrs[0]] for n in ends if n.op is ops.variable}
+        history.targets |= {n: found[n] for n in stops}
+    for history in found.values():
+        history.free()
+    return {n: found[n] for n in roots}
 
 
 def mark_freed(root: Node) -> None:
