@@ -37,7 +37,8 @@ def legalize(roots: Sequence[Node], target: Target, inner: Sequence[Node] = ()) 
     """`roots` over ops that this target has kernels for, then the replacements of `inner`: nodes
     below the roots that a caller asks about. They change nothing of the roots."""
     count, nodes = len(roots), [*roots, *inner]
-    if not target.host_memory:  # before complex numbers are split: routines have them whole
+    if not target.host_memory and any(n.op.kind is Kind.HOST for n in reachable(nodes)):
+        # Before complex numbers are split, as routines take them whole.
         nodes = rewrite(nodes, [by_library, decompose_composites])
     nodes = split_complex(nodes, target)
     if target.split_keys:

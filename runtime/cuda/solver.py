@@ -260,6 +260,7 @@ class LibraryLaunch:
         self.form = _FORMS[routine.op]
         (shape, _), *_ = routine.inputs
         self.batch = math.prod(shape[: -self.form.rank])
+        self.waits = solver.device.blocking
 
     def __call__(self, buffers: Sequence[Buffer | None], scalars: Sequence[Any]) -> None:
         device, routine, form = self.solver.device, self.routine, self.form
@@ -281,15 +282,21 @@ class LibraryLaunch:
         device.driver.cuMemcpyDtoDAsync_v2(to, source.pointer, source.nbytes, context.stream)
         places[results + form.overwritten] = to
         with self.solver.lock:
-            call = Call(self.solver, self.solver.handles(), routine, held)
-            if self.batch > 1 and call.size(0) <= _MOST_TOGETHER and form.whole is not None:
-                symbol, function = form.whole
-                if hasattr(self.solver.libraries, symbol):
-                    function(call, self.batch, *places)
-                    return
-            for _ in range(self.batch):
-                form.function(call, *places)
-                places = [p + step for p, step in zip(places, steps)]
+            self._enqueue(Call(self.solver, self.solver.handles(), routine, held), places, steps)
+        if self.waits:
+            device.synchronize()
+
+    def _enqueue(self, call: Call, places: list[int], steps: list[int]) -> None:
+        """Make the calls for all matrices. steps: the bytes from each address to the next one."""
+        whole = self.form.whole
+        if whole is not None and self.batch > 1 and call.size(0) <= _MOST_TOGETHER:
+            symbol, function = whole
+            if hasattr(self.solver.libraries, symbol):
+                function(call, self.batch, *places)
+                return
+        for _ in range(self.batch):
+            self.form.function(call, *places)
+            places = [p + step for p, step in zip(places, steps)]
 
 
 @dataclass

@@ -320,6 +320,14 @@ def test_each_stream_has_a_handle_of_its_own(fake: FakeCuda) -> None:
     assert len(card.solver._handles) == 2
 
 
+def test_each_launch_is_waited_for_on_request() -> None:
+    with installed(blocking=True, solver=fake_solver.FakeSolver) as fake:
+        a = tw.tensor(drawn("float64", 2, 4, 4)).cuda()
+        L.svdvals(a) + 1
+        tw.ones(1).item()
+        assert fake.calls["cuCtxSynchronize"] and not fake._streams[0].todo
+
+
 def test_two_gpus() -> None:
     with installed(devices=2, solver=fake_solver.FakeSolver):
         a = tw.tensor(drawn("float64", 2, 4, 4))
