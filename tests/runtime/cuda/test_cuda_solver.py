@@ -159,7 +159,7 @@ def same(found: Any, expected: Any) -> None:
     np.testing.assert_allclose(a, b, rtol=0, atol=bound * max(1, np.abs(b).max(initial=0)))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
 @pytest.mark.parametrize("name", [*CALLS, *VALUES])
 def test_values_and_gradients(fake: FakeCuda, torch: Any, name: str, dtype: str) -> None:
