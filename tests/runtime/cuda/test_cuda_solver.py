@@ -26,10 +26,15 @@ L = tw.linalg
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
-    """A GPU with the library, and without kernels for small matrices."""
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GPUs have no kernels for small matrices."""
     for module in (host, factors, program):
         monkeypatch.setattr(module, "has_kernel", lambda op, operands: False)
+
+
+@pytest.fixture
+def fake(plain: None) -> Iterator[FakeCuda]:
+    """A GPU with the library."""
     with installed(solver=fake_solver.FakeSolver) as made:
         yield made
 
@@ -159,10 +164,11 @@ def same(found: Any, expected: Any) -> None:
     np.testing.assert_allclose(a, b, rtol=0, atol=bound * max(1, np.abs(b).max(initial=0)))
 
 
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
-@pytest.mark.parametrize("name", [*CALLS, *VALUES])
-def test_values_and_gradients(fake: FakeCuda, torch: Any, name: str, dtype: str) -> None:
+DTYPES = ["float32", "float64", "complex64", "complex128"]
+
+
+def compare(torch: Any, name: str, dtype: str) -> None:
+    """A function on the GPU beside PyTorch on the CPU."""
     function, shapes = (CALLS | VALUES)[name]
     results = []
     for m, device in ((tw, "cuda"), (torch, "cpu")):
@@ -176,6 +182,23 @@ def test_values_and_gradients(fake: FakeCuda, torch: Any, name: str, dtype: str)
     assert results[0][0].device.type == "cuda"
     for ours, theirs in zip(*results, strict=True):
         same(ours, theirs)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", [*CALLS, *VALUES])
+def test_values_and_gradients(fake: FakeCuda, torch: Any, name: str, dtype: str) -> None:
+    compare(torch, name, dtype)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", [*CALLS, *VALUES])
+def test_on_a_card(plain: None, torch: Any, name: str, dtype: str) -> None:
+    card: Any = devices.get("cuda:0")
+    if card.solver is None:
+        pytest.skip(f"no cuSOLVER here: {solver._absence}")
+    compare(torch, name, dtype)
 
 
 @pytest.mark.parametrize("name", ["cholesky", "solve", "qr", "eigh", "eig", "svd", "triangular"])
