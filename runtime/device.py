@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tilewright.codegen.lower.host import Routine
     from tilewright.codegen.target import Target
     from tilewright.codegen.triton import Emitted
+    from tilewright.ir.node import Node
     from tilewright.ir.op import Op
 
     from .engine import Engine
@@ -147,8 +148,9 @@ class Device(abc.ABC):
         """The launch of a library's routine."""
         raise NotImplementedError(f"{self.name} runs no routines of the host: {routine.name}")
 
-    def offers(self, op: Op) -> bool:
-        """Whether a library of the device computes a routine, which the host does otherwise."""
+    def offers(self, op: Op, operands: Sequence[Node]) -> bool:
+        """Whether a library of the device computes a routine of operands: the host does
+        otherwise."""
         return False
 
     def ordered(self, launches: Sequence[Bound]) -> Sequence[Bound]:

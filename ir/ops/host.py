@@ -25,12 +25,13 @@ TILE = 64
 """The rows and columns of the largest matrices that a program of a GPU holds in its registers."""
 
 
-def _none_offers(device: str, op: Op) -> bool:
+def _none_offers(device: str, op: Op, operands: Sequence[Node]) -> bool:
     return False
 
 
-offered: Callable[[str, Op], bool] = _none_offers
-"""Whether the library of a device computes a routine. The runtime tells (`runtime/devices.py`)."""
+offered: Callable[[str, Op, Sequence[Node]], bool] = _none_offers
+"""Whether the library of a device computes a routine of operands. The runtime tells
+(`runtime/devices.py`)."""
 
 
 def routine(
@@ -106,7 +107,7 @@ def stays(op: Op, operands: Sequence[Node]) -> bool:
     device = next((o.device for o in operands if o.device not in (None, HOST)), None)
     if device is None or has_kernel(op, operands):
         return True
-    return not any(0 in o.shape for o in operands) and offered(device, op)
+    return not any(0 in o.shape for o in operands) and offered(device, op, operands)
 
 
 def has_kernel(op: Op, operands: Sequence[Node]) -> bool:

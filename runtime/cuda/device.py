@@ -13,6 +13,7 @@ from tilewright.codegen.schedule import Schedule, Usage, default_schedule, settl
 from tilewright.codegen.target import Target, card
 from tilewright.codegen.triton import Emitted, emit
 from tilewright.ir.dtype import DType, from_numpy
+from tilewright.ir.node import Node
 from tilewright.ir.op import Op
 
 from .. import debug
@@ -298,8 +299,8 @@ class Cuda(Device):
             return LibraryLaunch(self.solver, routine)
         return super().call(routine)
 
-    def offers(self, op: Op) -> bool:
-        return self.solver is not None and self.solver.has(op)
+    def offers(self, op: Op, operands: Sequence[Node]) -> bool:
+        return self.solver is not None and self.solver.serves(op, operands)
 
     @cached_property
     def solver(self) -> Solver | None:

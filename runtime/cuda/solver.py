@@ -27,8 +27,10 @@ from tilewright.ir.dtype import (
     float64,
     real_of,
 )
+from tilewright.ir.node import Node
 from tilewright.ir.op import Op
-from tilewright.ir.ops import lapack, solving
+from tilewright.ir.ops import factors, lapack, solving
+from tilewright.ir.ops.host import TILE
 
 from .. import debug
 from ..device import OutOfMemoryError
@@ -46,6 +48,9 @@ _RIGHT = 1  # CUBLAS_SIDE_RIGHT
 _PLAIN = 0  # CUBLAS_OP_N
 _MOST_TOGETHER = 512
 """The rows of the largest matrices of which a batch goes to one call. Larger ones fill a GPU."""
+_MANY = 8
+"""The most small matrices for which calls are made one after the other. Each takes a GPU a tenth of
+a millisecond and more, however small its matrix is."""
 
 _out, _sizes, _handle = POINTER(c_void_p), POINTER(c_size_t), c_void_p
 _dense = (_handle, c_void_p)  # the handle and the parameters
@@ -220,6 +225,19 @@ class Solver:
             each in _FORMS and hasattr(self.libraries, _FORMS[each].symbol)
             for each in USES.get(op, (op,))
         )
+
+    def serves(self, op: Op, operands: Sequence[Node]) -> bool:
+        """Whether a routine of operands is to be computed here."""
+        return self.has(op) and (op is factors.permutation or not self._are_many(op, operands[0]))
+
+    def _are_many(self, op: Op, a: Node) -> bool:
+        """Whether the matrices are small and so many that the host computes them in less time than
+        the calls for them take, of which each has one matrix."""
+        *batch, rows, columns = a.shape
+        if max(rows, columns) > TILE or math.prod(batch) <= _MANY:
+            return False
+        forms = [_FORMS[each] for each in USES.get(op, (op,))]
+        return not all(f.whole and hasattr(self.libraries, f.whole[0]) for f in forms)
 
     def handles(self) -> _Handles:
         """The handles for work in the current stream."""

@@ -267,6 +267,19 @@ def test_batches_of_symmetric_matrices_are_one_call(fake: FakeCuda) -> None:
     assert made["cusolverDnXsyevBatched"] == made["cusolverDnXsyevd"] == 1
 
 
+def test_many_small_matrices_are_the_hosts(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A call for each of them would take longer."""
+    monkeypatch.setenv("TW_DEBUG", "1")
+    a = tw.tensor(drawn("float64", 100, 3, 3))
+    same(L.svdvals(a.cuda()), L.svdvals(a))
+    assert "the host computes svdvals of cuda:0" in capfd.readouterr().err
+    for call, few in ((L.svdvals, a[:4]), (L.eigvalsh, a)):
+        same(call(few.cuda()), call(few))
+    assert "the host computes" not in capfd.readouterr().err
+
+
 OLD = ("Xgeev", "XsyevBatched")
 
 
