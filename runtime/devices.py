@@ -139,7 +139,8 @@ def has(name: str) -> bool:
 
 
 def offers(name: str, op: Op, operands: Sequence[Node]) -> bool:
-    """Whether the library of a device computes a routine of operands. What is left to the host is said."""
+    """Whether the library of a device computes a routine of operands. What is left to the host is
+    said."""
     found = has(name) and get(name).offers(op, operands)
     if not found:
         debug.say(f"the host computes {op.name} of {name}")

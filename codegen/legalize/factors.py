@@ -8,7 +8,8 @@ are not here are left to the host.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
 from tilewright.ir import ops
 from tilewright.ir.dtype import COMPLEX, float64, int32, int64
@@ -204,12 +205,24 @@ def _unpacked(w: Node, v: Node) -> Node:
     return ops.complex(ops.where(second, left, v), imaginary)
 
 
-@_form(factors.svd, lapack.gesvd)
+def used(op: Op, operands: Sequence[Node]) -> tuple[Op, ...]:
+    """The routines of a library that compute a routine of operands."""
+    if op in (factors.svd, factors.svdvals):
+        return (lapack.gesvdj if _are_small(operands[0]) else lapack.gesvd,)
+    return USES.get(op, (op,))
+
+
+def _are_small(a: Node) -> bool:
+    """Whether Jacobi's method takes the whole batch of matrices in one call."""
+    return a.rank > 2 and max(a.shape[-2:]) <= lapack.FEW and math.prod(a.shape[:-2]) > 1
+
+
+@_form(factors.svd, lapack.gesvd, lapack.gesvdj)
 def _svd(a: Node, full: bool) -> tuple[Node, ...]:
     return _singular(a, "A" if full else "S")
 
 
-@_form(factors.svdvals, lapack.gesvd)
+@_form(factors.svdvals, lapack.gesvd, lapack.gesvdj)
 def _svdvals(a: Node) -> tuple[Node, ...]:
     _, s, _, info = _singular(a, "N")
     return s, info
@@ -218,7 +231,14 @@ def _svdvals(a: Node) -> tuple[Node, ...]:
 def _singular(a: Node, job: str) -> tuple[Node, Node, Node, Node]:
     clean, holds = _finite(a)
     m, n = a.shape[-2:]
-    if m > n:
+    k = max(m, n) if job == "A" else min(m, n)
+    if _are_small(a):
+        u, s, v, info = in_place(lapack.gesvdj, ops.transpose(clean), job != "N")
+        if job != "N":
+            u = ops.slice_axis(ops.transpose(u), a.rank - 1, 0, min(m, k))
+            v = ops.slice_axis(ops.conj(v), a.rank - 2, 0, min(n, k))
+        vh = v
+    elif m > n:
         u, s, vh, info = in_place(lapack.gesvd, ops.transpose(clean), job)
         if job != "N":
             u, vh = ops.transpose(u), ops.transpose(vh)

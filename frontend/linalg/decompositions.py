@@ -252,7 +252,8 @@ def svd(
     """A = U diag(S) Vᴴ, singular values descending. A: [*, m, n].
 
     full_matrices: whether U and Vᴴ are square; else they have min(m, n) columns and rows. driver:
-    a name of cuSOLVER, for CUDA tensors. The same one, gesvd, computes for each name.
+    a name of cuSOLVER, for CUDA tensors. Whichever it is, gesvdj computes for a batch of small
+    matrices and gesvd for others.
     LinAlgError for input that isn't finite. Gradient: Townsend, "Differentiating the singular value
     decomposition", 2016; that of U and Vᴴ is finite where singular values are distinct.
     """

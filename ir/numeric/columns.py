@@ -77,6 +77,13 @@ def gesvd(a: Any, job: str) -> tuple[Any, Any, Any, Any]:
     return _turned(u), s, _turned(vh), info
 
 
+def gesvdj(a: Any, vectors: bool) -> tuple[Any, Any, Any, Any]:
+    if not vectors:
+        return gesvd(a, "N")
+    u, s, vh, info = matrices.svd(_turned(a), True)
+    return _turned(u), s, vh.conj(), info
+
+
 def geev(a: Any, vectors: bool) -> tuple[Any, Any, Any]:
     if vectors:
         w, v, info = matrices.eig(_turned(a))

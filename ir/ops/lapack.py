@@ -84,6 +84,24 @@ job: "A" for all columns of U, "S" for as many as there are singular values, "N"
 Vᴴ."""
 
 
+def _gesvdj_types(a: Node, vectors: bool) -> tuple[Aval, ...]:
+    *batch, n, m = a.shape
+    rows, columns = (m, n) if vectors else (0, 0)
+    return (
+        (Size((*batch, rows, rows)), a.dtype),
+        (Size((*batch, min(m, n))), real_of(a.dtype)),
+        (Size((*batch, columns, columns)), a.dtype),
+        _info(a),
+    )
+
+
+FEW = 32
+"""The most rows and columns of the matrices that `gesvdj` takes."""
+gesvdj = routine("gesvdj", _gesvdj_types, columns.gesvdj, 4, ("vectors",))
+"""(U, singular values in descending order, V, info) of a batch of small matrices, by Jacobi's
+method, with all columns of U and V. vectors: whether these are computed."""
+
+
 def _geev_types(a: Node, vectors: bool) -> tuple[Aval, ...]:
     v = a.shape if vectors else _vector(a, 0)
     return (Size(a.shape[:-1]), complex_of(real_of(a.dtype))), (v, a.dtype), _info(a)

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilewright.codegen.legalize.factors import USES
+from tilewright.codegen.legalize.factors import USES, used
 from tilewright.ir.dtype import (
     DType,
     complex64,
@@ -71,6 +71,7 @@ _PLACES = (c_int, c_int, c_int, c_void_p, c_int, c_void_p)  # m, n, k, A, lda, t
 PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "cusolverDnCreate": (_out,),
     "cusolverDnCreateParams": (_out,),
+    "cusolverDnCreateGesvdjInfo": (_out,),
     "cusolverDnSetStream": (_handle, c_void_p),
     "cublasCreate_v2": (_out,),
     "cublasSetStream_v2": (_handle, c_void_p),
@@ -92,7 +93,14 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
 for _name, _types in _GENERIC.items():
     PROTOTYPES[f"cusolverDn{_name}_bufferSize"] = (*_dense, *_types, *_asked)
     PROTOTYPES[f"cusolverDn{_name}"] = (*_dense, *_types, *_given)
+_JACOBI = (
+    *(_handle, c_int, c_int, c_int, c_void_p, c_int),  # whether vectors, m, n, A, lda
+    *(c_void_p, c_void_p, c_int, c_void_p, c_int),  # S, U, ldu, V, ldv
+)
 for _letter in "SDCZ":
+    _name = f"cusolverDn{_letter}gesvdjBatched"
+    PROTOTYPES[f"{_name}_bufferSize"] = (*_JACOBI, POINTER(c_int), c_void_p, c_int)
+    PROTOTYPES[_name] = (*_JACOBI, c_void_p, c_int, c_void_p, c_void_p, c_int)
     _name = f"cusolverDn{_letter}{'orgqr' if _letter in 'SD' else 'ungqr'}"
     PROTOTYPES[f"{_name}_bufferSize"] = (_handle, *_PLACES, POINTER(c_int))
     PROTOTYPES[_name] = (_handle, *_PLACES, c_void_p, c_int, c_void_p)
@@ -208,6 +216,7 @@ class _Handles:
 
     solver: int
     parameters: int
+    jacobi: int
     blas: int
 
 
@@ -228,15 +237,15 @@ class Solver:
 
     def serves(self, op: Op, operands: Sequence[Node]) -> bool:
         """Whether a routine of operands is to be computed here."""
-        return self.has(op) and (op is factors.permutation or not self._are_many(op, operands[0]))
+        return self.has(op) and (op is factors.permutation or not self._are_many(op, operands))
 
-    def _are_many(self, op: Op, a: Node) -> bool:
+    def _are_many(self, op: Op, operands: Sequence[Node]) -> bool:
         """Whether the matrices are small and so many that the host computes them in less time than
         the calls for them take, of which each has one matrix."""
-        *batch, rows, columns = a.shape
+        *batch, rows, columns = operands[0].shape
         if max(rows, columns) > TILE or math.prod(batch) <= _MANY:
             return False
-        forms = [_FORMS[each] for each in USES.get(op, (op,))]
+        forms = [_FORMS[each] for each in used(op, operands)]
         return not all(f.whole and hasattr(self.libraries, f.whole[0]) for f in forms)
 
     def handles(self) -> _Handles:
@@ -248,6 +257,7 @@ class Solver:
             found = self._handles[stream] = _Handles(
                 libraries.handle("cusolverDnCreate"),
                 libraries.handle("cusolverDnCreateParams"),
+                libraries.handle("cusolverDnCreateGesvdjInfo"),
                 libraries.handle("cublasCreate_v2"),
             )
             libraries.cusolverDnSetStream(found.solver, stream)
@@ -469,6 +479,22 @@ def _gesvd(call: Call, u: int, s: int, vh: int, info: int, a: int) -> None:
     )
 
 
+def _gesvdj(call: Call, u: int, s: int, v: int, info: int, a: int) -> None:
+    _gesvdj_batched(call, 1, u, s, v, info, a)
+
+
+def _gesvdj_batched(call: Call, batch: int, u: int, s: int, v: int, info: int, a: int) -> None:
+    (vectors,) = call.routine.attrs
+    m, n = call.size(0), call.size(0, -2)
+    name = f"cusolverDn{_LETTERS[call.dtype]}gesvdjBatched"
+    arguments = call.handles.solver, int(vectors), m, n, a, m, s, u, m, v, n
+    jacobi = call.handles.jacobi
+    count = c_int()
+    getattr(call.solver.libraries, f"{name}_bufferSize")(*arguments, count, jacobi, batch)
+    work = call.memory(count.value * call.dtype.itemsize)
+    getattr(call.solver.libraries, name)(*arguments, work, count.value, info, jacobi, batch)
+
+
 def _geev(call: Call, w: int, v: int, info: int, a: int) -> None:
     (vectors,) = call.routine.attrs
     n = call.size(0)
@@ -509,6 +535,12 @@ _FORMS: dict[Op, _Form] = {
         whole=("cusolverDnXsyevBatched", _syev_batched),
     ),
     lapack.gesvd: _Form(_gesvd, "cusolverDnXgesvd", result=None),
+    lapack.gesvdj: _Form(
+        _gesvdj,
+        "cusolverDnSgesvdjBatched",
+        result=None,
+        whole=("cusolverDnSgesvdjBatched", _gesvdj_batched),
+    ),
     lapack.geev: _Form(_geev, "cusolverDnXgeev", result=None),
     solving.triangular_op: _Form(_trsm, "cublasStrsm_v2", overwritten=1),
 }

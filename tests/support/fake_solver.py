@@ -70,6 +70,9 @@ class FakeSolver:
     def _create_params(self, out: Any) -> None:
         self._new("parameters", out)
 
+    def _create_jacobi(self, out: Any) -> None:
+        self._new("jacobi", out)
+
     def _create_blas(self, out: Any) -> None:
         self._new("blas", out)
 
@@ -578,6 +581,68 @@ class FakeSolver:
         assert type_s == type % 4
         self._generic("gesvd", handle, params, rest, do, (type, type_u, type_vt, compute))
 
+    def _gesvdjBatched_bufferSize(
+        self,
+        letter: str,
+        handle: int,
+        jobz: int,
+        m: int,
+        n: int,
+        A: int,
+        lda: int,
+        S: int,
+        U: int,
+        ldu: int,
+        V: int,
+        ldv: int,
+        lwork: Any,
+        params: int,
+        batchSize: int,
+    ) -> None:
+        lwork[0] = 6
+
+    def _gesvdjBatched(
+        self,
+        letter: str,
+        handle: int,
+        jobz: int,
+        m: int,
+        n: int,
+        A: int,
+        lda: int,
+        S: int,
+        U: int,
+        ldu: int,
+        V: int,
+        ldv: int,
+        work: int,
+        lwork: int,
+        info: int,
+        params: int,
+        batchSize: int,
+    ) -> None:
+        if not (0 < m <= 32 and 0 < n <= 32 and lwork == 6):
+            raise Invalid
+        assert self._streams[params][0] == "jacobi"
+        type = LETTERS[letter]
+        width, real = (np.dtype(TYPES[each]).itemsize for each in (type, type % 4))
+
+        def do(place: int) -> None:
+            self._vector(place, work, lwork, TYPES[type], True)[:] = GARBAGE
+            for i in range(batchSize):
+                a = self._matrix(place, A + i * lda * n * width, m, n, lda, type)
+                u, s, vh, fault = _of("gesvd", a)(np.array(a))
+                a[...] = GARBAGE
+                k = min(m, n)
+                self._vector(place, S + i * k * real, k, s.dtype, True)[:] = s
+                if jobz:
+                    self._matrix(place, U + i * ldu * m * width, m, m, ldu, type)[...] = u
+                    v = self._matrix(place, V + i * ldv * n * width, n, n, ldv, type)
+                    v[...] = vh.conj().T
+                self._info(place, info + 4 * i, fault)
+
+        self._do("gesvdjBatched", handle, do)
+
     # -- triangles
 
     def _trsm(
@@ -625,6 +690,7 @@ HANDLES = {
     "cusolverDnCreate": "create",
     "cusolverDnCreateParams": "create_params",
     "cusolverDnSetStream": "set_stream",
+    "cusolverDnCreateGesvdjInfo": "create_jacobi",
     "cublasCreate_v2": "create_blas",
     "cublasSetStream_v2": "set_stream",
 }

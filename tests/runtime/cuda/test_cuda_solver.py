@@ -100,6 +100,7 @@ CALLS: Calls = {
     ),
     "svd": (lambda m, a: with_singular(*m.linalg.svd(a, False)), [(2, 6, 4)]),
     "svd of wide ones": (lambda m, a: with_singular(*m.linalg.svd(a, False)), [(4, 6)]),
+    "svd of larger ones": (lambda m, a: with_singular(*m.linalg.svd(a, False)), [(2, 33, 3)]),
     "svd, full": (lambda m, a: with_singular(*m.linalg.svd(a)), [(2, 4, 6)]),
     "nuclear norm": (lambda m, a: m.linalg.matrix_norm(a, "nuc"), [(2, 6, 4)]),
     "triangular": (
@@ -149,6 +150,7 @@ VALUES: Calls = {
     "eigenvalues": (lambda m, a: abs(m.linalg.eigvals(a)).sort(-1)[0], [(2, 4, 4)]),
     "eigenvalues of symmetric ones": (lambda m, a: m.linalg.eigvalsh(definite(m, a)), [(3, 4, 4)]),
     "singular values": (lambda m, a: m.linalg.svdvals(a), [(2, 4, 6)]),
+    "singular values of larger ones": (lambda m, a: m.linalg.svdvals(a), [(2, 4, 33)]),
     "rank": (lambda m, a: m.linalg.matrix_rank(a), [(2, 4, 6)]),
     "condition": (lambda m, a: m.linalg.cond(a), [(2, 4, 4)]),
     "no matrices": (lambda m, a: m.linalg.inv(a), [(0, 4, 4)]),
@@ -273,11 +275,14 @@ def test_many_small_matrices_are_the_hosts(
     """A call for each of them would take longer."""
     monkeypatch.setenv("TW_DEBUG", "1")
     a = tw.tensor(drawn("float64", 100, 3, 3))
-    same(L.svdvals(a.cuda()), L.svdvals(a))
-    assert "the host computes svdvals of cuda:0" in capfd.readouterr().err
-    for call, few in ((L.svdvals, a[:4]), (L.eigvalsh, a)):
-        same(call(few.cuda()), call(few))
+    same(L.det(a.cuda()), L.det(a))
+    assert "the host computes det of cuda:0" in capfd.readouterr().err
+    same(L.det(a[:4].cuda()), L.det(a[:4]))
+    for call in (L.svdvals, L.eigvalsh):
+        same(call(a.cuda()), call(a))
     assert "the host computes" not in capfd.readouterr().err
+    made = fake.solver.calls
+    assert made["cusolverDnDgesvdjBatched"] == made["cusolverDnXsyevBatched"] == 1
 
 
 OLD = ("Xgeev", "XsyevBatched")

@@ -42,7 +42,7 @@ def text() -> str:
 
 
 def size(parameter: str) -> int:
-    if "*" in parameter or re.search(r"Handle_t|Params_t|Stream_t", parameter):
+    if "*" in parameter or re.search(r"Handle_t|Params_t|Stream_t|Info_t", parameter):
         return ctypes.sizeof(ctypes.c_void_p)
     if re.search(r"\b(int64_t|size_t)\b", parameter):
         return 8
