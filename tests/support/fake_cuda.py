@@ -50,8 +50,7 @@ from tilewright.recording import flushing
 from tilewright.runtime import devices as runtime_devices
 from tilewright.runtime import offline
 from tilewright.runtime.arena import Arena
-from tilewright.runtime.cuda import driver, image, memory
-from tilewright.runtime.cuda import solver as cuda_solver
+from tilewright.runtime.cuda import driver, image, libraries, memory
 from tilewright.runtime.cuda.device import Cuda
 from tilewright.runtime.cuda.memory import Pool
 from tilewright.runtime.cuda.nvidia import Nvidia
@@ -110,9 +109,9 @@ def installed(
             patch.setattr(Pool, "most_kept", lambda pool: 0)
         driver.use(fake, fake.kind)
         fake.solver = None if solver is None else solver(fake)
-        libraries = fake.solver and cuda_solver.Libraries(fake.solver, fake.solver)
-        patch.setattr(cuda_solver, "_libraries", libraries)
-        patch.setattr(cuda_solver, "_absence", "the fake driver has none")
+        found = fake.solver and libraries.Libraries(fake.solver, fake.solver)
+        patch.setattr(libraries, "_libraries", found)
+        patch.setattr(libraries, "_absence", "the fake driver has none")
         for number in range(devices):
             device = Cuda(number, large_programs, blocking)
             patch.setitem(runtime_devices._devices, device.name, device)

@@ -16,7 +16,7 @@ import numpy as np
 from fake_streams import Stream
 from scipy.linalg import blas, lapack
 
-from tilewright.runtime.cuda import solver
+from tilewright.runtime.cuda.libraries import PROTOTYPES
 
 OK, INVALID_VALUE, INTERNAL_ERROR = 0, 3, 7
 TYPES = {0: np.float32, 1: np.float64, 4: np.complex64, 5: np.complex128}
@@ -34,7 +34,7 @@ class FakeSolver:
         self.calls: Counter[str] = Counter()
         self.refused: dict[str, int] = {}
         self._streams: dict[int, tuple[str, Stream | None]] = {}
-        for name, types in solver.PROTOTYPES.items():
+        for name, types in PROTOTYPES.items():
             if not any(each in name for each in lacking):
                 setattr(self, name, ctypes.CFUNCTYPE(ctypes.c_int, *types)(self._entry(name)))
 

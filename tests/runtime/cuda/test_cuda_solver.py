@@ -17,7 +17,7 @@ from tilewright.codegen.legalize import factors
 from tilewright.ir import ops
 from tilewright.ir.ops import host
 from tilewright.runtime import devices
-from tilewright.runtime.cuda import solver
+from tilewright.runtime.cuda import libraries, solver
 from tilewright.runtime.device import OutOfMemoryError
 
 fake_solver = pytest.importorskip("fake_solver", reason="SciPy computes in cuSOLVER's place")
@@ -199,7 +199,7 @@ def test_values_and_gradients(fake: FakeCuda, torch: Any, name: str, dtype: str)
 def test_on_a_card(plain: None, torch: Any, name: str, dtype: str) -> None:
     card: Any = devices.get("cuda:0")
     if card.solver is None:
-        pytest.skip(f"no cuSOLVER here: {solver._absence}")
+        pytest.skip(f"no cuSOLVER here: {libraries._absence}")
     compare(torch, name, dtype)
 
 
@@ -386,7 +386,7 @@ def test_what_serves_what() -> None:
     used = {each for found in factors.USES.values() for each in found}
     assert used | {ops.triangular_op} == set(solver._FORMS)
     for form in solver._FORMS.values():
-        assert form.symbol in solver.PROTOTYPES
+        assert form.symbol in libraries.PROTOTYPES
 
 
 def test_files_in_wheels_and_toolkits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -399,7 +399,7 @@ def test_files_in_wheels_and_toolkits(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
     monkeypatch.delenv("CUDA_PATH", raising=False)
-    found = list(solver._paths(name))
+    found = list(libraries.paths(name))
     assert [found[0], found[-1]] == [str(wheel), name] and str(toolkit) in found
 
 
@@ -413,11 +413,11 @@ def test_a_search_for_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
             raise OSError(f"{path}: cannot open shared object file")
         return object()  # without its functions
 
-    monkeypatch.setattr(solver, "_libraries", None)
-    monkeypatch.setattr(solver, "_absence", None)
+    monkeypatch.setattr(libraries, "_libraries", None)
+    monkeypatch.setattr(libraries, "_absence", None)
     monkeypatch.setattr(ctypes, "CDLL", load)
-    monkeypatch.setattr(solver, "_paths", lambda name: [name])
+    monkeypatch.setattr(libraries, "paths", lambda name: [name])
     files = [("libcusolver.so.12", "b"), ("libcusolver.so.11", "c")]
-    assert solver._load(files) is None and solver._load(files) is None
+    assert libraries.load(files) is None and libraries.load(files) is None
     assert tried == ["libcusolver.so.12", "libcusolver.so.11", "c"]
-    assert "cusolverDnCreate" in str(solver._absence)
+    assert "cusolverDnCreate" in str(libraries._absence)

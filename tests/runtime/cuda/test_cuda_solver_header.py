@@ -1,4 +1,4 @@
-"""What `runtime/cuda/solver.py` knows of cuSOLVER and cuBLAS, against their wheels' headers."""
+"""What `runtime/cuda/libraries.py` knows of cuSOLVER and cuBLAS, against their wheels' headers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.runtime.cuda import solver
+from tilewright.runtime.cuda import libraries, solver
 
 _spec = find_spec("nvidia")
 FOLDERS = list(_spec.submodule_search_locations or ()) if _spec is not None else []
@@ -31,7 +31,7 @@ NUMBERS = {
     "CUSOLVER_EIG_MODE_VECTOR": 1,
 } | {
     f"{library.upper()}_STATUS_{name}": number
-    for library, faults in solver._FAULTS.items()
+    for library, faults in libraries.FAULTS.items()
     for number, name in faults.items()
 }
 
@@ -49,12 +49,12 @@ def size(parameter: str) -> int:
     return 1 if "char" in parameter else 4  # integers and enumerations
 
 
-@pytest.mark.parametrize("name", solver.PROTOTYPES)
+@pytest.mark.parametrize("name", libraries.PROTOTYPES)
 def test_parameters(text: str, name: str) -> None:
     declared = re.search(rf"\b{name}\(([^)]*)\)", text)
     assert declared is not None, "the header has no such function"
     expected = [size(p) for p in declared[1].split(",")]
-    assert [ctypes.sizeof(t) for t in solver.PROTOTYPES[name]] == expected
+    assert [ctypes.sizeof(t) for t in libraries.PROTOTYPES[name]] == expected
 
 
 @pytest.mark.parametrize("name", NUMBERS)
