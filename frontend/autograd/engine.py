@@ -242,6 +242,7 @@ class _Pass:
                     targets=tuple(plain),
                     hooks=watching,
                     is_wanted=None if self.goal.is_all else is_wanted,
+                    since=_oldest(plain) if len(plain) == len(self.goal.tensors) else -1,
                 )
         changed = recording.changed_for(derivation.saved, seeds) if written else []
         if arrived:
@@ -500,6 +501,10 @@ class _Pass:
         for (n, h), value in zip(ends.items(), values, strict=True):
             mapping[n] = recording.variable(ops.detach(value), h)
         return of_views
+
+
+def _oldest(nodes: Iterable[Node]) -> int:
+    return min((n.seq for n in nodes), default=-1)
 
 
 def _joined(first: dict[Node, Any], second: dict[Node, Any]) -> dict[Node, Any]:
