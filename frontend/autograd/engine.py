@@ -85,7 +85,7 @@ def gradients(
             if t._node is not None and t._node.op is not ops.variable:
                 t._grad_freed = True
                 recording.mark_freed(t._node)
-        for history in going.used:
+        for history in reversed(going.used):
             if not history.is_inner and saves(history.node):
                 history.free()
     if wanted is None:
@@ -284,14 +284,11 @@ class _Pass:
             latest, histories = self.pending.latest()
             if latest != self.latest:
                 self._begin(latest, histories)
-            # A gradient reaches last the tensors that an epoch read first.
-            reached = reversed(histories.items())
-            batch = {h: g for h, g in reached if h.node not in self.waiting}
+            batch = self.pending.ready(self.waiting)
             if self.create_graph and len(batch) > 1:  # graphs end at tensors inside, see `_again`
                 inner = inside(batch)
                 batch = {h: g for h, g in batch.items() if h.node not in inner}
-            for history in batch:
-                self.pending.remove(history)
+            self.pending.enter(batch)
             arrived = {*batch}
             self._call_hooks(batch)
             through = self.goal.through(batch)
@@ -352,6 +349,7 @@ class _Pass:
                 self.waiting[each.node] -= 1
                 if not self.waiting[each.node]:
                     del self.waiting[each.node]
+                    self.pending.release(each.node)
                     if each not in self.pending:
                         stack.append(each)
 

@@ -29,7 +29,7 @@ from .aliases import another
 from .derivations import saved_nodes
 from .epoch import clock, given
 from .families import PLACE, Number
-from .histories import Held, History, Shared, Viewed, after, with_views
+from .histories import Held, History, Leads, Shared, Viewed, after, with_views
 from .roots import source_of
 from .rounding import rounded_once
 from .states import Aval, Handle
@@ -276,6 +276,14 @@ class Taped(History):
 
     def free(self) -> None:
         self.call.free()
+
+    def leads(self) -> Leads:
+        if "targets" in self.__dict__:
+            return super().leads()
+        call = self.call
+        ends = [t for i in call.known.template.cotangents if (t := call.targets[i]) is not None]
+        own = [weakref.ref(t) for t in ends if not isinstance(t, History)]
+        return tuple(own), tuple([t for t in ends if isinstance(t, History)])
 
     def __getattr__(self, name: str) -> Any:
         if name not in _BUILT:
