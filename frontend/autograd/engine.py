@@ -19,7 +19,7 @@ from tilewright.ir.passes import autodiff
 from tilewright.ir.rewrite import substitute
 
 from .. import recording
-from ..recording import epoch, resolving
+from ..recording import epoch, novelty, resolving
 from ..recording.derivations import (
     Derivation,
     derive,
@@ -65,6 +65,7 @@ def gradients(
     """
     epoch.clock.differentiated = True
     watched = anomaly.looks() or recording.clock.watching is not None
+    novelty.is_recorded(not (create_graph or watched or recording.hooked or recording.contexts))
     if wanted is None and len(roots) == 1 and not create_graph and not watched:
         found = _leaf_gradients(*roots[0], retain_graph)
         if found is not None:

@@ -208,7 +208,8 @@ def register(t: Tensor, hook: Callable[[Any], Any]) -> RemovableHandle:
             f"cannot register a hook on a tensor that doesn't require gradient{at_user_line()}"
         )
     tape.meet(t)
-    follow()
+    if t.retains_grad:
+        _follow(t)
     if t._hooks is None or not (t.is_leaf or _is_watched(t)):
         t._hooks = {}
     handle = add_hook(hook, t._hooks)
