@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tilewright.codegen.lower.host import Routine
     from tilewright.codegen.target import Target
     from tilewright.codegen.triton import Emitted
+    from tilewright.ir.node import Node
+    from tilewright.ir.op import Op
 
     from .engine import Engine
     from .results.choices import Choice
@@ -146,6 +148,11 @@ class Device(abc.ABC):
         """The launch of a library's routine."""
         raise NotImplementedError(f"{self.name} runs no routines of the host: {routine.name}")
 
+    def offers(self, op: Op, operands: Sequence[Node]) -> bool:
+        """Whether a library of the device computes a routine of operands: the host does
+        otherwise."""
+        return False
+
     def ordered(self, launches: Sequence[Bound]) -> Sequence[Bound]:
         """The launches of a segment, made to wait for each other where one call doesn't end the
         work of the one before it."""
@@ -178,6 +185,9 @@ class Device(abc.ABC):
     def choice(self, kernel: Kernel | Bundle) -> Choice | None:
         """The origin of the kernel's schedule, if it isn't the default one."""
         return None
+
+    def settle(self) -> None:  # noqa: B027  (where launches end before they return)
+        """Wait for the launches that can fail, and raise their first error."""
 
     def synchronize(self) -> None:  # noqa: B027  (where launches end before they return)
         """Wait until all launches have finished."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tilewright.codegen.target import Target
+from tilewright.ir.node import Node
+from tilewright.ir.op import Op
+from tilewright.ir.ops import host
 
+from . import debug
 from .device import Device
 
 if TYPE_CHECKING:
@@ -132,6 +136,18 @@ def has(name: str) -> bool:
         return True
     kind, _, number = name.partition(":")
     return kind == "cuda" and number.isdigit() and int(number) < cuda_count()
+
+
+def offers(name: str, op: Op, operands: Sequence[Node]) -> bool:
+    """Whether the library of a device computes a routine of operands. What is left to the host is
+    said."""
+    found = has(name) and get(name).offers(op, operands)
+    if not found:
+        debug.say(f"the host computes {op.name} of {name}")
+    return found
+
+
+host.offered = offers
 
 
 def cuda_count() -> int:

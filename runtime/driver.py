@@ -222,6 +222,11 @@ class Driver:
         None) -> error code."""
         raise NotImplementedError
 
+    def solvers(self) -> Sequence[tuple[str, str]]:
+        """Files of libraries for linear algebra that run on this driver, cuSOLVER's and cuBLAS's,
+        in the order to try."""
+        return ()
+
     def share(self, function: int, size: int) -> None:
         """Prepare a kernel for launches with `size` bytes of shared memory."""
 

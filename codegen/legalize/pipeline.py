@@ -22,6 +22,7 @@ from ..pairs import split_complex
 from ..target import Target
 from .channels_last import turn_convolutions
 from .digits import multiply_digits
+from .factors import by_library
 from .grouping import group_updates
 from .interleave import InterleaveStrides
 from .sorting import sort_first, sort_leading, sort_words
@@ -36,6 +37,9 @@ def legalize(roots: Sequence[Node], target: Target, inner: Sequence[Node] = ()) 
     """`roots` over ops that this target has kernels for, then the replacements of `inner`: nodes
     below the roots that a caller asks about. They change nothing of the roots."""
     count, nodes = len(roots), [*roots, *inner]
+    if not target.host_memory and any(n.op.kind is Kind.HOST for n in reachable(nodes)):
+        # Before complex numbers are split, as routines take them whole.
+        nodes = rewrite(nodes, [by_library, decompose_composites])
     nodes = split_complex(nodes, target)
     if target.split_keys:
         nodes = rewrite(nodes, [SplitKeys(target)])

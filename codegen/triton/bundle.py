@@ -111,7 +111,8 @@ def _members(bundle: Bundle, schedule: Schedule, write: Callable[..., Emitted]) 
     same = {n: first.setdefault(tuple(v[n] for v in named), n) for n in named[0]}
     if len(first) == len(same):
         return members
-    return [write(k, schedule, sizes(same=same), wide) for k in bundle.members]
+    shared = [write(k, schedule, sizes(same=same), wide) for k in bundle.members]
+    return shared if _alike(shared) else members
 
 
 def _scalars(

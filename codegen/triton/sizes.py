@@ -43,7 +43,9 @@ class Sizes:
     def _add(self, value: int) -> str:
         name = f"s{self._count}"
         self._count += 1
-        return self._set(self._same.get(name, name), value)
+        shared = self._same.get(name, name)
+        # What shared names make alike is written once, so later numbers may mean other sizes.
+        return self._set(shared if self.values.get(shared, value) == value else name, value)
 
     def extent(self, tile: str, value: int) -> str:
         """The number of positions along a tile."""

@@ -170,8 +170,11 @@ _LinalgBackend = enum.IntEnum("_LinalgBackend", "Default Cusolver Magma", start=
 _BlasBackend = enum.IntEnum("_BlasBackend", "Default Cublas Cublaslt Ck", start=0)
 
 
-def _preferred(backend: Any, known: Any, kept: Any) -> Any:
-    """What is preferred: one library, which may be named again."""
+_linalg_backend: Any = _LinalgBackend["Default"]
+
+
+def _preferred(backend: Any, known: Any, kept: Any, *others: Any) -> Any:
+    """What is preferred: `kept`, which may be named again, or one of others."""
     if backend is None or backend is kept:
         return kept
     if not isinstance(backend, (str, known)):
@@ -180,6 +183,8 @@ def _preferred(backend: Any, known: Any, kept: Any) -> Any:
     chosen = names.get(backend) if isinstance(backend, str) else backend
     if chosen is None:
         raise RuntimeError(f"Unknown input value. Choose from: {', '.join(names)}.{at_user_line()}")
+    if chosen in others:
+        return chosen
     if chosen not in (kept, known.Default):
         raise RuntimeError(
             f"Cannot set preferred backend to {chosen.name}: kernels here aren't those of a library"
@@ -189,8 +194,13 @@ def _preferred(backend: Any, known: Any, kept: Any) -> Any:
 
 
 def preferred_linalg_library(backend: Any = None) -> Any:
-    """The library of linear algebra: the default, as there is one way to compute it."""
-    return _preferred(backend, _LinalgBackend, _LinalgBackend.Default)  # type: ignore[attr-defined]
+    """The library of linear algebra: that which `backend` names, or the last one named. It changes
+    nothing: cuSOLVER computes where it is installed. Small matrices have kernels of ours, and the
+    host computes what neither does."""
+    global _linalg_backend
+    others = _LinalgBackend["Default"], _LinalgBackend["Cusolver"]
+    _linalg_backend = _preferred(backend, _LinalgBackend, _linalg_backend, *others)
+    return _linalg_backend
 
 
 def preferred_blas_library(backend: Any = None) -> Any:

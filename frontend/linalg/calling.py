@@ -1,9 +1,8 @@
-"""Calls of matrix routines: checks of the operands, the way to the host, and `out`."""
+"""Calls of matrix routines: checks of the operands, and `out`."""
 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +10,11 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
-from tilewright.ir.op import Op
 from tilewright.ir.shape import broadcast
-from tilewright.runtime import debug
 
 from .. import recording
 from ..functions.arguments import into
+from .catching import settle
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -27,23 +25,11 @@ def kind_name(x: Node) -> str:
     return x.dtype.kind
 
 
-def by_host(op: Op, *args: Any) -> tuple[Node, ...]:
-    """The results of a routine, which the host computes wherever its operands are, unless their
-    device has a kernel for it."""
-    count = sum(isinstance(a, Node) for a in args)
-    if ops.has_kernel(op, args[:count]):
-        return ops.called(op, *args)
-    operands, device = ops.on_host(args[:count])
-    if device is not None and debug.level():
-        print(f"tilewright: the host computes {op.name} of {device}", file=sys.stderr)
-    return ops.back(ops.called(op, *operands, *args[count:]), device)
-
-
 def checked(build: Callable[..., Any], *args: Any) -> Any:
     """As `record_fallible`, but its error is raised here: by such a call a program finds out
     whether a matrix has a factor, and goes on with another one."""
     found = recording.record_fallible(build, *args)
-    recording.end_step()
+    settle()
     return found
 
 

@@ -9,6 +9,7 @@ from types import CodeType
 from typing import Any
 
 from tilewright.ir.location import user_frame
+from tilewright.runtime import devices
 
 from .. import recording
 
@@ -20,8 +21,15 @@ that which calls it. One further out, around a whole training, meets the error a
 def caught(result: Any) -> Any:
     """The result of a call that can fail. Its error is raised here if a `try` waits for it."""
     if _is_expected():
-        recording.end_step()
+        settle()
     return result
+
+
+def settle() -> None:
+    """Compute what is recorded, and raise its errors: a GPU is waited for."""
+    recording.end_step()
+    for name in devices.started():
+        devices.get(name).settle()
 
 
 def _is_expected() -> bool:

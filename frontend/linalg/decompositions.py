@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
@@ -15,7 +15,6 @@ from ..recording import record, record_fallible
 from ..recording.builders import FLOAT32, builder
 from .calling import (
     all_into,
-    by_host,
     checked,
     kind_name,
     need_float,
@@ -42,7 +41,7 @@ def _factor(a: Node, upper: bool, name: str | None) -> tuple[Node, Node]:
     need_square("linalg.cholesky", a)
     need_float("linalg.cholesky", a)
     need_wide("cholesky_cpu", a)
-    found, info = by_host(ops.cholesky, ops.adjoint(a) if upper else a)
+    found, info = ops.called(ops.cholesky, ops.adjoint(a) if upper else a)
     if name is not None:
         found = ops.kept(found, ops.succeeded(info, a.shape[-1], name))
     return ops.adjoint(found) if upper else found, info
@@ -96,7 +95,7 @@ def _qr(a: Node, mode: str) -> tuple[Node, Node]:
             f"'r', or 'complete'{at_user_line()}"
         )
     need_wide("geqrf_cpu", a)
-    q, r = by_host(ops.qr, a, mode == "complete")
+    q, r = ops.called(ops.qr, a, mode == "complete")
     if mode == "r":
         q = ops.slice_(q, [0] * q.rank, [0] * q.rank, [1] * q.rank)
         return ops.reshape(q, (0,)), r
@@ -129,14 +128,14 @@ def _reads_lower(a: Node, uplo: str) -> bool:
 
 @builder("linalg_eigh", casts=ON_CPU)
 def _eigh(a: Node, uplo: str) -> tuple[Node, ...]:
-    return by_host(ops.eigh, a, _reads_lower(a, uplo))
+    return ops.called(ops.eigh, a, _reads_lower(a, uplo))
 
 
 @builder("linalg_eigvalsh", gradient="LinalgEighBackward0", casts=ON_CPU)
 def _eigvalsh(a: Node, uplo: str) -> Node:
     # A gradient needs the eigenvectors, too.
     routine = ops.eigh if a.requires_grad else ops.eigvalsh
-    return by_host(routine, a, _reads_lower(a, uplo))[0]
+    return ops.called(routine, a, _reads_lower(a, uplo))[0]
 
 
 @also_named(input="A")
@@ -168,7 +167,7 @@ def _to_diagonalize(a: Node) -> None:
 @builder("linalg_eig", casts=ON_CPU)
 def _eig(a: Node) -> tuple[Node, Node]:
     _to_diagonalize(a)
-    w, v, info = by_host(ops.eig, a)
+    w, v, info = ops.called(ops.eig, a)
     fine = ops.succeeded(info, 2, "linalg.eig")
     return ops.kept(w, fine), ops.kept(v, fine)
 
@@ -178,7 +177,7 @@ def _eigvals(a: Node) -> Node:
     if a.requires_grad:  # a gradient needs the eigenvectors, too
         return _eig(a)[0]
     _to_diagonalize(a)
-    w, info = by_host(ops.eigvals, a)
+    w, info = ops.called(ops.eigvals, a)
     return ops.kept(w, ops.succeeded(info, 2, "linalg.eig"))
 
 
@@ -210,7 +209,7 @@ def _to_decompose(a: Node) -> None:
 @builder("linalg_svd", casts=ON_CPU)
 def checked_svd(a: Node, full: bool) -> tuple[Node, Node, Node]:
     _to_decompose(a)
-    u, s, vh, info = by_host(ops.svd, a, full)
+    u, s, vh, info = ops.called(ops.svd, a, full)
     fine = ops.succeeded(info, 2, "linalg.svd")
     return ops.kept(u, fine), ops.kept(s, fine), ops.kept(vh, fine)
 
@@ -220,15 +219,26 @@ def checked_svdvals(a: Node) -> Node:
     _to_decompose(a)
     if a.requires_grad:  # a gradient needs the singular vectors, too
         return checked_svd(a, False)[1]
-    s, info = by_host(ops.svdvals, a)
+    s, info = ops.called(ops.svdvals, a)
     return ops.kept(s, ops.succeeded(info, 2, "linalg.svd"))
 
 
-def _need_no_driver(name: str, driver: Any) -> None:
-    if driver is not None:
+_SVD_DRIVERS = ("gesvd", "gesvdj", "gesvda")
+
+
+def _need_driver(name: str, A: Tensor, driver: str | None) -> None:
+    """RuntimeError for a driver beside CPU tensors, and for one that cuSOLVER hasn't."""
+    if driver is None:
+        return
+    if not A.is_cuda:
         raise RuntimeError(
             f"torch.linalg.{name}: keyword argument `driver=` is only supported on CUDA inputs "
             f"with cuSOLVER backend.{at_user_line()}"
+        )
+    if driver not in _SVD_DRIVERS:
+        raise RuntimeError(
+            f"torch.linalg.{name}: unknown svd driver {driver}: expected one of "
+            f"{', '.join(_SVD_DRIVERS)}{at_user_line()}"
         )
 
 
@@ -241,11 +251,13 @@ def svd(
 ) -> return_types.SVD:
     """A = U diag(S) Vᴴ, singular values descending. A: [*, m, n].
 
-    full_matrices: whether U and Vᴴ are square; else they have min(m, n) columns and rows.
+    full_matrices: whether U and Vᴴ are square; else they have min(m, n) columns and rows. driver:
+    a name of cuSOLVER, for CUDA tensors. Whichever it is, gesvdj computes for a batch of small
+    matrices and gesvd for others.
     LinAlgError for input that isn't finite. Gradient: Townsend, "Differentiating the singular value
     decomposition", 2016; that of U and Vᴴ is finite where singular values are distinct.
     """
-    _need_no_driver("svd", driver)
+    _need_driver("svd", A, driver)
     found = caught(record_fallible(checked_svd, A, bool(full_matrices)))
     return all_into(out, return_types.linalg_svd(*found))
 
@@ -253,7 +265,7 @@ def svd(
 def svdvals(A: Tensor, *, driver: str | None = None, out: Tensor | None = None) -> Tensor:
     """The singular values of a matrix, descending. The gradient is finite if they are equal,
     too."""
-    _need_no_driver("svdvals", driver)
+    _need_driver("svdvals", A, driver)
     return into(out, caught(record_fallible(checked_svdvals, A)), cast=False)
 
 
@@ -272,7 +284,7 @@ def _reflectors(a: Node, tau: Node) -> tuple[Node, Node]:
     v = ops.on_diagonal(a, ops.full_like(a, 1), ops.lower(a, -1))
     overlap = ops.upper(ops.matmul(ops.adjoint(v), v), 1) * ops.by_row(tau)
     scale = ops.identity(k, a, a.shape[:-2]) * ops.by_row(tau)
-    (t,) = by_host(ops.triangular_op, overlap, scale, True, True)
+    (t,) = ops.called(ops.triangular_op, overlap, scale, True, True)
     return v, t
 
 

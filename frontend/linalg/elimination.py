@@ -17,7 +17,6 @@ from ..recording import record, record_fallible
 from ..recording.builders import builder
 from .calling import (
     all_into,
-    by_host,
     in_one_batch,
     kind_name,
     need_float,
@@ -49,7 +48,7 @@ def _lu_factor(a: Node, check: bool) -> tuple[Node, Node, Node]:
             f"{list(a.shape)} instead{at_user_line()}"
         )
     need_wide("lu_cpu", a)
-    found, pivots, info = by_host(ops.lu, a)
+    found, pivots, info = ops.called(ops.lu, a)
     if check:
         found = ops.kept(found, ops.succeeded(info, min(a.shape[-2:]), "lu_factor"))
     return found, pivots, info
@@ -97,7 +96,7 @@ def _unpacked(packed: Node, pivots: Node) -> tuple[Node, Node, Node]:
 
 
 def _order(pivots: Node, rows: int) -> Node:
-    return by_host(ops.permutation, pivots, rows)[0]
+    return ops.called(ops.permutation, pivots, rows)[0]
 
 
 @builder("linalg_lu", gradient="LinalgLuBackward0")
@@ -183,7 +182,7 @@ def solved_by_lu(packed: Node, pivots: Node, b: Node, left: bool, adjoint: bool)
 
 
 def _substituted(a: Node, b: Node, upper: bool, unit: bool) -> Node:
-    return by_host(ops.triangular_op, a, b, upper, unit)[0]
+    return ops.called(ops.triangular_op, a, b, upper, unit)[0]
 
 
 def _rows(x: Node, order: Node) -> Node:
@@ -214,7 +213,7 @@ def _ldl_factor(a: Node, hermitian: bool, check: bool) -> tuple[Node, Node, Node
     need_float(name, a)
     need_wide("ldl_factor_kernel_cpu", a)
     require_lapack("torch.linalg.ldl_factor")
-    found, pivots, info = by_host(ops.ldl_factor, a, hermitian)
+    found, pivots, info = ops.called(ops.ldl_factor, a, hermitian)
     if check:
         found = ops.kept(found, ops.succeeded(info, a.shape[-1], "ldl_factor"))
     return found, pivots, info
@@ -273,7 +272,7 @@ def _ldl_solve(packed: Node, pivots: Node, b: Node, hermitian: bool) -> Node:
     require_lapack(name)
     packed, b = in_one_batch(packed, b)
     pivots = ops.expand(ops.cast(pivots, dtypes.int32), b.shape[:-1])
-    return by_host(ops.ldl_solve, packed, pivots, b, hermitian)[0]
+    return ops.called(ops.ldl_solve, packed, pivots, b, hermitian)[0]
 
 
 def ldl_solve(

@@ -16,7 +16,7 @@ from ..functions.arguments import into
 from ..functions.spellings import also_named
 from ..recording import record_fallible
 from ..recording.builders import builder
-from .calling import all_into, by_host, is_lapacks, kind_name, need_same_dtype
+from .calling import all_into, is_lapacks, kind_name, need_same_dtype
 from .catching import caught
 from .decompositions import checked_svdvals
 from .norms import matrix_norm
@@ -69,7 +69,7 @@ def _lstsq(a: Node, b: Node, rcond: float, driver: str) -> tuple[Node, Node, Nod
     own, batch = a.shape[:-2], broadcast(a.shape[:-2], right.shape[:-2])
     wide = ops.expand(a, (*batch, *a.shape[-2:]))
     right = ops.expand(right, (*batch, *right.shape[-2:]))
-    found, rank, s, info = by_host(ops.lstsq, wide, right, rcond, driver)
+    found, rank, s, info = ops.called(ops.lstsq, wide, right, rcond, driver)
     none = ops.zeros_like(info)
     not_finite = ops.where(info < 0, none + 2, none)
     found = ops.kept(found, ops.succeeded(not_finite, 2, "linalg.svd"))
@@ -146,7 +146,7 @@ def _matrix_rank(a: Node, atol: Node | float, rtol: Node | float, hermitian: boo
     if 0 in a.shape[-2:]:
         return ops.expand(ops.constant(0, dtypes.int64, a.device), a.shape[:-2])
     if hermitian:
-        s = ops.abs(by_host(ops.eigvalsh, a, True)[0])
+        s = ops.abs(ops.called(ops.eigvalsh, a, True)[0])
     else:
         s = checked_svdvals(a)
     return _count(s, tolerance(atol, a), tolerance(rtol, a))

@@ -16,7 +16,7 @@ from ..functions.ranges import arange
 from ..functions.spellings import also_named, by_numpys_names
 from ..recording import record
 from ..recording.builders import builder
-from .calling import by_host, need_float, need_square
+from .calling import need_float, need_square
 from .solving import inv
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ def _matrix_exp(a: Node) -> Node:
     need_square("linalg.matrix_exp", a)
     need_float("linalg.matrix_exp", a)
     if a.dtype in NARROW:
-        (found,) = by_host(ops.matrix_exp, ops.cast(a, dtypes.float32))
+        (found,) = ops.called(ops.matrix_exp, ops.cast(a, dtypes.float32))
         return ops.cast(found, a.dtype)
-    return by_host(ops.matrix_exp, a)[0]
+    return ops.called(ops.matrix_exp, a)[0]
 
 
 def matrix_exp(A: Tensor) -> Tensor:

@@ -19,7 +19,6 @@ from ..recording.builders import builder
 from . import decompositions, elimination, low_rank, norms, powers, solving
 from .calling import (
     all_into,
-    by_host,
     checked,
     in_one_batch,
     need_matrices,
@@ -234,7 +233,7 @@ def svd(
 def _geqrf(a: Node) -> tuple[Node, ...]:
     need_matrices("torch.geqrf", a, "input")
     need_wide("geqrf_cpu", a)
-    return by_host(ops.geqrf, a)
+    return ops.called(ops.geqrf, a)
 
 
 @public("geqrf", _geqrf, unexportable=_no_form(ops.geqrf))

@@ -18,7 +18,6 @@ from ..recording.builders import FLOAT32, builder
 from .calling import (
     all_into,
     as_columns,
-    by_host,
     from_columns,
     in_one_batch,
     is_lapacks,
@@ -79,11 +78,11 @@ def _need_fitting(name: str, a: Node, b: Node, left: bool) -> None:
 def _solved(a: Node, b: Node, check: bool) -> tuple[Node, Node]:
     """(x, info) of a batch of equations a @ x = b. info: one for each matrix of `a`."""
     if a.rank == 2 and b.rank > 2:  # many right sides of one matrix
-        found, info = by_host(ops.solve, a, as_columns(b))
+        found, info = ops.called(ops.solve, a, as_columns(b))
         found = from_columns(found, b.shape)
     else:
         whole, right = in_one_batch(a, b)
-        found, info = by_host(ops.solve, whole, right)
+        found, info = ops.called(ops.solve, whole, right)
         extra = info.rank - (a.rank - 2)
         steps = [1] * info.rank
         stops = [1] * extra + [*a.shape[:-2]]
@@ -132,9 +131,9 @@ def solved_triangular(a: Node, b: Node, upper: bool, left: bool, unit: bool) -> 
         turned = solved_triangular(ops.transpose(a), ops.transpose(b), not upper, True, unit)
         return ops.transpose(turned)
     if a.rank == 2 and b.rank > 2:
-        (found,) = by_host(ops.triangular_op, a, as_columns(b), upper, unit)
+        (found,) = ops.called(ops.triangular_op, a, as_columns(b), upper, unit)
         return from_columns(found, b.shape)
-    return by_host(ops.triangular_op, *in_one_batch(a, b), upper, unit)[0]
+    return ops.called(ops.triangular_op, *in_one_batch(a, b), upper, unit)[0]
 
 
 @also_named(input="A")
@@ -163,7 +162,7 @@ def inverse(a: Node, check: bool) -> tuple[Node, Node]:
     need_square("linalg.inv", a)
     need_float("linalg.inv", a)
     need_precise("linalg.inv", a)
-    found, info = by_host(ops.inv, a)
+    found, info = ops.called(ops.inv, a)
     if check:
         found = ops.kept(found, ops.succeeded(info, a.shape[-1], "linalg.inv"))
     return found, info
@@ -260,7 +259,7 @@ def _det(a: Node) -> Node:
     need_square("linalg.det", a)
     need_float("linalg.det", a)
     need_wide("lu_cpu", a)
-    return by_host(ops.det, a)[0]
+    return ops.called(ops.det, a)[0]
 
 
 def det(A: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -274,7 +273,7 @@ def _slogdet(a: Node) -> tuple[Node, ...]:
     need_square("linalg.slogdet", a)
     need_float("linalg.slogdet", a)
     need_precise("linalg.slogdet", a)
-    return by_host(ops.slogdet, a)
+    return ops.called(ops.slogdet, a)
 
 
 def slogdet(A: Tensor, *, out: Sequence[Tensor] | None = None) -> return_types.SignedLog:
@@ -288,7 +287,7 @@ def log_determinant(a: Node) -> Node:
     need_square("logdet", a)
     need_float("logdet", a)
     need_precise("logdet", a)
-    sign, size = by_host(ops.slogdet, a)
+    sign, size = ops.called(ops.slogdet, a)
     if a.dtype.is_complex:
         return ops.log(sign) + ops.cast(size, a.dtype)
     return ops.where(sign < 0, ops.full_like(size, math.nan), size)

@@ -138,7 +138,7 @@ from .generate import (
     scalar,
 )
 from .grouped import grouped_matmul, grouped_mm, grouped_weight_grad
-from .host import back, called, has_kernel, on_host, results_of
+from .host import called, results_of
 from .incomplete_gamma import igamma, igammac
 from .inverse import cut, inverted, lstsq, pinv
 from .linear import (

@@ -164,7 +164,7 @@ def _lu_vjp(g: Node, out: Node, a: Node, index: int) -> Cotangents:
     found = transpose(solve_triangular(upper(square), transpose(inner), True, False))
     if rest is not None:
         found = cat([found, rest], a.rank - (2 if m > n else 1))
-    order = permutation(results_of(out)[1], m, 0)
+    (order,) = called(permutation, results_of(out)[1], m)
     back = argsort(order, order.rank - 1)
     return (take_along(found, expand(by_row(back), a.shape), a.rank - 2),)
 

@@ -4,9 +4,10 @@ A routine reads whole tensors and gives several results at once. A node is one o
 attr, `index`, tells which. The nodes of one call have the same operands and other attrs, so a
 program makes the call once (`results_of`).
 
-Operands are on the host, or nowhere. `on_host` brings them there from another device, and `back`
-takes a result to it. Some routines have kernels for small matrices, which GPUs compute where they
-are (`has_kernel`; `codegen/triton/matrices.py`).
+`called` leaves operands on their device if that computes the routine itself: by a kernel for small
+matrices (`has_kernel`; `codegen/triton/matrices.py`), or by a library (`offered`;
+`codegen/legalize/factors.py`). Otherwise operands go to the host (`on_host`), and results come
+`back`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,15 @@ from .transfer import copy_to
 HOST = "cpu"
 TILE = 64
 """The rows and columns of the largest matrices that a program of a GPU holds in its registers."""
+
+
+def _none_offers(device: str, op: Op, operands: Sequence[Node]) -> bool:
+    return False
+
+
+offered: Callable[[str, Op, Sequence[Node]], bool] = _none_offers
+"""Whether the library of a device computes a routine of operands. The runtime tells
+(`runtime/devices.py`)."""
 
 
 def routine(
@@ -79,14 +89,32 @@ def results_of(node: Node) -> tuple[Node, ...]:
 
 
 def called(op: Op, *args: Any) -> tuple[Node, ...]:
-    """All results of a routine."""
-    return tuple(op(*args, i) for i in range(op.results))
+    """All results of a routine, on the device of its operands, wherever it is computed."""
+    count = sum(isinstance(a, Node) for a in args)
+    if stays(op, args[:count]):
+        return in_place(op, *args)
+    operands, device = on_host(args[:count])
+    return back(in_place(op, *operands, *args[count:]), device)
+
+
+def in_place(op: Op, *args: Any) -> tuple[Node, ...]:
+    """All results of a routine that is computed where its operands are."""
+    return tuple([op(*args, i) for i in range(op.results)])
+
+
+def stays(op: Op, operands: Sequence[Node]) -> bool:
+    """Whether a routine is computed where its operands are."""
+    device = next((o.device for o in operands if o.device not in (None, HOST)), None)
+    if device is None or has_kernel(op, operands):
+        return True
+    return not any(0 in o.shape for o in operands) and offered(device, op, operands)
 
 
 def has_kernel(op: Op, operands: Sequence[Node]) -> bool:
     """Whether operands are on a device that has a kernel for this routine of theirs: real matrices
     that fit a tile, a batch of them alike, or the pivots of such."""
-    if not op.tile or any(o.device in (None, HOST) or 0 in o.shape for o in operands):
+    places = {o.device for o in operands} - {None}  # a device may compute numbers of none
+    if not op.tile or not places or HOST in places or any(0 in o.shape for o in operands):
         return False
     if operands[0].dtype is int32:
         return operands[0].shape[-1] <= op.tile

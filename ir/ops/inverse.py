@@ -12,7 +12,7 @@ from .composite import composite
 from .contraction import matmul
 from .factors import eigh, svd
 from .generate import constant
-from .host import back, called, on_host, routine
+from .host import called, routine
 from .matrices import adjoint, by_column, conjugated, kept, succeeded
 from .movement import unsqueeze
 from .reduce import max
@@ -25,12 +25,11 @@ def _infer(a: Node, atol: Node, rtol: Node, hermitian: bool) -> Aval:
 
 
 def _pinv(a: Node, atol: Node, rtol: Node, hermitian: bool) -> Node:
-    (inner,), device = on_host((a,))
     if hermitian:
-        values, v = back(called(eigh, inner, True), device)
+        values, v = called(eigh, a, True)
         uh = adjoint(v)
     else:
-        u, values, vh, info = back(called(svd, inner, False), device)
+        u, values, vh, info = called(svd, a, False)
         fine = succeeded(info, 2, "linalg.svd")
         values, v, uh = kept(values, fine), adjoint(vh), adjoint(u)
     return matmul(v * by_column(inverted(values, atol, rtol), v), uh)

@@ -67,7 +67,7 @@ triangular_op = routine(
 def solve_triangular(a: Node, b: Node, is_upper: bool, unit: bool) -> Node:
     """x with a @ x = b, for a[..., n, n] of which one triangle is read, and b[..., n, k] of the
     same batch. unit: whether the diagonal counts as 1."""
-    return triangular_op(a, b, is_upper, unit, 0)
+    return called(triangular_op, a, b, is_upper, unit)[0]
 
 
 def _det_vjp(g: Node, out: Node, a: Node, index: int) -> Cotangents:

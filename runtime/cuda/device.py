@@ -13,6 +13,8 @@ from tilewright.codegen.schedule import Schedule, Usage, default_schedule, settl
 from tilewright.codegen.target import Target, card
 from tilewright.codegen.triton import Emitted, emit
 from tilewright.ir.dtype import DType, from_numpy
+from tilewright.ir.node import Node
+from tilewright.ir.op import Op
 
 from .. import debug
 from ..arena import Arena
@@ -29,6 +31,7 @@ from .kernels import Function, Kernels, Packed
 from .launch import Launcher, Provisional
 from .memory import Buffer, Memory, Pool
 from .pinned import Pinned
+from .solver import LibraryLaunch, Solver, solver_of
 from .tuning import Gpu
 
 if TYPE_CHECKING:
@@ -287,9 +290,22 @@ class Cuda(Device):
             return None
 
     def call(self, routine: Routine) -> Launch:
-        """The launch of a routine that GPUs do beside their other work, such as a collective."""
+        """The launch of a routine of a library, or of one that GPUs do beside their other work,
+        such as a collective."""
         work = beside.WORK.get(routine.op)
-        return super().call(routine) if work is None else beside.Beside(self, work(routine))
+        if work is not None:
+            return beside.Beside(self, work(routine))
+        if self.solver is not None and self.solver.has(routine.op):
+            return LibraryLaunch(self.solver, routine)
+        return super().call(routine)
+
+    def offers(self, op: Op, operands: Sequence[Node]) -> bool:
+        return self.solver is not None and self.solver.serves(op, operands)
+
+    @cached_property
+    def solver(self) -> Solver | None:
+        """The libraries of linear algebra, if this machine has them."""
+        return solver_of(self)
 
     @cached_property
     def beside(self) -> Stream:
@@ -310,6 +326,9 @@ class Cuda(Device):
             run = run.replay
         if isinstance(run, Replay):
             run.hasten()
+
+    def settle(self) -> None:
+        self.checks.make()
 
     def synchronize(self) -> None:
         """Wait for all work. IndexError for a position out of range in it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..driver import FORKED, NEWER, PROTOTYPES, Driver, KernelNode, LaunchConfig
@@ -69,6 +69,12 @@ ATTRIBUTES = {
 
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _PREFER_SHARED = 1  # CU_FUNC_CACHE_…
+_SOLVERS = [
+    (13000, ("libcusolver.so.12", "libcublas.so.13")),
+    (12000, ("libcusolver.so.11", "libcublas.so.12")),
+]
+"""The least version of the driver for cuSOLVER and cuBLAS of a CUDA, and their files on Linux."""
+
 STATIC_SHARED = 48 << 10
 """Bytes of shared memory that a launch may use without a request to the driver."""
 
@@ -103,6 +109,10 @@ class Nvidia(Driver):
             for name in ("memory_clock_rate", "memory_bus_width")
         )
         return 2 * 1e3 * clock * width / 8
+
+    def solvers(self) -> Sequence[tuple[str, str]]:
+        version = self.number("cuDriverGetVersion")
+        return [files for least, files in _SOLVERS if version >= least]
 
     def launcher(self) -> Callable[[LaunchConfig, int, Any, None], int]:
         return self.unchecked(self.launch)

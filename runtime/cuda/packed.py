@@ -104,7 +104,7 @@ def pack(
     kernels = []
     for kernel in dict.fromkeys(launched(program)):
         if isinstance(kernel, Routine):
-            raise PackError(f"the host computes {kernel.name}, which a GPU alone has no kernel for")
+            raise PackError(f"a library computes {kernel.name}: a GPU alone has no kernel for it")
         kernels.append(kernel)
     looped = {
         k

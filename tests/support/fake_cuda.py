@@ -51,6 +51,7 @@ from tilewright.runtime import devices as runtime_devices
 from tilewright.runtime import offline
 from tilewright.runtime.arena import Arena
 from tilewright.runtime.cuda import driver, image, memory
+from tilewright.runtime.cuda import solver as cuda_solver
 from tilewright.runtime.cuda.device import Cuda
 from tilewright.runtime.cuda.memory import Pool
 from tilewright.runtime.cuda.nvidia import Nvidia
@@ -90,12 +91,14 @@ def installed(
     compiler: Callable[..., list[offline.Compiled]] = compile_many,
     seed: int | None = None,
     library: type[FakeCuda] | None = None,
+    solver: Callable[[FakeCuda], Any] | None = None,
 ) -> Iterator[FakeCuda]:
     """Give this machine GPUs inside the block. At its end no race may have been found.
 
     keeping: whether the pool keeps freed memory. Otherwise it goes back to the driver, which
         notices later uses. seed: of the order in which streams run; None: each as late as possible.
-    library: FakeCuda, or the same for another platform.
+    library: FakeCuda, or the same for another platform. solver: makes its cuSOLVER; None: there is
+        none.
     """
     flushing.flush()
     fake = (library or FakeCuda)(devices, capability, multiprocessors, seed)
@@ -106,6 +109,10 @@ def installed(
             patch.setattr(memory, "KEPT", 0)
             patch.setattr(Pool, "most_kept", lambda pool: 0)
         driver.use(fake, fake.kind)
+        fake.solver = None if solver is None else solver(fake)
+        libraries = fake.solver and cuda_solver.Libraries(fake.solver, fake.solver)
+        patch.setattr(cuda_solver, "_libraries", libraries)
+        patch.setattr(cuda_solver, "_absence", "the fake driver has none")
         for number in range(devices):
             device = Cuda(number, large_programs, blocking)
             patch.setitem(runtime_devices._devices, device.name, device)
@@ -169,6 +176,7 @@ class FakeCuda:
         self._thread = threading.local()
         self._turns = threading.RLock()  # threads do streams' work one at a time
         self.lost = False
+        self.solver: Any = None  # its cuSOLVER
         self.process = os.getpid()  # a forked child can't use the driver
         self.time = 0.0
         self._memory: dict[int, np.ndarray] = {}
