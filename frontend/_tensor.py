@@ -36,7 +36,17 @@ from .functions import (
     queries,
     shapes,
 )
-from .recording import Handle, at_once, calls, compounds, epoch, record, resolve, views
+from .recording import (
+    Handle,
+    at_once,
+    calls,
+    compounds,
+    epoch,
+    record,
+    resolve,
+    views,
+    volatile,
+)
 from .recording.builders import builder
 from .recording.roots import source_of
 
@@ -712,6 +722,8 @@ class Tensor(Methods, metaclass=TensorMeta):
         given = arguments.as_handle(source, self)
         if given.device != self.device:
             given = given.to(device=self.device, non_blocking=non_blocking)
+        if volatile.wrote(self, given):
+            return self
         return recording.assign(
             self, recording.node_of(_copied_value, given, self.dtype, tuple(self.shape))
         )

@@ -45,15 +45,10 @@ class Arriving:
             for n in through
             if n.op is ops.variable and n.attrs[0] < count
         }
-        later = [t for t in targets.values() if isinstance(t, History)]
-        reached = {id(t) for history in later for t in history.leaf_tensors()}
+        pending.look(t for t in targets.values() if isinstance(t, History))
         leaves = {n: t for n, t in targets.items() if not isinstance(t, History)}
         waits = _rereads(through)
-        self.targets = {
-            n: t
-            for n, t in leaves.items()
-            if not waits and id(t) not in reached and not pending.leads_to(t)
-        }
+        self.targets = {n: t for n, t in leaves.items() if not waits and not pending.leads_to(t)}
         self.missing = Counter(id(t) for t in self.targets.values())
 
     def over(self, hooks: Mapping[Node, Hook]) -> dict[Node, Hook]:

@@ -19,7 +19,7 @@ from tilewright.ir.passes import autodiff
 from tilewright.ir.rewrite import substitute
 
 from .. import recording
-from ..recording import epoch, resolving
+from ..recording import epoch, novelty, resolving
 from ..recording.derivations import (
     Derivation,
     derive,
@@ -65,6 +65,7 @@ def gradients(
     """
     epoch.clock.differentiated = True
     watched = anomaly.looks() or recording.clock.watching is not None
+    novelty.is_recorded(not (create_graph or watched or recording.hooked or recording.contexts))
     if wanted is None and len(roots) == 1 and not create_graph and not watched:
         found = _leaf_gradients(*roots[0], retain_graph)
         if found is not None:
@@ -85,7 +86,7 @@ def gradients(
             if t._node is not None and t._node.op is not ops.variable:
                 t._grad_freed = True
                 recording.mark_freed(t._node)
-        for history in going.used:
+        for history in reversed(going.used):
             if not history.is_inner and saves(history.node):
                 history.free()
     if wanted is None:
@@ -242,6 +243,7 @@ class _Pass:
                     targets=tuple(plain),
                     hooks=watching,
                     is_wanted=None if self.goal.is_all else is_wanted,
+                    since=_oldest(plain) if len(plain) == len(self.goal.tensors) else -1,
                 )
         changed = recording.changed_for(derivation.saved, seeds) if written else []
         if arrived:
@@ -283,14 +285,11 @@ class _Pass:
             latest, histories = self.pending.latest()
             if latest != self.latest:
                 self._begin(latest, histories)
-            # A gradient reaches last the tensors that an epoch read first.
-            reached = reversed(histories.items())
-            batch = {h: g for h, g in reached if h.node not in self.waiting}
+            batch = self.pending.ready(self.waiting)
             if self.create_graph and len(batch) > 1:  # graphs end at tensors inside, see `_again`
                 inner = inside(batch)
                 batch = {h: g for h, g in batch.items() if h.node not in inner}
-            for history in batch:
-                self.pending.remove(history)
+            self.pending.enter(batch)
             arrived = {*batch}
             self._call_hooks(batch)
             through = self.goal.through(batch)
@@ -351,6 +350,7 @@ class _Pass:
                 self.waiting[each.node] -= 1
                 if not self.waiting[each.node]:
                     del self.waiting[each.node]
+                    self.pending.release(each.node)
                     if each not in self.pending:
                         stack.append(each)
 
@@ -500,6 +500,10 @@ class _Pass:
         for (n, h), value in zip(ends.items(), values, strict=True):
             mapping[n] = recording.variable(ops.detach(value), h)
         return of_views
+
+
+def _oldest(nodes: Iterable[Node]) -> int:
+    return min((n.seq for n in nodes), default=-1)
 
 
 def _joined(first: dict[Node, Any], second: dict[Node, Any]) -> dict[Node, Any]:

@@ -50,13 +50,15 @@ class Goal:
 
     def _leads_on(self, history: History) -> bool:
         """As `is_needed`, where the answer for earlier histories is known."""
-        if any(id(t) in self._places for t in history.leaf_tensors()):
+        own, earlier = history.leads()
+        if any(id(ref()) in self._places for ref in own):
             return True
         if (self._nodes_of(history).keys() & history.inside) - {history.node}:
             return True
-        if history.is_freed:  # the histories before it aren't known
-            return any(number < history.epoch for number in self._owned)
-        return any(self._needed[h] or self.begins_at(h) for h in history.before())
+        if any(self._needed[h] or self.begins_at(h) for h in earlier):
+            return True
+        # Of what was before a freed one, only leaf tensors may be known.
+        return history.is_freed and any(number < history.epoch for number in self._owned)
 
     def begins_at(self, history: History) -> bool:
         """Whether `history` is that of a tensor asked for."""

@@ -208,7 +208,8 @@ def register(t: Tensor, hook: Callable[[Any], Any]) -> RemovableHandle:
             f"cannot register a hook on a tensor that doesn't require gradient{at_user_line()}"
         )
     tape.meet(t)
-    follow()
+    if t.retains_grad:
+        _follow(t)
     if t._hooks is None or not (t.is_leaf or _is_watched(t)):
         t._hooks = {}
     handle = add_hook(hook, t._hooks)
@@ -230,6 +231,8 @@ def register_post_accumulate(t: Tensor, hook: Callable[[Any], Any]) -> Removable
 
 _keeping: list[OwnReference] = []
 """The non-leaf tensors that keep their gradients."""
+_left = 0
+"""How many of them were left when they were last looked through."""
 
 
 def keep_grad(t: Tensor) -> None:
@@ -238,9 +241,11 @@ def keep_grad(t: Tensor) -> None:
         raise RuntimeError(
             f"can't retain_grad on Tensor that has requires_grad=False{at_user_line()}"
         )
-    follow()
     if t.retains_grad:
+        _follow(t)
         return
+    if len(_keeping) >= max(2 * _left, 64):
+        follow()  # forgets those that are gone
     tape.meet(t)
     if t._hooks is None or not _is_watched(t):
         t._hooks = {}
@@ -260,22 +265,28 @@ def keep_grad(t: Tensor) -> None:
 def follow() -> None:
     """Let tensors that were written to since keep the gradients of their new values. Other hooks
     stay with the old ones, as in PyTorch."""
+    global _left
     gone = 0
     for ref in _keeping:
         t = ref()
-        if t is None or not t._hooks or RETAINED not in t._hooks:
+        if t is None or not t.retains_grad:
             gone += 1
-            continue
-        store = t._hooks[RETAINED]
-        if store.seen == tape.counts(t):
-            continue
-        store.seen = tape.counts(t)
-        if t._chain is not None and t._chain.multiple is not None:
-            continue  # out of date
-        if t.requires_grad and not t.is_leaf and not _is_watched(t):
-            del t._hooks[RETAINED]
-            t._hooks = {RETAINED: store}
-            tape.meet(t)
-            _watch(t)
+        else:
+            _follow(t)
     if gone:
         _keeping[:] = [ref for ref in _keeping if (t := ref()) is not None and t.retains_grad]
+    _left = len(_keeping)
+
+
+def _follow(t: Any) -> None:
+    store = t._hooks[RETAINED]
+    if store.seen == tape.counts(t):
+        return
+    store.seen = tape.counts(t)
+    if t._chain is not None and t._chain.multiple is not None:
+        return  # out of date
+    if t.requires_grad and not t.is_leaf and not _is_watched(t):
+        del t._hooks[RETAINED]
+        t._hooks = {RETAINED: store}
+        tape.meet(t)
+        _watch(t)

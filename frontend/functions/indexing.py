@@ -25,6 +25,7 @@ from ..recording import (
     element,
     flushing,
     record_fallible,
+    taped_writes,
     volatile,
 )
 from ..recording.builders import WIDEST, builder
@@ -146,6 +147,8 @@ def setitem(t: Tensor, key: Any, value: Any) -> None:
             base._storage._changes += 1  # the version counts the write
             return
         value = as_handle(value, t)
+        if volatile.wrote(base, value):
+            return
         assign(base, recording.node_of(fit, value, tuple(base.shape), base.dtype))
         return
     axis, mask = advanced[0]
@@ -185,7 +188,7 @@ def _is_written(place: Any, value: Any) -> bool:
         and value._storage is not None
         and value._storage is place._storage
         and value._chain is place._chain is not None
-        and not (place.requires_grad or value.requires_grad)
+        and (taped_writes.may_write(place) or not (place.requires_grad or value.requires_grad))
         and not (place._chain.detaches or place._root is not None)
     )
 

@@ -227,7 +227,7 @@ def written(t: Any, key: Any, value: Any, by: np.ufunc | None = None) -> bool:
         at = ()
     if state._node is not None and not fill(state):
         return False
-    array = _own(state)
+    array = own(state)
     if array is None or (t._chain is not None and t._chain.repeats):
         return False
     seen = views.seen_in(array, t._chain)
@@ -385,7 +385,7 @@ def fill(state: Any, is_written: bool = True) -> bool:
     return True
 
 
-def _own(state: State) -> np.ndarray | None:
+def own(state: State) -> np.ndarray | None:
     """The memory of a state that nobody else reads, or that the user shares with NumPy."""
     buffer = state._buffer
     if type(buffer) is not np.ndarray or state._aval is None or state._aval[2] != "cpu":

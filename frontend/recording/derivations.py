@@ -87,13 +87,15 @@ def derive_all(
     hooks: Any = None,
     stops: tuple[Node, ...] = (),
     is_wanted: Callable[[Node], bool] | None = None,
+    since: int = -1,
 ) -> Derivation:
     """The gradients of several nodes with respect to every variable, to `targets` and to `stops`.
 
     hooks: as in `pullback`. is_wanted: whether the cotangent of a node is asked for; the walk
-    leaves out the nodes that lead to none of these.
+    leaves out the nodes that lead to none of these. since: a number that none of these is older
+    than, see `differentiable`.
     """
-    through = autodiff.differentiable(seeds, stops)
+    through = autodiff.differentiable(seeds, stops, since)
     if is_wanted is not None:
         through = _leading(through, is_wanted)
     if hooks:

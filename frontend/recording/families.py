@@ -218,8 +218,11 @@ class Known:
 
     build, args, template, forward, leads: see Routine. shapes: see Called. operands, avals: the
     avals of its operands and of its results. noted: see Routine. bare: the function of arrays that
-    makes its only result, once that is known and if it needs nothing around it.
+    makes its only result, once that is known and if it needs nothing around it. writes_in_place: as
+    only writes on the tape do.
     """
+
+    writes_in_place = False
 
     __slots__ = (
         "_keeper", "args", "avals", "back", "bare", "build", "forward", "leads", "noted",

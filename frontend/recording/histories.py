@@ -20,6 +20,12 @@ from .parts import differentiable, inside, is_call, is_call_output
 if TYPE_CHECKING:
     from .views import Chain
 
+References = tuple[weakref.ref[Any], ...]
+Leads = tuple[References, tuple["History", ...]]
+"""Where gradients go on: leaf tensors, by the one reference to each, and earlier histories."""
+_MANY: References = (weakref.ref(object),)
+"""Stands for more leaf tensors than a history remembers."""
+
 
 @dataclass(eq=False)
 class Ends:
@@ -184,7 +190,8 @@ class History:
     overwritten: frozenset[Node] = frozenset()
     base: Any = None
     writes: int = 0
-    _reached: tuple[weakref.ref[Any], ...] | None = None  # the leaf tensors, after the first search
+    _leads: Leads | None = None  # after it is freed
+    _few: References | None = None  # the leaf tensors, if they are few, after the first search
 
     def _inputs(self) -> list[Node]:
         """The inputs whose values a backward pass may read.
@@ -280,15 +287,23 @@ class History:
 
     def leaf_tensors(self) -> list[Any]:
         """The living leaf tensors that a gradient through this history reaches."""
-        return [t for ref in self.reached() if (t := ref()) is not None]
+        found: dict[int, weakref.ref[Any]] = {}  # by id of the reference: tensors aren't compared
+        seen, stack = {self}, [self]
+        while stack:
+            own, earlier = stack.pop().leads()
+            found.update((id(ref), ref) for ref in own)
+            for each in earlier:
+                if each not in seen:
+                    seen.add(each)
+                    stack.append(each)
+        return [t for ref in found.values() if (t := ref()) is not None]
 
-    def reached(self) -> tuple[weakref.ref[Any], ...]:
-        """As `leaf_tensors`, by the one reference to each of them, living or not."""
-        if self._reached is None:
-            for history in earliest_first(self, lambda h: h._reached is None):
-                history._reached = _leaf_tensors(history.targets.values())
-        assert self._reached is not None
-        return self._reached
+    def leads(self) -> Leads:
+        """Where gradients of this one go on, known after it is freed, too."""
+        if self._leads is not None:
+            return self._leads
+        own = [weakref.ref(t) for t in self.targets.values() if not isinstance(t, History)]
+        return tuple(own), tuple(self.before())
 
     def ends(self) -> Ends:
         """Those of its epoch, as far as they lie beneath its node."""
@@ -328,7 +343,8 @@ class History:
         """Release everything. A second backward pass through this history is an error."""
         if self.is_freed:
             return
-        self.leaf_tensors()  # remembers the leaf tensors, which alone are kept
+        few = _few_leaves(self)
+        self._leads = _past_open(self) if few is None else (few, ())
         self.is_freed = True
         self.saved, self.leaf_values, self.scalar_values, self.rewritten = {}, {}, {}, {}
         self.targets, self.call_contexts, self.shared = {}, {}, Shared()
@@ -417,14 +433,37 @@ def _united(sets: Sequence[frozenset[Node] | None]) -> frozenset[Node] | None:
     return found if len(found) <= _FEW else None
 
 
-def _leaf_tensors(targets: Iterable[Any]) -> tuple[weakref.ref[Any], ...]:
-    """The leaf tensors among `targets`, and those that the histories in `targets` reach."""
-    found: dict[int, weakref.ref[Any]] = {}  # by id of the reference: tensors aren't compared
-    for target in targets:
-        known = target._reached or () if isinstance(target, History) else (weakref.ref(target),)
-        for ref in known:
-            found[id(ref)] = ref
-    return tuple(found.values())
+def _few_leaves(history: History) -> References | None:
+    """The leaf tensors that a history reaches; None if these are many. Each history remembers
+    them, so that chains are walked through once."""
+    for each in earliest_first(history, lambda h: h._few is None):
+        own, earlier = each.leads()
+        found = {id(ref): ref for ref in own}
+        for h in earlier:
+            found.update((id(ref), ref) for ref in h._few or ())
+        is_many = len(found) > _FEW or any(h._few is _MANY for h in earlier)
+        each._few = _MANY if is_many else tuple(found.values())
+    return None if history._few is _MANY else history._few
+
+
+def _past_open(history: History) -> Leads:
+    """Where gradients of a history go on, past those that aren't freed: a freed one keeps none of
+    these, which have values."""
+    own, earlier = history.leads()
+    found = {id(ref): ref for ref in own}
+    freed: list[History] = []
+    seen, stack = {*earlier}, [*earlier]
+    while stack:
+        each = stack.pop()
+        if each.is_freed:
+            freed.append(each)
+            continue
+        own, earlier = each.leads()
+        found.update((id(ref), ref) for ref in own)
+        more = [h for h in earlier if h not in seen]
+        seen.update(more)
+        stack.extend(more)
+    return tuple(found.values()), tuple(freed)
 
 
 def earliest_first(history: History, is_open: Callable[[History], bool]) -> Iterator[History]:

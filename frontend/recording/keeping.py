@@ -120,8 +120,8 @@ def _freed_histories(roots: tuple[Node, ...]) -> dict[Node, History]:
         ends = variables_of(node) if not stops else inside(node, stops)
         history.targets = {n: variables[n.attrs[0]] for n in ends if n.op is ops.variable}
         history.targets |= {n: found[n] for n in stops}
-    for history in found.values():
-        history.free()
+    for node in sorted(found, key=lambda n: n.seq):
+        found[node].free()
     return {n: found[n] for n in roots}
 
 

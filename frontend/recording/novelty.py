@@ -36,6 +36,9 @@ to fuse it saves much."""
 UNTAPED = 256
 """The number of calls on the tape, more than backward passes went through, from whose graphs on
 calls with gradient are recorded."""
+PLAIN = 16
+"""The backward passes in a row that ask for no more than a tape has, after which such calls are on
+the tape again."""
 _REMEMBERED = 4096
 """The kinds of work that are remembered."""
 
@@ -51,15 +54,16 @@ _is_step = False  # whether they end in a step of an optimizer
 _repeats = _known = 0  # known work in a row, and its calls
 _largest = 0  # the calls of the largest new work, lately
 _untaped = 0  # how many more calls on the tape were built as graphs than were gone through
+_plain = 0  # passes over recorded calls in a row that a tape would do for
 
 
 def clear() -> None:
     """Forget the program's work, and record calls again."""
-    global _begins, _surplus, _repeats, _known, _largest, _untaped
+    global _begins, _surplus, _repeats, _known, _largest, _untaped, _plain
     _begins = False
     _seen.clear()
     noted.clear()
-    _surplus = _repeats = _known = _largest = _untaped = 0
+    _surplus = _repeats = _known = _largest = _untaped = _plain = 0
     clock.news = clock.few = 0
     clock.volatile, clock.taping = False, True
 
@@ -122,6 +126,18 @@ def is_untaped() -> None:
     if _untaped > UNTAPED and clock.taping:
         clock.taping = False
         debug.say("backward passes ask for more than a tape has: calls with gradient are recorded")
+
+
+def is_recorded(is_plain: bool) -> None:
+    """Note a backward pass over recorded calls. is_plain: whether a tape would do for it."""
+    global _plain, _untaped
+    if clock.taping or not clock.volatile:
+        return
+    _plain = _plain + 1 if is_plain else 0
+    if _plain >= PLAIN:
+        _plain = _untaped = 0
+        clock.taping = True
+        debug.say("backward passes ask for no more than a tape has: calls are on the tape again")
 
 
 @contextmanager

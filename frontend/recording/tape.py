@@ -28,8 +28,8 @@ from . import epoch, flushing, novelty, resolving, views
 from .aliases import another
 from .derivations import saved_nodes
 from .epoch import clock, given
-from .families import PLACE, Known, Number
-from .histories import Held, History, Shared, Viewed, after, with_views
+from .families import PLACE, Number
+from .histories import Held, History, Leads, Shared, Viewed, after, with_views
 from .roots import source_of
 from .rounding import rounded_once
 from .states import Aval, Handle
@@ -88,8 +88,8 @@ class Part:
 
     def __init__(self, view: Any):
         storage = view._storage
-        # What NumPy may write to isn't kept: the call has a copy of its part.
-        self.base, self.chain = None if storage._shared else storage._buffer, view._chain
+        # What may be written to isn't kept: the call has a copy of its part.
+        self.base, self.chain = None if is_kept_apart(storage) else storage._buffer, view._chain
         self.shape, self.writes = storage._buffer.shape, storage._writes
 
     def spread(self, g: Array) -> Array:
@@ -122,6 +122,14 @@ class Part:
         return views.seen_in(whole, self.chain)
 
 
+def is_kept_apart(storage: Any) -> bool:
+    """Whether calls on the tape have copies of the parts that they read of memory: NumPy may write
+    to it, or the program writes to it part by part."""
+    history = storage._history
+    is_written = history.__class__ is Taped and history.call.known.writes_in_place
+    return is_written or storage._shared is not None
+
+
 def part(t: Any, target: Any) -> Part | None:
     """A tensor as a part of its memory, if its gradient goes there; target: where it goes."""
     is_whole = target is None or t._chain is None or target is t
@@ -146,7 +154,7 @@ class Call:
 
     def __init__(
         self,
-        known: Known,
+        known: Any,
         operands: list[Any],
         arrays: list[Any],
         targets: Sequence[Any],
@@ -268,6 +276,14 @@ class Taped(History):
 
     def free(self) -> None:
         self.call.free()
+
+    def leads(self) -> Leads:
+        if "targets" in self.__dict__:
+            return super().leads()
+        call = self.call
+        ends = [t for i in call.known.template.cotangents if (t := call.targets[i]) is not None]
+        own = [weakref.ref(t) for t in ends if not isinstance(t, History)]
+        return tuple(own), tuple([t for t in ends if isinstance(t, History)])
 
     def __getattr__(self, name: str) -> Any:
         if name not in _BUILT:
@@ -543,6 +559,8 @@ def let_overwrite(t: Any, made: Any, since: float = math.inf) -> None:
             if call.counts[i] is None:
                 continue
             if _state(each) is _state(t):
+                if t._storage is not None:
+                    _keep_apart(call, i)
                 call.operands[i] = _copy(call, i)
             elif each._history.__class__ is Taped and each._history.call.number >= since:
                 reached.append(each)
@@ -550,6 +568,18 @@ def let_overwrite(t: Any, made: Any, since: float = math.inf) -> None:
 
 def _state(t: Any) -> Any:
     return t._storage or t
+
+
+def _keep_apart(call: Call, place: int) -> None:
+    """Let a call have a copy of an operand, whose memory is about to change."""
+    array = call.arrays[place]
+    if array.base is None and call.operands[place]._chain is not None:
+        return  # it has one
+    call.arrays[place] = own = array.copy()
+    if call.kept is not None:
+        call.kept = [own if a is array else a for a in call.kept]
+    if call.parts is not None and place in call.parts:
+        call.parts[place].base = None
 
 
 def _copy(call: Call, place: int) -> Any:

@@ -27,7 +27,7 @@ from tilewright.ir.shape import Size, shape_of
 from tilewright.runtime import devices
 from tilewright.runtime.baseline.step_forms import Shared
 
-from . import epoch, flushing, novelty, views
+from . import epoch, flushing, novelty, tape, taped_writes, views
 from .at_once import (
     MOST,
     fill,
@@ -43,7 +43,8 @@ from .epoch import GRADIENT, clock
 from .families import REMEMBERED, Known, Number, comes_again, met, note_error
 from .numbers import default_dtype, key_of, scalar_dtype
 from .states import Aval, Handle
-from .tape import Call, Refused, note, rebound, target_of
+from .tape import Call, Refused, is_kept_apart, note, rebound, target_of
+from .taped_writes import may_write
 from .wrapping import of_array
 
 
@@ -122,17 +123,20 @@ def _operand(t: Any, taping: bool) -> tuple[np.ndarray, Any, Any] | None:
             array = views.seen_in(state._buffer, chain)
             if array is None:
                 return None
+            if not taping:
+                return array, aval, None
             try:
-                return array, aval, target_of(t) if taping else None
+                target = target_of(t)
             except Refused:
                 return None
+            return array.copy() if is_kept_apart(state) else array, aval, target
     array = _value(t, taping)
     if array is None:
         return None
     target = None
     if taping:
         state = t._storage or t
-        if state._shared is not None:
+        if state._shared is not None or (t._chain is not None and is_kept_apart(state)):
             array = array.copy()  # others may write to that memory
         if epoch.inferred and state._changes is epoch.untracked:
             return None  # a tensor of inference mode
@@ -373,7 +377,7 @@ def _constant(
 
 def overwritten(build: Callable[..., Any], input: Any, args: Sequence[Any]) -> bool:
     """Whether `input` was overwritten with the result of a call at once."""
-    if _is_tracked(input) and not (clock.taping and _may_rebind(input)):
+    if _is_tracked(input) and not (clock.taping and (_may_rebind(input) or may_write(input))):
         return False
     made = computed(build, (input, *args))
     return made is not None and replaced(input, made)
@@ -391,8 +395,25 @@ def replaced(t: Any, made: Any) -> bool:
     if made._node is not None or made.dtype is not t.dtype:
         return False
     if made._history is None:  # a history of `t` ends there, which is recorded
-        return writes_values_alone(t) and (_has_taken(t, made) or written(t, ..., made))
-    return _may_rebind(t) and rebound(t, made)
+        if writes_values_alone(t):
+            return _has_taken(t, made) or written(t, ..., made)
+        return wrote(t, made)
+    if _may_rebind(t):
+        return rebound(t, made)
+    if not may_write(t):
+        return False
+    tape.let_overwrite(t, made)
+    return wrote(t, made)
+
+
+def wrote(t: Any, value: Any) -> bool:
+    """Whether the value of the tensor `value` was written to all of `t` at once, with a history."""
+    if not may_write(t) or not novelty.lasts():
+        return False
+    found = _operand(value, True)
+    if found is None or found[1][1] is not t.dtype:
+        return False
+    return taped_writes.written(t, value, found[0], found[2])
 
 
 def _has_taken(t: Any, made: Any) -> bool:

@@ -58,7 +58,7 @@ def assign(t: Any, node: Node, *, force: bool = False) -> Any:
     if owner is not None:
         node = variable(node, owner)
     else:
-        node = _with_history(old, node)
+        node = with_history(old, node)
         if node in epoch.given:
             node = aliases.another(node)
     if t._shared is not None:
@@ -68,7 +68,7 @@ def assign(t: Any, node: Node, *, force: bool = False) -> Any:
     return t
 
 
-def _with_history(old: Node, new: Node) -> Node:
+def with_history(old: Node, new: Node) -> Node:
     """`new` in the place of `old`. If `old` required a gradient, the result does too."""
     if not old.requires_grad:
         return new
@@ -132,7 +132,7 @@ def _write_storage(t: Any, storage: Storage, value: Node) -> None:
             new = _replaced(base, t._chain, value)
         new = variable(new, owner)
     else:
-        new = _with_history(base, _replaced(base, t._chain, value))
+        new = with_history(base, _replaced(base, t._chain, value))
         if new.op is ops.with_value and new.operands[0] is base:
             new.memo[CONTINUES] = base  # the write was made through a detached view
     is_data = t._chain is not None and t._chain.is_data

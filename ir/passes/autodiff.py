@@ -118,12 +118,17 @@ def _pullback(
     return found
 
 
-def differentiable(roots: Collection[Node], stops: Collection[Node] = ()) -> list[Node]:
+def differentiable(
+    roots: Collection[Node], stops: Collection[Node] = (), since: int = -1
+) -> list[Node]:
     """The nodes through which a gradient can flow, operands first.
 
     The order follows from the graph alone, not from the age of its nodes: a node may be older than
     one that its program computes before it. So gradients are added in one order, whatever was
     recorded before.
+
+    since: the `Node.seq` below which nodes are left out. Operands come before their users, so those
+        that lead to a node of this number are all there.
     """
     found: dict[Node, None] = {}
     begun: set[Node] = set(stops)
@@ -135,7 +140,11 @@ def differentiable(roots: Collection[Node], stops: Collection[Node] = ()) -> lis
             found[node] = None
             continue
         begun.add(node)
-        stack += [o for o in reversed(node.operands) if o.requires_grad and o not in found]
+        stack += [
+            o
+            for o in reversed(node.operands)
+            if o.requires_grad and o not in found and o.seq >= since
+        ]
     return list(found)
 
 
