@@ -42,8 +42,8 @@ _PLAIN = 0  # CUBLAS_OP_N
 _MOST_TOGETHER = 512
 """The rows of the largest matrices of which a batch goes to one call. Larger ones fill a GPU."""
 _MANY = 8
-"""The most small matrices for which calls are made one after the other: such a call takes longer than
-the host with a small matrix. Chosen without a measurement."""
+"""The most small matrices for which calls are made one after the other: such a call takes longer
+than the host with a small matrix. Chosen without a measurement."""
 
 
 @dataclass(frozen=True)
