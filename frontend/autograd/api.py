@@ -269,7 +269,10 @@ def grad(
             for t, node in {id(t): (t, node) for t, node in found}.values()
         }
         nodes = {id(t): _of_grad_dtype(t, nodes[id(t)]) for t in wanted if id(t) in nodes}
-        result = [_result(t, nodes.get(id(t)), allow_unused, materialize_grads) for t in wanted]
+        result = [
+            _result(i, t, nodes.get(id(t)), allow_unused, materialize_grads)
+            for i, t in enumerate(wanted)
+        ]
     recording.settle()
     return tuple(result)
 
@@ -290,7 +293,9 @@ def _each(
     return tuple(None if each[0] is None else stack(each) for each in zip(*rows, strict=True))
 
 
-def _result(t: Any, node: Node | None, allow_unused: bool | None, materialize: bool) -> Any:
+def _result(
+    place: int, t: Any, node: Node | None, allow_unused: bool | None, materialize: bool
+) -> Any:
     if node is not None:
         if node.op is ops.variable and node.requires_grad:
             node = ops.clone(node)  # a tensor of its own, not the leaf
@@ -301,6 +306,6 @@ def _result(t: Any, node: Node | None, allow_unused: bool | None, materialize: b
     if allow_unused:
         return None
     raise RuntimeError(
-        "One of the differentiated Tensors appears to not have been used in the graph. Set "
-        f"allow_unused=True if this is the desired behavior.{at_user_line()}"
+        f"The differentiated Tensor at index {place} appears to not have been used in the graph. "
+        f"Set allow_unused=True if this is the desired behavior.{at_user_line()}"
     )

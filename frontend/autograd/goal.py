@@ -55,7 +55,7 @@ class Goal:
             return True
         if (self._nodes_of(history).keys() & history.inside) - {history.node}:
             return True
-        if any(self._needed[h] or self.begins_at(h) for h in earlier):
+        if any(self.is_needed(h) or self.begins_at(h) for h in earlier):
             return True
         # Of what was before a freed one, only leaf tensors may be known.
         return history.is_freed and any(number < history.epoch for number in self._owned)

@@ -190,8 +190,9 @@ class History:
     overwritten: frozenset[Node] = frozenset()
     base: Any = None
     writes: int = 0
-    _leads: Leads | None = None  # after it is freed
-    _few: References | None = None  # the leaf tensors, if they are few, after the first search
+    _leads: Leads | None = field(default=None, repr=False)  # after it is freed
+    # The leaf tensors, if they are few, after the first search.
+    _few: References | None = field(default=None, repr=False)
 
     def _inputs(self) -> list[Node]:
         """The inputs whose values a backward pass may read.
@@ -475,7 +476,7 @@ def earliest_first(history: History, is_open: Callable[[History], bool]) -> Iter
     stack = [history]
     while stack:
         latest = stack[-1]
-        earlier = [h for h in latest.before() if is_open(h)] if is_open(latest) else []
+        earlier = [h for h in latest.leads()[1] if is_open(h)] if is_open(latest) else []
         if earlier:
             stack.extend(earlier)
             continue

@@ -111,6 +111,30 @@ def test_as_pytorch(torch: Any, program: Callable[..., Any], at_once: bool) -> N
             np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-9)
 
 
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("count", [5, 100])
+def test_a_second_pass_is_an_error(count: int, at_once: bool) -> None:
+    """However many leaf tensors and histories the first one has freed."""
+    with calls_at_once(at_once):
+        parameters = [tw.full((2,), 1 + 0.01 * i).requires_grad_() for i in range(count)]
+        state, middle = tw.ones(2), tw.ones(2)
+        for i, p in enumerate(parameters):
+            state = state * tw.tanh(p)
+            middle = state if i == count // 2 else middle
+            state[0].item()
+        state.sum().backward()
+        for by in (parameters[0], middle):
+            with pytest.raises(RuntimeError, match="second time"):
+                tw.autograd.grad(state.sum(), by)
+        with pytest.raises(RuntimeError, match="second time"):
+            state.sum().backward()
+        other = tw.ones(2, requires_grad=True)
+        with pytest.raises(RuntimeError, match="at index 1 appears to not have been used"):
+            tw.autograd.grad((other * 2).sum(), [other, parameters[0]])
+        (g,) = tw.autograd.grad((state * other).sum(), other)
+        np.testing.assert_array_equal(g, state.detach())
+
+
 def _calls(program: Callable[..., Any], n: int) -> int:
     """How many functions a program calls."""
     count = 0
