@@ -88,7 +88,7 @@ def _fits(given: Sequence[int], shape: Sequence[int]) -> bool:
 def _own(storage: Any) -> Array:
     """The memory of a storage, of its own from now on: calls on the tape may have the old one."""
     buffer = at_once.own(storage)
-    if buffer is None:
+    if buffer is None or not buffer.flags.c_contiguous:  # views tell places in contiguous memory
         buffer = storage._buffer = np.array(storage._buffer, order="C")
     return buffer
 

@@ -84,9 +84,18 @@ def nothing(m: Any, x: Any, w: Any) -> Any:
     return x
 
 
+def turned(m: Any, x: Any, w: Any) -> Any:
+    """The memory isn't in the order of its dimensions at first."""
+    y = m.arange(12.0, dtype=m.float64).reshape(3, 4).t() * 2
+    y[0] = w[0]
+    y[1] += w
+    y[:, 0] *= w[2]
+    return y
+
+
 PROGRAMS: list[Callable[..., Any]] = [
     rows, added, overlapping, columns, views_of_views, numbers, of_itself, whole, read_between,
-    nothing,
+    nothing, turned,
 ]  # fmt: skip
 
 
