@@ -1,4 +1,4 @@
-"""Growth of time with the length of loops: training, and loops whose values are read at the end.
+"""Growth of time with the length of loops: training, gradients through them, and values at the end.
 
     python bench/growth.py [--json FILE] [--most ROUNDS] [NAME ...]
 
@@ -93,6 +93,70 @@ def truncated(torch: Any, rounds: int) -> Any:
     return torch.tensor(total)
 
 
+def written(torch: Any, rounds: int) -> Any:
+    """Rows written one by one, with gradients."""
+    w = torch.linspace(0, 1, 3).requires_grad_()
+    x = torch.zeros(rounds, 3)
+    for i in range(rounds):
+        x[i] += w * (i / rounds)
+    x.square().sum().backward()
+    return w.grad.sum()
+
+
+def scaled(torch: Any, rounds: int) -> Any:
+    """Slices that overlap, each scaled in place, with gradients."""
+    w = torch.tensor([0.9, 1.1], requires_grad=True)
+    x = torch.ones(rounds + 1)
+    for i in range(rounds):
+        x[i : i + 2] *= w
+    x.sum().backward()
+    return w.grad.sum()
+
+
+def seen(torch: Any, rounds: int) -> Any:
+    """The gradient of a gradient by one of many views."""
+    x = torch.linspace(0, 1, 4).requires_grad_()
+    views = [(x * (1 + i / rounds)).view(2, 2) for i in range(rounds)]
+    total = sum((v**3).sum() for v in views)
+    (g,) = torch.autograd.grad(total, x, create_graph=True)
+    (by_view,) = torch.autograd.grad((g * g).sum(), views[0])
+    return by_view.sum()
+
+
+def parted(torch: Any, rounds: int) -> Any:
+    """Gradients, and gradients of these, by all parts of a tensor."""
+    parts = torch.linspace(0, 1, rounds).requires_grad_().unbind()
+    first = torch.autograd.grad(sum(p**3 for p in parts), parts, create_graph=True)
+    second = torch.autograd.grad(sum(first), parts)
+    return torch.stack(second).sum()
+
+
+def adapted(torch: Any, rounds: int) -> Any:
+    """Steps of an inner loop, and the gradient through all of them."""
+    w = torch.linspace(0.5, 1, 8).requires_grad_()
+    fast = w
+    for _ in range(rounds):
+        (g,) = torch.autograd.grad((fast**2).sum(), fast, create_graph=True)
+        fast = fast - 0.1 / rounds * g
+    fast.sum().backward()
+    return w.grad.sum()
+
+
+def hooked(torch: Any, rounds: int) -> Any:
+    """A layer for each round, with hooks on its call and on its gradient."""
+    noted: list[Any] = []
+    layers = torch.nn.Sequential(*[torch.nn.Linear(4, 4) for _ in range(rounds)])
+    with torch.no_grad():
+        for layer in layers:
+            layer.weight.copy_(torch.eye(4))
+            layer.bias.fill_(1 / rounds)
+    for layer in layers:
+        layer.register_forward_hook(lambda layer, args, out: noted.append(out.mean()))
+        layer.register_full_backward_hook(lambda layer, down, up: noted.append(up[0].sum()))
+    layers(torch.ones(2, 4, requires_grad=True)).sum().backward()
+    return torch.stack(noted).sum()
+
+
 LOOPS: dict[str, Callable[[Any, int], Any]] = {
     "Laplace, 32x32": laplace,
     "wave, 100": wave,
@@ -101,6 +165,12 @@ LOOPS: dict[str, Callable[[Any, int], Any]] = {
     "butterflies of cat, 64": butterflies,
     "tiles of a picture": tiles,
     "truncated LSTM steps": truncated,
+    "rows written, with gradients": written,
+    "slices scaled, with gradients": scaled,
+    "by one of many views, twice": seen,
+    "by all parts, twice": parted,
+    "inner steps": adapted,
+    "hooks on layers": hooked,
 }
 
 
