@@ -27,7 +27,7 @@ from tilewright.ir.shape import Size, shape_of
 from tilewright.runtime import devices
 from tilewright.runtime.baseline.step_forms import Shared
 
-from . import epoch, flushing, novelty, tape, taped_writes, views
+from . import epoch, flushing, novelty, taped_writes, views
 from .at_once import (
     MOST,
     fill,
@@ -43,7 +43,7 @@ from .epoch import GRADIENT, clock
 from .families import REMEMBERED, Known, Number, comes_again, met, note_error
 from .numbers import default_dtype, key_of, scalar_dtype
 from .states import Aval, Handle
-from .tape import Call, Refused, is_kept_apart, note, rebound, target_of
+from .tape import Call, Refused, is_kept_apart, let_overwrite, note, rebound, target_of
 from .taped_writes import may_write
 from .wrapping import of_array
 
@@ -402,7 +402,7 @@ def replaced(t: Any, made: Any) -> bool:
         return rebound(t, made)
     if not may_write(t):
         return False
-    tape.let_overwrite(t, made)
+    let_overwrite(t, made)
     return wrote(t, made)
 
 
