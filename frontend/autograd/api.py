@@ -116,14 +116,16 @@ def backward(
     keep = create_graph if retain_graph is None else retain_graph
     _end_earlier_step(create_graph)
     follow()
-    if not create_graph:
-        made = _over_tape(tensors, grad_tensors, wanted, keep)
-        if made is not None:
-            with one_pass():
-                for t, array in made:
-                    _accumulate_at_once(t, array)
-            call_queued()
-            return
+    made = _over_tape(tensors, grad_tensors, wanted, keep, create_graph)
+    if made is not None:
+        with one_pass():
+            for t, g in made:
+                if create_graph:
+                    _accumulate_tensor(t, g)
+                else:
+                    _accumulate_at_once(t, g)
+        call_queued()
+        return
     with recording.hold(), one_pass():
         roots = _roots(tensors, grad_tensors, create_graph)
         if not roots:
@@ -140,16 +142,20 @@ def backward(
 
 
 def _over_tape(
-    outputs: Any, given: Any, wanted: Sequence[Any] | None, retain_graph: bool
+    outputs: Any,
+    given: Any,
+    wanted: Sequence[Any] | None,
+    retain_graph: bool,
+    create_graph: bool,
 ) -> list[tuple[Any, Any]] | None:
-    """The gradients as arrays, if the tape has all that they need; else None."""
+    """The gradients, if the tape has all that they need; else None. See `taped.gradients`."""
     outs = (outputs,) if isinstance(outputs, Handle) else outputs
     if recording.clock.holding or outs.__class__ not in (tuple, list):
         return None
     seeds = (given,) if isinstance(given, Handle) else given or (None,) * len(outs)
     if seeds.__class__ not in (tuple, list) or len(seeds) != len(outs) or not outs:
         return None
-    return taped.gradients(list(zip(outs, seeds)), wanted, retain_graph)
+    return taped.gradients(list(zip(outs, seeds)), wanted, retain_graph, create_graph)
 
 
 def _accumulate_at_once(t: Any, array: Any) -> None:
@@ -166,6 +172,15 @@ def _accumulate_at_once(t: Any, array: Any) -> None:
             return
     with recording.hold():
         _accumulate(t, resolve(g), False)
+
+
+def _accumulate_tensor(t: Any, g: Any) -> None:
+    """As `_accumulate`, of a gradient that can be differentiated again."""
+    if t._hooks or t._post_hooks or t._grad_dtype is not NotImplemented:
+        with recording.hold():
+            _accumulate(t, resolve(g), True)
+    elif t._requires_grad or t.requires_grad:
+        t._grad = g if t._grad is None else t._grad + g
 
 
 def _end_earlier_step(create_graph: bool) -> None:
@@ -248,10 +263,10 @@ def grad(
     _end_earlier_step(create_graph)
     follow()
     watched = any(t._hooks or t._grad_dtype is not NotImplemented for t in wanted)
-    if not (create_graph or watched):
-        made = _over_tape(outputs, grad_outputs, wanted, keep)
+    if not watched:
+        made = _over_tape(outputs, grad_outputs, wanted, keep, create_graph)
         if made is not None:
-            return tuple([volatile.tensor(array, t.dtype) for t, array in made])
+            return tuple([g if create_graph else volatile.tensor(g, t.dtype) for t, g in made])
     with recording.hold(), one_pass():
         for t in wanted:
             if not t.requires_grad:

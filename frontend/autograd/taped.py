@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.ir import node as graph
 from tilewright.ir.interruption import pass_on
 from tilewright.runtime import debug
 from tilewright.runtime.baseline.quiet import quietly
@@ -16,9 +17,10 @@ from tilewright.runtime.baseline.step_forms import Untold
 
 from ..recording import Handle, at_once, epoch, novelty, tape, volatile
 from ..recording.tape import Array, Call, Refused, Taped
-from . import anomaly
+from ..recording.wrapping import of_array
+from . import anomaly, pullbacks
 
-Found = tuple[Any, Array]
+Found = tuple[Any, Any]
 
 
 class _Ended(Exception):
@@ -26,10 +28,13 @@ class _Ended(Exception):
 
 
 def gradients(
-    roots: Sequence[tuple[Any, Any]], wanted: Sequence[Any] | None, retain_graph: bool
+    roots: Sequence[tuple[Any, Any]],
+    wanted: Sequence[Any] | None,
+    retain_graph: bool,
+    create_graph: bool = False,
 ) -> list[Found] | None:
-    """(tensor, its gradient) for every leaf tensor, or for each of `wanted` that is reached; None
-    if the pass needs histories.
+    """(tensor, its gradient) for every leaf tensor, or for each of `wanted`; None if the pass needs
+    histories. The gradients are arrays, or tensors on the tape with `create_graph`.
 
     roots: (tensor, its cotangent, a tensor or None).
     """
@@ -38,10 +43,11 @@ def gradients(
     if anomaly.looks() or epoch.hooked or not volatile.may_compute():
         return None
     try:
-        going = _Pass(wanted)
-        for t, g in roots:
-            going.begin(t, g)
-        quietly(going.run)
+        going = (_DifferentiablePass if create_graph else _Pass)(wanted)
+        with graph.grad_mode(create_graph):
+            for t, g in roots:
+                going.begin(t, g)
+            quietly(going.run)
     except (_Ended, Refused, Untold):
         return None
     except Exception as error:  # nothing has changed, and histories compute the same
@@ -58,11 +64,13 @@ def gradients(
 
 
 class _Pass:
-    """A pass over the tape. It changes nothing until it is complete.
+    """A pass over the tape with arrays. It changes nothing until it is complete.
 
     used: the calls that it has gone through. found: id of a leaf tensor -> it and its gradient.
     pending: call -> the cotangents of its results so far.
     """
+
+    sums: type[_Sum]
 
     def __init__(self, wanted: Sequence[Any] | None):
         self.used: list[Call] = []
@@ -78,7 +86,7 @@ class _Pass:
             if target is t:
                 self.leaves[id(t)] = t
             elif target.__class__ is Taped and t._chain is None:
-                self.inner[target.call, target.index] = _Sum()
+                self.inner[target.call, target.index] = self.sums()
             else:
                 raise _Ended
 
@@ -87,18 +95,22 @@ class _Pass:
         target = _target(t)
         if target.__class__ is not Taped:
             raise _Ended
+        seed = self.seed(t, g)
+        if self.tensors is not None:
+            self._look(target.call)
+        self._arrive(target, t, tape.part(t, target), seed)
+
+    def seed(self, t: Any, g: Any) -> Any:
+        """The cotangent `g` of `t`, or one for a number."""
         dtype, shape = t.dtype, tuple(t.shape)
         if g is None:
             if t.numel() != 1 or dtype.is_complex:
                 raise _Ended
-            seed: Any = np.ones(shape, dtype.np)
-        else:
-            seed = volatile.at_rest(g) if isinstance(g, Handle) else None
-            if seed is None or seed.shape != shape or g.dtype is not dtype:
-                raise _Ended
-        if self.tensors is not None:
-            self._look(target.call)
-        self._arrive(target, t, tape.part(t, target), seed)
+            return np.ones(shape, dtype.np)
+        seed = volatile.at_rest(g) if isinstance(g, Handle) else None
+        if seed is None or seed.shape != shape or g.dtype is not dtype:
+            raise _Ended
+        return seed
 
     def _look(self, root: Call) -> None:
         """Find the calls beneath `root` that lead to a tensor asked for."""
@@ -136,13 +148,13 @@ class _Pass:
             if sums is None:
                 if call.shared is not None and call.shared.hooks:
                     raise _Ended
-                sums = self.pending[call] = [_Sum() for _ in call.results]
+                sums = self.pending[call] = [self.sums() for _ in call.results]
                 heapq.heappush(self.heap, (-call.number, call))
             sums[target.index].add(part, g)
         elif isinstance(target, tape.History):
             raise _Ended
         elif self.tensors is None or id(target) in self.leaves:
-            found = self.found.pop(id(target), None) or _Sum(target)
+            found = self.found.pop(id(target), None) or self.sums(target)
             self.found[id(target)] = found  # last: a gradient is complete when its last part comes
             found.add(part, g)
 
@@ -162,11 +174,11 @@ class _Pass:
             self.used.append(call)
             template = call.known.template
             seeds = [
-                sums[i].value if sums[i].value is not None else call.zeros(i)
+                sums[i].value if sums[i].value is not None else self.zeros(call, i)
                 for i in template.seeds
             ]
             del sums
-            grads = call.backward(seeds)
+            grads = self.cotangents(call, seeds)
             del seeds
             targets, parts = call.targets, call.parts
             arrived: Iterable[tuple[int, Any]] = zip(template.cotangents, grads)
@@ -180,6 +192,14 @@ class _Pass:
                     self._arrive(target, call.operands[place], part, g)
             del grads
         return []
+
+    def zeros(self, call: Call, index: int) -> Any:
+        """The cotangent of a result that no gradient reaches."""
+        return call.zeros(index)
+
+    def cotangents(self, call: Call, seeds: Sequence[Any]) -> Sequence[Any]:
+        """Those of the operands of a call, by those of its results."""
+        return call.backward(seeds)
 
     def _of(self, t: Any) -> _Sum | None:
         """What has arrived at a tensor asked for."""
@@ -235,6 +255,37 @@ class _Sum:
         # Three references: that of the sum, `value` and the argument.
         alone = self._is_own or getrefcount(value) == 3
         return value if alone else value.copy()
+
+
+class _TensorSum(_Sum):
+    """A gradient that is a tensor, by which gradients flow."""
+
+    __slots__ = ()
+
+    def add(self, part: tape.Part | None, g: Any) -> None:
+        if part is not None:
+            g = pullbacks.spread(part, g)
+        self.value = g if self.value is None else self.value + g
+
+    def own(self) -> Any:
+        return self.value
+
+
+class _DifferentiablePass(_Pass):
+    """A pass over the tape with tensors: what it does are calls on the tape."""
+
+    def seed(self, t: Any, g: Any) -> Any:
+        seed = super().seed(t, g)
+        return volatile.tensor(seed, t.dtype) if g is None else g
+
+    def zeros(self, call: Call, index: int) -> Any:
+        return of_array(call.zeros(index), call.known.avals[index])
+
+    def cotangents(self, call: Call, seeds: Sequence[Any]) -> Sequence[Any]:
+        return pullbacks.cotangents(call, seeds)
+
+
+_Pass.sums, _DifferentiablePass.sums = _Sum, _TensorSum
 
 
 def _is_taped(t: Any) -> bool:

@@ -92,6 +92,13 @@ class Part:
         self.base, self.chain = None if is_kept_apart(storage) else storage._buffer, view._chain
         self.shape, self.writes = storage._buffer.shape, storage._writes
 
+    @classmethod
+    def of(cls, chain: views.Chain, shape: tuple[int, ...]) -> Part:
+        """A part of no memory in particular."""
+        made = object.__new__(cls)
+        made.base, made.chain, made.shape, made.writes = None, chain, shape, 0
+        return made
+
     def spread(self, g: Array) -> Array:
         """The gradient of the memory, by that of the view."""
         if self.chain.repeats:
