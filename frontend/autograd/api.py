@@ -116,14 +116,14 @@ def backward(
     keep = create_graph if retain_graph is None else retain_graph
     _end_earlier_step(create_graph)
     follow()
-    made = _over_tape(tensors, grad_tensors, wanted, keep, create_graph)
+    with one_pass():
+        made = _over_tape(tensors, grad_tensors, wanted, keep, create_graph)
+        for t, g in made or ():
+            if create_graph:
+                _accumulate_tensor(t, g)
+            else:
+                _accumulate_at_once(t, g)
     if made is not None:
-        with one_pass():
-            for t, g in made:
-                if create_graph:
-                    _accumulate_tensor(t, g)
-                else:
-                    _accumulate_at_once(t, g)
         call_queued()
         return
     with recording.hold(), one_pass():
@@ -264,7 +264,8 @@ def grad(
     follow()
     watched = any(t._hooks or t._grad_dtype is not NotImplemented for t in wanted)
     if not watched:
-        made = _over_tape(outputs, grad_outputs, wanted, keep, create_graph)
+        with one_pass():
+            made = _over_tape(outputs, grad_outputs, wanted, keep, create_graph)
         if made is not None:
             return tuple([g if create_graph else volatile.tensor(g, t.dtype) for t, g in made])
     with recording.hold(), one_pass():

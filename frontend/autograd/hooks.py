@@ -147,6 +147,10 @@ def arguments_of(
 
 def _watch(t: Any) -> None:
     """Have backward passes call the hooks of non-leaf `t`, also after this epoch."""
+    taped = tape.plain(t)
+    if taped is not None:
+        tape.watch(taped, t._hooks)
+        return
     own = historied(t)
     own._hooks, t = t._hooks, own
     node = resolving.history_node(t)
@@ -174,6 +178,9 @@ def _watch(t: Any) -> None:
 def _is_watched(t: Any) -> bool:
     """Whether hooks of non-leaf `t` are those of its present history. A write with gradients gives
     it a new one, without the hooks that it had before."""
+    taped = tape.plain(t)
+    if taped is not None:
+        return tape.is_watched_by(taped, t._hooks)
     node, hooked = resolving.history_node(historied(t)), recording.hooked
     if node.op is ops.variable:
         history = recording.variable_target(node.attrs[0])

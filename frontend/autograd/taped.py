@@ -11,14 +11,16 @@ import numpy as np
 
 from tilewright.ir import node as graph
 from tilewright.ir.interruption import pass_on
+from tilewright.ir.location import at_user_line
 from tilewright.runtime import debug
 from tilewright.runtime.baseline.quiet import quietly
 from tilewright.runtime.baseline.step_forms import Untold
 
-from ..recording import Handle, at_once, epoch, novelty, tape, volatile
+from ..recording import Handle, at_once, epoch, flushing, novelty, tape, volatile
 from ..recording.tape import Array, Call, Refused, Taped
 from ..recording.wrapping import of_array
-from . import anomaly, pullbacks
+from . import anomaly, pullbacks, values
+from .hook_calls import after_hooks
 
 Found = tuple[Any, Any]
 
@@ -42,16 +44,24 @@ def gradients(
         return None
     if anomaly.looks() or epoch.hooked or not volatile.may_compute():
         return None
+    going: _Pass | None = None
     try:
         going = (_DifferentiablePass if create_graph else _Pass)(wanted)
         with graph.grad_mode(create_graph):
             for t, g in roots:
                 going.begin(t, g)
-            quietly(going.run)
-    except (_Ended, Refused, Untold):
+            if tape.hooked and going.has_hooks():
+                going.run_with_hooks()
+            else:
+                quietly(going.run)
+    except (_Ended, Refused, Untold) as error:
+        if going is not None and going.has_called:  # a hook wrote to what the pass reads
+            raise values.modified() from error
         return None
-    except Exception as error:  # nothing has changed, and histories compute the same
-        pass_on(error)
+    except Exception as error:
+        if going is not None and going.has_called:
+            raise
+        pass_on(error)  # nothing has changed, and histories compute the same
         debug.say(f"a backward pass goes over histories, as the tape failed: {error!r}")
         return None
     if wanted is not None and not all(map(going.has, wanted)):
@@ -64,13 +74,15 @@ def gradients(
 
 
 class _Pass:
-    """A pass over the tape with arrays. It changes nothing until it is complete.
+    """A pass over the tape with arrays. It changes nothing until it is complete, but for what hooks
+    do.
 
     used: the calls that it has gone through. found: id of a leaf tensor -> it and its gradient.
     pending: call -> the cotangents of its results so far.
     """
 
     sums: type[_Sum]
+    has_called = False  # a hook
 
     def __init__(self, wanted: Sequence[Any] | None):
         self.used: list[Call] = []
@@ -115,10 +127,12 @@ class _Pass:
     def _look(self, root: Call) -> None:
         """Find the calls beneath `root` that lead to a tensor asked for."""
         calls: dict[Call, None] = {}
+        # Nothing older than all that is asked for leads there.
+        oldest = 0 if self.leaves else min([call.number for call, _ in self.inner])
         stack = [root]
         while stack:
             call = stack.pop()
-            if call in calls:
+            if call in calls or call.number < oldest:
                 continue
             calls[call] = None
             for target in _targets(call):
@@ -158,11 +172,66 @@ class _Pass:
             self.found[id(target)] = found  # last: a gradient is complete when its last part comes
             found.add(part, g)
 
+    def has_hooks(self) -> bool:
+        """Whether calls ahead have hooks. _Ended if the pass would end before it is complete: what
+        a hook did can't be undone."""
+        ahead, found = [call for _, call in self.heap], False
+        seen = {*ahead}
+        while ahead:
+            call = ahead.pop()
+            found = found or call.hooks is not None
+            if call.kept is None or call.is_changed or (call.shared and call.shared.hooks):
+                raise _Ended
+            for target in _targets(call):
+                if target.__class__ is Taped:
+                    if target.call not in seen:
+                        seen.add(target.call)
+                        ahead.append(target.call)
+                elif isinstance(target, tape.History):
+                    raise _Ended
+        return found
+
+    def run_with_hooks(self) -> None:
+        """As `run`, where hooks see the program's context: its way to treat NumPy's errors, too."""
+        self.errors = np.geterr()
+        with np.errstate(all="ignore"):
+            self.run()
+
+    def _call_hooks(self, call: Call, sums: list[_Sum]) -> None:
+        """Call the hooks of the results of a call."""
+        self.has_called = True
+        for index, hooks in (call.hooks or {}).items():
+            if sums[index].value is not None:
+                seen = self.shown(sums[index], call.known.avals[index])
+                with np.errstate(**self.errors):
+                    for each in hooks:
+                        seen = after_hooks(each, seen)
+                sums[index].value = self.taken(seen)
+
+    def shown(self, found: _Sum, aval: Any) -> Any:
+        """A gradient as hooks see it."""
+        return of_array(found.own(), aval)
+
+    def taken(self, seen: Any) -> Any:
+        """A gradient, as hooks have left it."""
+        array = volatile.at_rest(seen)
+        if array is None:  # it was recorded
+            flushing.flush()
+            array = volatile.at_rest(seen)
+        if array is None:
+            raise RuntimeError(
+                f"a hook returned a gradient on {seen.device}, of a tensor on the CPU"
+                f"{at_user_line()}"
+            )
+        return array
+
     def run(self) -> list[Any]:
         everything = self.tensors is None
         while self.heap:
             _, call = heapq.heappop(self.heap)
             sums = self.pending.pop(call)
+            if call.hooks is not None and (everything or self._is_wanted(call)):
+                self._call_hooks(call, sums)
             if not everything:
                 for i, each in enumerate(sums):
                     if (call, i) in self.inner:
@@ -192,6 +261,10 @@ class _Pass:
                     self._arrive(target, call.operands[place], part, g)
             del grads
         return []
+
+    def _is_wanted(self, call: Call) -> bool:
+        """Whether a result of a call is asked for, or leads to what is."""
+        return call in self.leading or any([c is call for c, _ in self.inner])
 
     def zeros(self, call: Call, index: int) -> Any:
         """The cotangent of a result that no gradient reaches."""
@@ -277,6 +350,12 @@ class _DifferentiablePass(_Pass):
     def seed(self, t: Any, g: Any) -> Any:
         seed = super().seed(t, g)
         return volatile.tensor(seed, t.dtype) if g is None else g
+
+    def shown(self, found: _Sum, aval: Any) -> Any:
+        return found.value
+
+    def taken(self, seen: Any) -> Any:
+        return seen
 
     def zeros(self, call: Call, index: int) -> Any:
         return of_array(call.zeros(index), call.known.avals[index])

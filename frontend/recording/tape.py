@@ -151,12 +151,13 @@ class Call:
     operands' writes then, see `counts`. targets: where their gradients go, or None. parts: those
     operands that are views, by place. kept: the arrays that its derivative reads; None once a
     backward pass has freed them. stages: what composites among its ops have left. results: the
-    living ones, with the count of their writes.
+    living ones, with the count of their writes. hooks: of results, by number, see `epoch.watch`; or
+    None.
     """
 
     __slots__ = (
-        "_graph", "arrays", "counts", "kept", "known", "number", "operands", "parts", "results",
-        "shared", "stages", "targets",
+        "__weakref__", "_graph", "arrays", "counts", "hooks", "kept", "known", "number", "operands",
+        "parts", "results", "shared", "stages", "targets",
     )  # fmt: skip
 
     def __init__(
@@ -187,6 +188,7 @@ class Call:
                 self.counts.append(counts(t))
         self.number = _number()
         self.results: list[tuple[weakref.ref[Any], int, int]] = []
+        self.hooks: dict[int, list[Any]] | None = None
         self.shared: Shared | None = None
         self._graph: _Graph | None = None
 
@@ -213,6 +215,9 @@ class Call:
             novelty.is_untaped()
             self._graph = _Graph(self)
             self.shared = self._graph.shared
+            for index, hooks in (self.hooks or {}).items():
+                for each in hooks:
+                    epoch.watch(self.shared.hooks, self._graph.nodes[index], each)
         return self._graph
 
     def zeros(self, index: int) -> Array:
@@ -528,6 +533,35 @@ def _way_to(t: Any, writes: int) -> list[Any]:
     while found[-1]._parent is not None and found[-1]._writes == writes:
         found.append(found[-1]._parent)
     return found
+
+
+hooked: weakref.WeakSet[Call] = weakref.WeakSet()
+"""The calls whose results have hooks."""
+
+
+def plain(t: Any) -> Taped | None:
+    """The history of a tensor that is no view, if it is on the tape and its graph isn't built."""
+    state = _state(t)
+    history = state._history
+    if history.__class__ is not Taped or t._chain is not None or t._root is not None:
+        return None
+    is_present = state._node is not None or t._node is not None
+    return None if is_present or history.call.shared is not None else history
+
+
+def watch(history: Taped, hooks: Any) -> None:
+    """Have backward passes call hooks with the gradient of a result."""
+    call = history.call
+    if call.hooks is None:
+        call.hooks = {}
+        hooked.add(call)
+    epoch.watch(call.hooks, history.index, hooks)
+
+
+def is_watched_by(history: Taped, hooks: Any) -> bool:
+    """Whether a result has these hooks."""
+    known = (history.call.hooks or {}).get(history.index, ())
+    return any([each is hooks for each in known])
 
 
 def note(call: Call, results: Sequence[Any]) -> None:
