@@ -116,7 +116,7 @@ def backward(
     keep = create_graph if retain_graph is None else retain_graph
     _end_earlier_step(create_graph)
     follow()
-    with one_pass():
+    with one_pass() as number:
         made = _over_tape(tensors, grad_tensors, wanted, keep, create_graph)
         for t, g in made or ():
             if create_graph:
@@ -126,7 +126,7 @@ def backward(
     if made is not None:
         call_queued()
         return
-    with recording.hold(), one_pass():
+    with recording.hold(), one_pass(number):
         roots = _roots(tensors, grad_tensors, create_graph)
         if not roots:
             return
@@ -263,12 +263,13 @@ def grad(
     _end_earlier_step(create_graph)
     follow()
     watched = any(t._hooks or t._grad_dtype is not NotImplemented for t in wanted)
+    number = None
     if not watched:
-        with one_pass():
+        with one_pass() as number:
             made = _over_tape(outputs, grad_outputs, wanted, keep, create_graph)
         if made is not None:
             return tuple([g if create_graph else volatile.tensor(g, t.dtype) for t, g in made])
-    with recording.hold(), one_pass():
+    with recording.hold(), one_pass(number):
         for t in wanted:
             if not t.requires_grad:
                 raise RuntimeError(

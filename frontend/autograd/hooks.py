@@ -47,16 +47,17 @@ at_end: list[Callable[[bool], None]] = []
 
 
 @contextmanager
-def one_pass() -> Iterator[None]:
+def one_pass(number: int | None = None) -> Iterator[int]:
     """Treat the block as one backward pass, and call the functions `at_end` after it. Hooks on what
-    calls save that the user's code enters in the block end with it."""
+    calls save that the user's code enters in the block end with it. number: of the pass, if it goes
+    on with one that has begun."""
     global _task
     saving = recording.clock.saving
     outer, at_end[:] = list(at_end), []
-    outer_task, _task = _task, next(_tasks)
+    outer_task, _task = _task, next(_tasks) if number is None else number
     complete = False
     try:
-        yield
+        yield _task
         complete = True
     finally:
         _task = outer_task

@@ -50,12 +50,14 @@ def gradients(
         with graph.grad_mode(create_graph):
             for t, g in roots:
                 going.begin(t, g)
-            if tape.hooked and going.has_hooks():
-                going.run_with_hooks()
+            if tape.calling and going.has_calls():
+                going.run_with_calls()
             else:
                 quietly(going.run)
     except (_Ended, Refused, Untold) as error:
-        if going is not None and going.has_called:  # a hook wrote to what the pass reads
+        if (
+            going is not None and going.has_called
+        ):  # a function of the program wrote to what the pass reads
             raise values.modified() from error
         return None
     except Exception as error:
@@ -74,15 +76,15 @@ def gradients(
 
 
 class _Pass:
-    """A pass over the tape with arrays. It changes nothing until it is complete, but for what hooks
-    do.
+    """A pass over the tape with arrays. It changes nothing until it is complete, but for what
+    functions of the program do.
 
     used: the calls that it has gone through. found: id of a leaf tensor -> it and its gradient.
     pending: call -> the cotangents of its results so far.
     """
 
     sums: type[_Sum]
-    has_called = False  # a hook
+    has_called = False  # a function of the program
 
     def __init__(self, wanted: Sequence[Any] | None):
         self.used: list[Call] = []
@@ -172,14 +174,14 @@ class _Pass:
             self.found[id(target)] = found  # last: a gradient is complete when its last part comes
             found.add(part, g)
 
-    def has_hooks(self) -> bool:
-        """Whether calls ahead have hooks. _Ended if the pass would end before it is complete: what
-        a hook did can't be undone."""
+    def has_calls(self) -> bool:
+        """Whether functions of the program are to be called. _Ended if the pass would end before it
+        is complete: what they did can't be undone."""
         ahead, found = [call for _, call in self.heap], False
         seen = {*ahead}
         while ahead:
             call = ahead.pop()
-            found = found or call.hooks is not None
+            found = found or call.hooks is not None or call.users is not None
             if call.kept is None or call.is_changed or (call.shared and call.shared.hooks):
                 raise _Ended
             for target in _targets(call):
@@ -191,8 +193,9 @@ class _Pass:
                     raise _Ended
         return found
 
-    def run_with_hooks(self) -> None:
-        """As `run`, where hooks see the program's context: its way to treat NumPy's errors, too."""
+    def run_with_calls(self) -> None:
+        """As `run`, where functions of the program see its context: what it says of NumPy's errors,
+        too."""
         self.errors = np.geterr()
         with np.errstate(all="ignore"):
             self.run()
@@ -208,19 +211,30 @@ class _Pass:
                         seen = after_hooks(each, seen)
                 sums[index].value = self.taken(seen)
 
+    def _by_users(self, call: Call, sums: list[_Sum]) -> list[Any]:
+        """The cotangents of the operands of a call, by the derivative that a program has
+        written."""
+        self.has_called = True
+        assert call.users is not None
+        avals = call.known.avals
+        given = {i: self.shown(s, avals[i]) for i, s in enumerate(sums) if s.value is not None}
+        with np.errstate(**self.errors):
+            found = call.users.cotangents(call, given)
+        return [None if g is None else self.taken(g) for g in found]
+
     def shown(self, found: _Sum, aval: Any) -> Any:
-        """A gradient as hooks see it."""
+        """A gradient as functions of the program see it."""
         return of_array(found.own(), aval)
 
     def taken(self, seen: Any) -> Any:
-        """A gradient, as hooks have left it."""
+        """The gradient that a function of the program has left."""
         array = volatile.at_rest(seen)
         if array is None:  # it was recorded
             flushing.flush()
             array = volatile.at_rest(seen)
         if array is None:
             raise RuntimeError(
-                f"a hook returned a gradient on {seen.device}, of a tensor on the CPU"
+                f"a function returned a gradient on {seen.device}, of a tensor on the CPU"
                 f"{at_user_line()}"
             )
         return array
@@ -242,13 +256,16 @@ class _Pass:
                 raise _Ended  # which histories refuse
             self.used.append(call)
             template = call.known.template
-            seeds = [
-                sums[i].value if sums[i].value is not None else self.zeros(call, i)
-                for i in template.seeds
-            ]
-            del sums
-            grads = self.cotangents(call, seeds)
-            del seeds
+            if call.users is None:
+                seeds = [
+                    sums[i].value if sums[i].value is not None else self.zeros(call, i)
+                    for i in template.seeds
+                ]
+                del sums
+                grads = self.cotangents(call, seeds)
+                del seeds
+            else:
+                grads = self._by_users(call, sums)
             targets, parts = call.targets, call.parts
             arrived: Iterable[tuple[int, Any]] = zip(template.cotangents, grads)
             leads = call.known.leads
@@ -256,7 +273,7 @@ class _Pass:
                 arrived = sorted(arrived, key=lambda each: each[0] != leads)
             for place, g in arrived:
                 target = targets[place]
-                if target is not None:
+                if target is not None and g is not None:
                     part = None if parts is None else parts.get(place)
                     self._arrive(target, call.operands[place], part, g)
             del grads

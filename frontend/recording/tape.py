@@ -12,8 +12,8 @@ from __future__ import annotations
 import itertools
 import math
 import weakref
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -143,6 +143,22 @@ def part(t: Any, target: Any) -> Part | None:
     return None if is_whole else Part(t)
 
 
+class Users(Protocol):
+    """A derivative that a program has written."""
+
+    def cotangents(self, call: Call, given: dict[int, Any]) -> Sequence[Any]:
+        """Those of the operands `template.cotangents`, or None, by those of the results that a
+        gradient reaches. All are tensors."""
+
+    def nodes(
+        self, operands: Sequence[Node], leaf: Callable[[Array, Aval], Node]
+    ) -> tuple[Node, ...]:
+        """The nodes of the results. leaf: makes that of a value."""
+
+    def context(self) -> Any:
+        """What `epoch.contexts` has of the call."""
+
+
 class Call:
     """A call on the tape.
 
@@ -152,12 +168,12 @@ class Call:
     operands that are views, by place. kept: the arrays that its derivative reads; None once a
     backward pass has freed them. stages: what composites among its ops have left. results: the
     living ones, with the count of their writes. hooks: of results, by number, see `epoch.watch`; or
-    None.
+    None. users: the derivative, if a program has written it.
     """
 
     __slots__ = (
         "__weakref__", "_graph", "arrays", "counts", "hooks", "kept", "known", "number", "operands",
-        "parts", "results", "shared", "stages", "targets",
+        "parts", "results", "shared", "stages", "targets", "users",
     )  # fmt: skip
 
     def __init__(
@@ -189,6 +205,7 @@ class Call:
         self.number = _number()
         self.results: list[tuple[weakref.ref[Any], int, int]] = []
         self.hooks: dict[int, list[Any]] | None = None
+        self.users: Users | None = None
         self.shared: Shared | None = None
         self._graph: _Graph | None = None
 
@@ -234,7 +251,7 @@ class Call:
     def free(self) -> None:
         """Release all values. If the derivative reads any, a second pass is an error."""
         if self.known.template.reads:
-            self.kept = None
+            self.kept = self.users = None
             self.stages.clear()
         for i, count in enumerate(self.counts):
             if count is not None:
@@ -357,17 +374,34 @@ class _Graph:
                     node = ops.with_value(node, value)
                 args.append(node)
             args.extend(said.shapes[len(call.operands) :])
-            made = rounded_once(said.build, args)
-            results = (made,) if made.__class__ is Node else tuple(made)
-            self.nodes = [ops.clone(r) if r in args else r for r in results]
+            if call.users is not None:
+                self.nodes = [*call.users.nodes(args, self._value)]
+            else:
+                made = rounded_once(said.build, args)
+                results = (made,) if made.__class__ is Node else tuple(made)
+                self.nodes = [ops.clone(r) if r in args else r for r in results]
         for i, node in enumerate(self.nodes):
-            if node.requires_grad:
+            if node.requires_grad and call.users is None:
                 node.memo.setdefault("call", (said.build, args))
-                if len(results) > 1:
-                    node.memo["among"], node.memo["number"] = len(results), i
+                if len(self.nodes) > 1:
+                    node.memo["among"], node.memo["number"] = len(self.nodes), i
         if self.shared.views:
             with_views.add(self.shared)
             _graphs_of_views.add(self)
+
+    def _new(self, value: Array, aval: Aval) -> tuple[Node, Handle]:
+        """A leaf of a value, and a tensor that has it."""
+        node = epoch.leaf_node(len(self.buffers), aval)
+        holder = Handle()
+        holder._buffer, holder._aval = value, aval
+        self.buffers.append(value)
+        return node, holder
+
+    def _value(self, value: Array, aval: Aval) -> Node:
+        """The node of a value that nobody else has."""
+        node, holder = self._new(value, aval)
+        self.held[node] = Held.of(holder, None)
+        return node
 
     def _leaf(self, place: int, base: Any, aval: Aval, target: Any) -> Node:
         """The node of the memory of an operand, or of what it has of it; target: where its gradient
@@ -375,15 +409,12 @@ class _Graph:
         t = self.call.operands[place]
         if base is None:  # no derivative reads it any more
             base = np.zeros(aval[0], aval[1].np)
-        node = epoch.leaf_node(len(self.buffers), aval)
-        holder = Handle()
-        holder._buffer, holder._aval = base, aval
+        node, holder = self._new(base, aval)
         changes, rewrites, moves = self.call.counts[place]
         owner = None if t is None else t if t._moves != moves else _state(t)
         is_whole = target is not None or base is not self.call.arrays[place]
         chain = None if t is None or is_whole else t._chain
         self.held[node] = Held(holder, owner, changes, rewrites, moves if owner is t else 0, chain)
-        self.buffers.append(base)
         if target is None:
             return node
         variable = ops.variable(node, len(self.buffers) - 1)
@@ -455,6 +486,8 @@ class _Graph:
             leaf_values={},
         )
         history.targets = {n: self.targets[n] for n in history.variables}
+        if self.call.users is not None:
+            history.call_contexts = {n: self.call.users.context() for n in history.calls}
         if not history.is_freed:
             history.leaf_values = {n: self.held[n] for n in history.leaves}
 
@@ -535,8 +568,8 @@ def _way_to(t: Any, writes: int) -> list[Any]:
     return found
 
 
-hooked: weakref.WeakSet[Call] = weakref.WeakSet()
-"""The calls whose results have hooks."""
+calling: weakref.WeakSet[Call] = weakref.WeakSet()
+"""The calls in whose backward pass functions of the program are called."""
 
 
 def plain(t: Any) -> Taped | None:
@@ -554,7 +587,7 @@ def watch(history: Taped, hooks: Any) -> None:
     call = history.call
     if call.hooks is None:
         call.hooks = {}
-        hooked.add(call)
+        calling.add(call)
     epoch.watch(call.hooks, history.index, hooks)
 
 
