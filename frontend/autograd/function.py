@@ -387,6 +387,10 @@ class _Derivative:
     def context(self) -> Any:
         return self, {}
 
+    def free(self) -> None:
+        self.ctx, self.args, self.inputs = FunctionCtx(), (), ()
+        self.values = {i: (None, aval) for i, (_, aval) in self.values.items()}
+
 
 _places = itertools.count(1 << 32)
 """Numbers of calls that are on the tape: no place in an epoch."""

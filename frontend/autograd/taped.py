@@ -33,12 +33,14 @@ def gradients(
     roots: Sequence[tuple[Any, Any]],
     wanted: Sequence[Any] | None,
     retain_graph: bool,
-    create_graph: bool = False,
+    create_graph: bool,
+    allow_unused: bool,
 ) -> list[Found] | None:
     """(tensor, its gradient) for every leaf tensor, or for each of `wanted`; None if the pass needs
-    histories. The gradients are arrays, or tensors on the tape with `create_graph`.
+    histories. The gradients are arrays, or tensors on the tape with `create_graph`, and None for a
+    tensor that none has reached.
 
-    roots: (tensor, its cotangent, a tensor or None).
+    roots: (tensor, its cotangent, a tensor or None). allow_unused: whether that is no error.
     """
     if not all(map(_is_taped, [t for t, _ in roots])):
         return None
@@ -66,8 +68,9 @@ def gradients(
         pass_on(error)  # nothing has changed, and histories compute the same
         debug.say(f"a backward pass goes over histories, as the tape failed: {error!r}")
         return None
-    if wanted is not None and not all(map(going.has, wanted)):
-        return None
+    is_whole = wanted is None or allow_unused or going.has_called or all(map(going.has, wanted))
+    if not is_whole:
+        return None  # histories have the error
     if not retain_graph:
         for call in going.used:
             call.free()
@@ -291,21 +294,22 @@ class _Pass:
         """Those of the operands of a call, by those of its results."""
         return call.backward(seeds)
 
-    def _of(self, t: Any) -> _Sum | None:
+    def _of(self, t: Any) -> _Sum:
         """What has arrived at a tensor asked for."""
         target = _target(t)
-        return self.found.get(id(t)) if target is t else self.inner[target.call, target.index]
+        if target is t:
+            return self.found.get(id(t)) or self.sums()
+        return self.inner[target.call, target.index]
 
     def has(self, t: Any) -> bool:
         """Whether a gradient has arrived at a tensor asked for."""
-        found = self._of(t)
-        return found is not None and found.value is not None
+        return self._of(t).value is not None
 
     def results(self) -> list[Found]:
         """The gradients, each in memory of its own."""
         if self.tensors is None:
             return [(s.leaf, s.own()) for s in self.found.values()]
-        return [(t, self._of(t).own()) for t in self.tensors]  # type: ignore[union-attr]
+        return [(t, self._of(t).own() if self.has(t) else None) for t in self.tensors]
 
 
 class _Sum:
@@ -322,7 +326,8 @@ class _Sum:
         """Add what arrives at a tensor, or at a part of its memory."""
         before: Any = self.value
         if part is not None:
-            if self._is_own and g.size < before.size and not part.chain.repeats:
+            is_part = self._is_own and g.size < before.size and not part.chain.repeats
+            if is_part and before.flags.c_contiguous:  # as the places in memory are
                 part.seen_in(before)[...] += g
                 return
             g = part.spread(g)

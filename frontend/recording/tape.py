@@ -151,12 +151,15 @@ class Users(Protocol):
         gradient reaches. All are tensors."""
 
     def nodes(
-        self, operands: Sequence[Node], leaf: Callable[[Array, Aval], Node]
+        self, operands: Sequence[Node], leaf: Callable[[Array | None, Aval], Node]
     ) -> tuple[Node, ...]:
         """The nodes of the results. leaf: makes that of a value."""
 
     def context(self) -> Any:
         """What `epoch.contexts` has of the call."""
+
+    def free(self) -> None:
+        """Release all values, as no pass will come."""
 
 
 class Call:
@@ -251,8 +254,10 @@ class Call:
     def free(self) -> None:
         """Release all values. If the derivative reads any, a second pass is an error."""
         if self.known.template.reads:
-            self.kept = self.users = None
+            self.kept = None
             self.stages.clear()
+            if self.users is not None:
+                self.users.free()
         for i, count in enumerate(self.counts):
             if count is not None:
                 self.operands[i] = self.arrays[i] = None
@@ -397,8 +402,10 @@ class _Graph:
         self.buffers.append(value)
         return node, holder
 
-    def _value(self, value: Array, aval: Aval) -> Node:
-        """The node of a value that nobody else has."""
+    def _value(self, value: Array | None, aval: Aval) -> Node:
+        """The node of a value that nobody else has, or that nothing reads any more."""
+        if value is None:
+            value = np.zeros(aval[0], aval[1].np)
         node, holder = self._new(value, aval)
         self.held[node] = Held.of(holder, None)
         return node
