@@ -39,19 +39,28 @@ def cotangents(call: Call, seeds: Sequence[Any]) -> Sequence[Any]:
     if known.writes_in_place:
         raise Refused
     template, count = known.template, len(call.operands)
-    is_whole = len(template.operands_read) < len(template.reads)  # what it computes is read, too
-    operands, arrays, targets = [], [], []
+    if template.reads and max(template.reads) >= count + len(call.results):
+        needed: Sequence[int] = range(count)  # it reads values on the way to the results
+    else:
+        needed = template.operands_read
+    operands, arrays, targets, avals = [], [], [], []
     for i, operand in enumerate(call.operands):
         array, target = call.arrays[i], call.targets[i]
         if operand.__class__ is not np.ndarray and operand.__class__ is not Number:
-            if not (is_whole or i in template.operands_read):
+            if i not in needed:
                 operand, target = of_array(array, known.operands[i]), None  # for its shape alone
             elif tape.counts(operand) != call.counts[i] or _is_copy(operand):
                 raise Refused
         operands.append(operand)
         arrays.append(array)
         targets.append(target)
-    avals = [*known.operands]
+        avals.append(known.operands[i])
+    for i in template.results_read:
+        t = call.result(i)
+        operands.append(t)
+        arrays.append(t._buffer)
+        targets.append(t._history)
+        avals.append(t._aval)
     for seed in seeds:
         found = volatile.operand(seed, True)
         if found is None:
@@ -59,8 +68,8 @@ def cotangents(call: Call, seeds: Sequence[Any]) -> Sequence[Any]:
         operands.append(seed)
         for row, each in zip((arrays, avals, targets), found):
             row.append(each)
-    places, ends = tuple(template.cotangents), tuple(template.seeds)
-    build = _derivative(known.build, count, places, ends, *known.args)
+    said = template.cotangents, template.results_read, template.seeds
+    build = _derivative(known.build, count, *map(tuple, said), *known.args)
     if known.build in takes_sizes:
         takes_sizes.add(build)
     made = volatile.called(build, operands, arrays, avals, targets, known.shapes[count:])
@@ -79,35 +88,39 @@ def _derivative(
     build: Callable[..., Any],
     count: int,
     places: tuple[int, ...],
+    read: tuple[int, ...],
     seeds: tuple[int, ...],
     *args: Any,
 ) -> Callable[..., Any]:
-    """The builder of the derivative of calls of `build`: of `count` operands, the cotangents of the
-    results `seeds` and the sizes among the arguments, if there are any. It makes the cotangents of
-    the operands `places`. args: see families.Called."""
+    """The builder of the derivative of calls of `build`: of `count` operands, the results `read`,
+    the cotangents of the results `seeds` and the sizes among the arguments, if there are any. It
+    makes the cotangents of the operands `places`. args: see families.Called."""
+    rest = count + len(read)
 
     def derivative(*given: Any) -> Any:
-        operands = given[:count]
-        sizes = given[count + len(seeds) :]
+        operands, known = given[:count], given[count:rest]
+        sizes = given[rest + len(seeds) :]
         with graph.grad_mode(True):
             variables = {i: ops.variable(operands[i], i) for i in places}
-            read = iter([variables.get(i, o) for i, o in enumerate(operands)])
-            made = rounded_once(build, [*[next(read) if a is PLACE else a for a in args], *sizes])
+            own = iter([variables.get(i, o) for i, o in enumerate(operands)])
+            made = rounded_once(build, [*[next(own) if a is PLACE else a for a in args], *sizes])
             results = (made,) if made.__class__ is Node else tuple(made)
             if len({*results}) < len(results):  # their cotangents can't be told apart
                 raise Untold
-            ends = {results[i]: g for i, g in zip(seeds, given[count:])}
+            ends = {results[i]: g for i, g in zip(seeds, given[rest:])}
             found = pullback(ends, variables.values(), stops=variables.values(), create_graph=True)
             if len(found) < len(places):
                 raise Untold
         grads = [found[variables[i]] for i in places]
-        grads = substitute(grads, {variables[i]: operands[i] for i in places})
-        own: dict[Node, None] = {}
+        # Gradients go on through the results that it reads, where hooks of these see them.
+        instead = {results[i]: t for i, t in zip(read, known)}
+        grads = substitute(grads, {**instead, **{v: operands[i] for i, v in variables.items()}})
+        told: dict[Node, None] = {}
         for g in grads:  # each a result of its own
-            while g in own or g in given:
+            while g in told or g in given:
                 g = ops.clone(g)
-            own[g] = None
-        return tuple(own) if len(own) > 1 else next(iter(own))
+            told[g] = None
+        return tuple(told) if len(told) > 1 else next(iter(told))
 
     return derivative
 

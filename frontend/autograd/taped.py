@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterable, Sequence
 from sys import getrefcount
 from typing import Any
@@ -57,9 +58,7 @@ def gradients(
             else:
                 quietly(going.run)
     except (_Ended, Refused, Untold) as error:
-        if (
-            going is not None and going.has_called
-        ):  # a function of the program wrote to what the pass reads
+        if going is not None and going.has_called:  # and it wrote to what the pass reads
             raise values.modified() from error
         return None
     except Exception as error:
@@ -133,7 +132,7 @@ class _Pass:
         """Find the calls beneath `root` that lead to a tensor asked for."""
         calls: dict[Call, None] = {}
         # Nothing older than all that is asked for leads there.
-        oldest = 0 if self.leaves else min([call.number for call, _ in self.inner])
+        oldest = -math.inf if self.leaves else min([call.number for call, _ in self.inner])
         stack = [root]
         while stack:
             call = stack.pop()

@@ -33,6 +33,7 @@ from .histories import Held, History, Leads, Shared, Viewed, after, with_views
 from .roots import source_of
 from .rounding import rounded_once
 from .states import Aval, Handle
+from .wrapping import of_array
 
 Array = np.ndarray
 
@@ -250,6 +251,16 @@ class Call:
         a block of `quietly`."""
         assert self.kept is not None
         return self.known.backward(self.kept, seeds, self.stages)
+
+    def result(self, index: int) -> Any:
+        """A result that the derivative reads, as a tensor in memory of its own."""
+        template = self.known.template
+        assert self.kept is not None
+        kept = self.kept[[*template.reads].index(len(self.operands) + index)]
+        made = of_array(kept, self.known.avals[index])
+        if index in template.seeds:
+            made._history = Taped(self, index)
+        return made
 
     def free(self) -> None:
         """Release all values. If the derivative reads any, a second pass is an error."""
