@@ -117,14 +117,11 @@ def backward(
     _end_earlier_step(create_graph)
     follow()
     with one_pass() as number:
-        made = _over_tape(tensors, grad_tensors, wanted, keep, create_graph, True)
+        add = _accumulate_created if create_graph else _accumulate_at_once
+        made = _over_tape(tensors, grad_tensors, wanted, keep, create_graph, True, add)
         for t, g in made or ():
-            if g is None:
-                continue
-            if create_graph:
-                _accumulate_tensor(t, g, True)
-            else:
-                _accumulate_at_once(t, g)
+            if g is not None:
+                add(t, g)
     if made is not None:
         call_queued()
         return
@@ -132,12 +129,12 @@ def backward(
         roots = _roots(tensors, grad_tensors, create_graph)
         if not roots:
             return
-        add = functools.partial(_accumulate, create_graph=create_graph)
+        add_node = functools.partial(_accumulate, create_graph=create_graph)
         found = gradients(
-            roots, wanted=wanted, retain_graph=keep, create_graph=create_graph, accumulate=add
+            roots, wanted=wanted, retain_graph=keep, create_graph=create_graph, accumulate=add_node
         )
         for t, node in found:
-            add(t, node)
+            add_node(t, node)
     recording.settle()
     if not recording.clock.holding:  # else it is part of another pass
         call_queued()
@@ -148,7 +145,7 @@ def _over_tape(
     given: Any,
     wanted: Sequence[Any] | None,
     retain_graph: bool,
-    *options: bool,
+    *options: Any,
 ) -> list[tuple[Any, Any]] | None:
     """The gradients, if the tape has all that they need; else None. See `taped.gradients`."""
     outs = (outputs,) if isinstance(outputs, Handle) else outputs
@@ -173,6 +170,11 @@ def _accumulate_at_once(t: Any, array: Any) -> None:
         ):
             return
     _accumulate_tensor(t, g, False)
+
+
+def _accumulate_created(t: Any, g: Any) -> None:
+    """As `_accumulate_tensor`, of a gradient that can be differentiated again."""
+    _accumulate_tensor(t, g, True)
 
 
 def _accumulate_tensor(t: Any, g: Any, create_graph: bool) -> None:

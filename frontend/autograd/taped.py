@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from sys import getrefcount
 from typing import Any
 
@@ -36,12 +37,15 @@ def gradients(
     retain_graph: bool,
     create_graph: bool,
     allow_unused: bool,
+    add: Callable[[Any, Any], None] | None = None,
 ) -> list[Found] | None:
     """(tensor, its gradient) for every leaf tensor, or for each of `wanted`; None if the pass needs
     histories. The gradients are arrays, or tensors on the tape with `create_graph`, and None for a
     tensor that none has reached.
 
-    roots: (tensor, its cotangent, a tensor or None). allow_unused: whether that is no error.
+    roots: (tensor, its cotangent, a tensor or None). allow_unused: whether that is no error. add:
+    adds a gradient to that of its leaf amid the pass, as soon as it is complete, where functions of
+    the program can see it; these gradients are left out of the result.
     """
     if not all(map(_is_taped, [t for t, _ in roots])):
         return None
@@ -54,7 +58,7 @@ def gradients(
             for t, g in roots:
                 going.begin(t, g)
             if tape.calling and going.has_calls():
-                going.run_with_calls()
+                going.run_with_calls(add if wanted is None else None)
             else:
                 quietly(going.run)
     except (_Ended, Refused, Untold) as error:
@@ -87,6 +91,7 @@ class _Pass:
 
     sums: type[_Sum]
     has_called = False  # a function of the program
+    add: Callable[[Any, Any], None] | None = None  # see `gradients`
 
     def __init__(self, wanted: Sequence[Any] | None):
         self.used: list[Call] = []
@@ -97,6 +102,7 @@ class _Pass:
         self.leaves: dict[int, Any] = {}  # of those asked for
         self.inner: dict[tuple[Call, int], _Sum] = {}  # results that are asked for
         self.leading: set[Call] = set()  # calls that lead to something asked for
+        self.missing: Counter[int] = Counter()  # by id of a leaf, the gradients yet to arrive there
         for t in wanted or ():
             target = _target(t)
             if target is t:
@@ -193,14 +199,24 @@ class _Pass:
                         ahead.append(target.call)
                 elif isinstance(target, tape.History):
                     raise _Ended
+                else:
+                    self.missing[id(target)] += 1
         return found
 
-    def run_with_calls(self) -> None:
+    def run_with_calls(self, add: Callable[[Any, Any], None] | None) -> None:
         """As `run`, where functions of the program see its context: what it says of NumPy's errors,
         too."""
-        self.errors = np.geterr()
+        self.errors, self.add = np.geterr(), add
         with np.errstate(all="ignore"):
             self.run()
+
+    def _complete(self, target: Any) -> None:
+        """Add the gradient of a leaf to what it has if this was the last one on the way there."""
+        if target.__class__ is not Taped:
+            self.missing[id(target)] -= 1
+            if not self.missing[id(target)] and id(target) in self.found:
+                with np.errstate(**self.errors):
+                    self.add(target, self.found.pop(id(target)).own())  # type: ignore[misc]
 
     def _call_hooks(self, call: Call, sums: list[_Sum]) -> None:
         """Call the hooks of the results of a call."""
@@ -275,9 +291,12 @@ class _Pass:
                 arrived = sorted(arrived, key=lambda each: each[0] != leads)
             for place, g in arrived:
                 target = targets[place]
-                if target is not None and g is not None:
-                    part = None if parts is None else parts.get(place)
-                    self._arrive(target, call.operands[place], part, g)
+                if target is not None:
+                    if g is not None:
+                        part = None if parts is None else parts.get(place)
+                        self._arrive(target, call.operands[place], part, g)
+                    if self.add is not None:
+                        self._complete(target)
             del grads
         return []
 
