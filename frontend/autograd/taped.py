@@ -5,7 +5,8 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from sys import getrefcount
 from typing import Any
 
@@ -18,7 +19,7 @@ from tilewright.runtime import debug
 from tilewright.runtime.baseline.quiet import quietly
 from tilewright.runtime.baseline.step_forms import Untold
 
-from ..recording import Handle, at_once, epoch, flushing, novelty, tape, volatile
+from ..recording import Handle, at_once, clock, epoch, flushing, novelty, tape, volatile
 from ..recording.tape import Array, Call, Refused, Taped
 from ..recording.wrapping import of_array
 from . import anomaly, pullbacks, values
@@ -210,12 +211,21 @@ class _Pass:
         with np.errstate(all="ignore"):
             self.run()
 
+    @contextmanager
+    def _outside(self) -> Iterator[None]:
+        """A block in which functions of the program are called."""
+        effects = clock.effects
+        with np.errstate(**self.errors):
+            yield
+        if clock.effects != effects:
+            novelty.is_read_amid()
+
     def _complete(self, target: Any) -> None:
         """Add the gradient of a leaf to what it has if this was the last one on the way there."""
         if target.__class__ is not Taped:
             self.missing[id(target)] -= 1
             if not self.missing[id(target)] and id(target) in self.found:
-                with np.errstate(**self.errors):
+                with self._outside():
                     self.add(target, self.found.pop(id(target)).own())  # type: ignore[misc]
 
     def _call_hooks(self, call: Call, sums: list[_Sum]) -> None:
@@ -224,7 +234,7 @@ class _Pass:
         for index, hooks in (call.hooks or {}).items():
             if sums[index].value is not None:
                 seen = self.shown(sums[index], call.known.avals[index])
-                with np.errstate(**self.errors):
+                with self._outside():
                     for each in hooks:
                         seen = after_hooks(each, seen)
                 sums[index].value = self.taken(seen)
@@ -236,7 +246,7 @@ class _Pass:
         assert call.users is not None
         avals = call.known.avals
         given = {i: self.shown(s, avals[i]) for i, s in enumerate(sums) if s.value is not None}
-        with np.errstate(**self.errors):
+        with self._outside():
             found = call.users.cotangents(call, given)
         return [None if g is None else self.taken(g) for g in found]
 
