@@ -193,6 +193,9 @@ class _Pass:
             found = found or call.hooks is not None or call.users is not None
             if call.kept is None or call.is_changed or (call.shared and call.shared.hooks):
                 raise _Ended
+            for place in call.parts or ():
+                if call.targets[place] is not None and tape.is_watched(call.operands[place]):
+                    raise _Ended
             for target in _targets(call):
                 if target.__class__ is Taped:
                     if target.call not in seen:
