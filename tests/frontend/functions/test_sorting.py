@@ -112,6 +112,24 @@ def test_unique(shape: tuple[int, ...], dtype: str, inverse: bool, counts: bool)
         same(ours[-1], theirs[-1])
 
 
+@pytest.mark.parametrize("dtype", ["int64", "int32", "int16", "int8", "uint8"])
+@pytest.mark.parametrize(
+    "ends", [(0, 100), (-128, 128), (-(2**15), 2**15), (-(2**62), 2**62), (3, 4)]
+)
+def test_unique_of_whole_numbers(dtype: str, ends: tuple[int, int]) -> None:
+    """Those close together are counted; the ends of the dtype's range are among them."""
+    info = np.iinfo(dtype)
+    drawn = np.random.default_rng(0).integers(*ends, 600)
+    array = np.clip(drawn, info.min, info.max).astype(dtype).reshape(-1, 3)
+    found = tw.tensor(array).unique(return_inverse=True, return_counts=True)
+    expected = np.unique(array, return_inverse=True, return_counts=True)
+    assert found[0].numpy().dtype == array.dtype
+    assert found[1].dtype is found[2].dtype is tw.int64
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a.numpy().reshape(-1), b.reshape(-1))
+    assert found[1].shape == array.shape
+
+
 @pytest.mark.parametrize("shape, dim", [((), 0), ((0,), 0), ((0, 3), 1), ((3, 0), 1), ((4, 1), 1)])
 def test_few_elements(shape: tuple[int, ...], dim: int) -> None:
     x, y = pair(shape, "float32")
