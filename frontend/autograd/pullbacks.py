@@ -22,7 +22,7 @@ from tilewright.ir.rewrite import substitute
 from tilewright.ir.shape import Size
 from tilewright.runtime.baseline.step_forms import Untold
 
-from ..recording import novelty, tape, views, volatile
+from ..recording import novelty, record, tape, views, volatile
 from ..recording.builders import takes_sizes
 from ..recording.families import PLACE, REMEMBERED, Number
 from ..recording.rounding import rounded_once
@@ -30,27 +30,45 @@ from ..recording.tape import Array, Call, Part, Refused
 from ..recording.wrapping import of_array
 
 
-def cotangents(call: Call, seeds: Sequence[Any]) -> Sequence[Any]:
+def are_known(call: Call) -> bool:
+    """Whether the cotangents of a call can be made: not of a write in place, or if an operand that
+    is needed was overwritten since."""
+    if call.known.__class__ is _Placed:
+        return True
+    if call.known.writes_in_place:
+        return False
+    for i in _needed(call):
+        t, count = call.operands[i], call.counts[i]
+        if count is not None and (tape.counts(t) != count or _is_copy(t)):
+            return False
+    return True
+
+
+def _needed(call: Call) -> Sequence[int]:
+    """The operands whose values the derivative of a call is computed from."""
+    template, count = call.known.template, len(call.operands)
+    reads_inside = template.reads and max(template.reads) >= count + len(call.results)
+    return range(count) if reads_inside else template.operands_read
+
+
+def _is_copy(t: Any) -> bool:
+    """Whether a tensor stands for a view that was overwritten since."""
+    return t._chain is not None and t._storage is None
+
+
+def cotangents(call: Call, seeds: Sequence[Any], must: bool) -> Sequence[Any]:
     """The cotangents of the operands `template.cotangents` as tensors, by those of the results
-    `template.seeds`. Refused if the tape can't tell them."""
+    `template.seeds`, if they `are_known`. must: whether they are recorded where they can't be
+    computed at once; if not, Refused."""
     known = call.known
     if known.__class__ is _Placed:
-        return (known.turned(seeds[0]),)
-    if known.writes_in_place:
-        raise Refused
-    template, count = known.template, len(call.operands)
-    if template.reads and max(template.reads) >= count + len(call.results):
-        needed: Sequence[int] = range(count)  # it reads values on the way to the results
-    else:
-        needed = template.operands_read
+        return (_placed(*known.turned, seeds[0]),)
+    template, count, needed = known.template, len(call.operands), _needed(call)
     operands, arrays, targets, avals = [], [], [], []
     for i, operand in enumerate(call.operands):
         array, target = call.arrays[i], call.targets[i]
-        if operand.__class__ is not np.ndarray and operand.__class__ is not Number:
-            if i not in needed:
-                operand, target = of_array(array, known.operands[i]), None  # for its shape alone
-            elif tape.counts(operand) != call.counts[i] or _is_copy(operand):
-                raise Refused
+        if call.counts[i] is not None and i not in needed:
+            operand, target = of_array(array, known.operands[i]), None  # for its shape alone
         operands.append(operand)
         arrays.append(array)
         targets.append(target)
@@ -61,26 +79,35 @@ def cotangents(call: Call, seeds: Sequence[Any]) -> Sequence[Any]:
         arrays.append(t._buffer)
         targets.append(t._history)
         avals.append(t._aval)
-    for seed in seeds:
-        found = volatile.operand(seed, True)
-        if found is None:
-            raise Refused
-        operands.append(seed)
-        for row, each in zip((arrays, avals, targets), found):
-            row.append(each)
     said = template.cotangents, template.results_read, template.seeds
     build = _derivative(known.build, count, *map(tuple, said), *known.args)
     if known.build in takes_sizes:
         takes_sizes.add(build)
-    made = volatile.called(build, operands, arrays, avals, targets, known.shapes[count:])
+    operands += seeds
+    found = [volatile.operand(seed, True) for seed in seeds]
+    sizes, made = known.shapes[count:], None
+    if all([each is not None for each in found]):
+        for row, of_seeds in zip((arrays, avals, targets), zip(*found)):  # type: ignore[arg-type]
+            row += of_seeds
+        made = volatile.called(build, operands, arrays, avals, targets, sizes)
+    if made is None and must:
+        made = _recorded(build, operands, avals, sizes)
     if made is None:
         raise Refused
     return made if made.__class__ is tuple else (made,)
 
 
-def _is_copy(t: Any) -> bool:
-    """Whether a tensor stands for a view that was overwritten since."""
-    return t._chain is not None and t._storage is None
+def _recorded(
+    build: Callable[..., Any], operands: Sequence[Any], avals: Sequence[Any], sizes: Sequence[Any]
+) -> Any:
+    """The results of a call, which is recorded."""
+    args = []
+    for operand, aval in zip(operands, [*avals, *[None] * len(operands)]):
+        if operand.__class__ is np.ndarray:
+            operand = constant(operand[()], aval[1])
+        args.append(operand.constant if operand.__class__ is Number else operand)
+    with novelty.recorded():
+        return record(build, *args, *sizes)
 
 
 @functools.lru_cache(REMEMBERED, typed=True)
@@ -135,7 +162,8 @@ def _placed(chain: views.Chain, shape: tuple[int, ...], spreads: bool, t: Any) -
     is zero elsewhere, if it `spreads`."""
     found = volatile.operand(t, True)
     if found is None:
-        raise Refused
+        with novelty.recorded():
+            return record(_spread_nodes if spreads else _seen_nodes, t, chain, shape)
     array, aval, target = found
     known = _known(chain, shape, aval, spreads)
     made = of_array(known.made(array), known.avals[0])
@@ -185,9 +213,10 @@ class _Placed:
         part, (g,) = self._part, seeds
         return [part.seen_in(np.asarray(g, order="C")) if self._spreads else part.spread(g)]
 
-    def turned(self, g: Any) -> Any:
-        """The cotangent of the operand as a tensor, by that of the result."""
-        return _placed(self._chain, self._shape, not self._spreads, g)
+    @property
+    def turned(self) -> tuple[views.Chain, tuple[int, ...], bool]:
+        """What makes the cotangent of the operand of that of the result; see `_placed`."""
+        return self._chain, self._shape, not self._spreads
 
 
 def _seen_nodes(base: Node, chain: views.Chain, shape: tuple[int, ...]) -> Node:

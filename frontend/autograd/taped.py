@@ -193,6 +193,8 @@ class _Pass:
             found = found or call.hooks is not None or call.users is not None
             if call.kept is None or call.is_changed or (call.shared and call.shared.hooks):
                 raise _Ended
+            if not self.knows(call):
+                raise _Ended
             for place in call.parts or ():
                 if call.targets[place] is not None and tape.is_watched(call.operands[place]):
                     raise _Ended
@@ -206,6 +208,10 @@ class _Pass:
                 else:
                     self.missing[id(target)] += 1
         return found
+
+    def knows(self, call: Call) -> bool:
+        """Whether the cotangents of the operands of a call can be made."""
+        return True
 
     def run_with_calls(self, add: Callable[[Any, Any], None] | None) -> None:
         """As `run`, where functions of the program see its context: what it says of NumPy's errors,
@@ -413,8 +419,13 @@ class _DifferentiablePass(_Pass):
     def zeros(self, call: Call, index: int) -> Any:
         return of_array(call.zeros(index), call.known.avals[index])
 
+    def knows(self, call: Call) -> bool:
+        return call.users is not None or pullbacks.are_known(call)
+
     def cotangents(self, call: Call, seeds: Sequence[Any]) -> Sequence[Any]:
-        return pullbacks.cotangents(call, seeds)
+        if not pullbacks.are_known(call):
+            raise _Ended
+        return pullbacks.cotangents(call, seeds, self.has_called)
 
 
 _Pass.sums, _DifferentiablePass.sums = _Sum, _TensorSum

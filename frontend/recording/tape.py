@@ -315,6 +315,14 @@ class Taped(History):
     def __init__(self, call: Call, index: int):
         self.call, self.index, self.epoch = call, index, call.number  # type: ignore[assignment]
 
+    def __eq__(self, other: object) -> bool:
+        """Whether it is that of the same result: gradients that arrive at both are added."""
+        is_taped = other.__class__ is Taped
+        return is_taped and self.call is other.call and self.index == other.index  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash((id(self.call), self.index))
+
     @property
     def is_freed(self) -> bool:  # type: ignore[override]
         return self.call.kept is None
@@ -359,7 +367,7 @@ class _Graph:
         self.held: dict[Node, Held] = {}
         self.viewed: dict[Node, tuple[int, views.Chain]] = {}
         self.shared = Shared()
-        self.told: weakref.WeakSet[Taped] = weakref.WeakSet()
+        self.told: list[weakref.ref[Taped]] = []
         known: dict[Any, Node] = {}
         args: list[Any] = []
         with graph.grad_mode(True):
@@ -488,7 +496,7 @@ class _Graph:
 
     def tell(self, history: Taped) -> None:
         """Fill in the fields of a history."""
-        self.told.add(history)
+        self.told.append(weakref.ref(history))
         node = self.nodes[history.index]
         to_keep = () if history.is_freed else saved_nodes(node)
         values = flushing.computed(to_keep, self.buffers) if to_keep else []
@@ -511,9 +519,10 @@ class _Graph:
 
     def forget(self) -> None:
         """Have the graph built anew when it is looked at again."""
-        for history in self.told:
-            for name in _BUILT:
-                history.__dict__.pop(name, None)
+        for ref in self.told:
+            history = ref()
+            for name in _BUILT if history is not None else ():
+                history.__dict__.pop(name, None)  # type: ignore[union-attr]
         self.call._graph = None
 
     def _held(self, node: Node, value: Any) -> Held:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ from epoch_programs import calls_at_once
 
 import tilewright as tw
 from tilewright.autograd import api, taped
-from tilewright.recording import clock, novelty
+from tilewright.recording import clock, novelty, volatile
 
 
 def data(m: Any, *shape: int, seed: int = 0, grad: bool = False) -> Any:
@@ -434,3 +435,42 @@ def test_reads_amid_passes_keep_calls_at_once(monkeypatch: pytest.MonkeyPatch) -
         assert not clock.volatile
     finally:
         novelty.clear()
+
+
+@pytest.mark.parametrize("first", [2, 3, 5])
+@pytest.mark.parametrize("program", [hooks_twice, functions_twice, added])
+@pytest.mark.filterwarnings("ignore:Using backward.. with create_graph=True:UserWarning")
+def test_derivatives_that_cannot_be_computed_at_once_are_recorded(
+    torch: Any, monkeypatch: pytest.MonkeyPatch, program: Any, first: int
+) -> None:
+    """Amid a pass whose hooks were called: they aren't called again."""
+    called, count = volatile.called, itertools.count()
+
+    def at_first(*args: Any) -> Any:
+        return called(*args) if next(count) < first else None
+
+    monkeypatch.setattr(volatile, "called", at_first)
+    with calls_at_once(True):
+        found = program(tw)
+    expected = program(torch)
+    assert len(found) == len(expected) and next(count)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_hooks_beside_writes_that_are_differentiated_twice(torch: Any, at_once: bool) -> None:
+    def second(m: Any) -> list[Any]:
+        x, seen = data(m, 4, grad=True), []
+        y = x * 2
+        y.register_hook(lambda g: seen.append(g.detach()))
+        z = y * 3
+        z[1:3] = x[:2] ** 3
+        (g,) = m.autograd.grad((z * y).sum(), x, create_graph=True)
+        g.square().sum().backward()
+        return [*seen, g, x.grad]
+
+    with calls_at_once(at_once):
+        found = second(tw)
+    for a, b in zip(found, second(torch), strict=True):
+        np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-9, atol=1e-12)
