@@ -240,6 +240,22 @@ def test_what_spills_holds_fewer_elements(name: str) -> None:
     assert 2 <= len(asked) <= 4 and held == sorted(held, reverse=True)
 
 
+def test_what_does_not_spill_may_take_somewhat_longer() -> None:
+    """Of sums of columns, where fewer are side by side: the model counts no waiting for spills."""
+    kernel, target = tk.fold("sum", (256, 16384), 0, dt.bfloat16), gpu("sm_100")
+    first, taken = default_schedule(kernel, target), []
+    usage = Usage(254, 0, spills=40)
+    expected = predict(kernel, first, target, usage).seconds
+    for registers in (64, 154, 200, 255):
+        defaults = Defaults(target)
+        second = defaults.after(kernel, first, usage)
+        light = Usage(registers, 0)
+        longer = predict(kernel, second, target, light).seconds / expected
+        assert (defaults.after(kernel, second, light) == second) == (longer <= 1.25)
+        taken.append(longer)
+    assert min(taken) < 1.05 < sorted(taken)[1] < 1.25 < max(taken)
+
+
 def test_an_assembler_that_spills_of_its_own_accord_is_told_a_limit() -> None:
     """Programs of 512 threads with 64 registers fit twice; 40 registers let 12 programs of 128
     threads fit, and 48 would let 10."""
