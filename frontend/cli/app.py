@@ -285,8 +285,8 @@ def pack(
 
     On the machine with the GPU, TW_KERNELS=FILE finds them, and a first step compiles nothing. It
     needs the same version of Triton. Schedules go by a card's multiprocessors, GB/s of its memory
-    and MB of its cache (--card 132,3352.32,52.4288 is an H100 SXM). Arguments of the script go after
-    `--`.
+    and MB of its cache: --card 132,3352.32,52.4288 is an H100 SXM. Arguments of the script go
+    after `--`.
     """
     from tilewright.codegen.kernel import Bundle, Kernel
     from tilewright.codegen.program import launched
