@@ -20,6 +20,7 @@ from tilewright.codegen.schedule import (
     predict,
     work,
 )
+from tilewright.codegen.schedule.lighter import lighter
 from tilewright.codegen.target import card, gpu
 from tilewright.codegen.triton import emit
 from tilewright.ir import dtype as dt
@@ -238,6 +239,13 @@ def test_what_spills_holds_fewer_elements(name: str) -> None:
         asked.append(later)
     held = [_held(s) for s in asked]
     assert 2 <= len(asked) <= 4 and held == sorted(held, reverse=True)
+
+
+def test_a_step_of_one_element_is_as_short_as_can_be() -> None:
+    kernel = tk.fold("sum", (1 << 16, 8), 1, dt.float32)
+    schedule = Schedule(block=1024, block_r=1, looped=True, num_warps=4)
+    assert lighter(kernel, schedule, 32) == replace(schedule, block=512)
+    assert lighter(kernel, replace(schedule, block=512), 32) is None
 
 
 def test_what_does_not_spill_may_take_somewhat_longer() -> None:
