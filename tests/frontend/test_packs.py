@@ -8,9 +8,7 @@ from pathlib import Path
 
 import fake_libcuda
 import pytest
-from typer.testing import CliRunner
 
-from tilewright.cli.app import app
 from tilewright.cli.card import numbers, target_of
 from tilewright.codegen.target import gpu
 from tilewright.runtime.driver import PROTOTYPES
@@ -67,8 +65,8 @@ def test_a_first_step_compiles_nothing(tmp_path: Path, run_python: Callable[...,
     """With the numbers of the architecture's table the products of this script are others."""
     script, file = tmp_path / "train.py", tmp_path / "kernels.pack"
     script.write_text(SCRIPT)
-    result = CliRunner().invoke(app, ["pack", str(script), "--card", H100, "-o", str(file)])
-    assert result.exit_code == 0 and "kernels for sm_90" in result.output
+    command = "pack", str(script), "--card", H100, "-o", str(file)
+    assert "kernels for sm_90" in run_python("from tilewright.cli import main; main()", *command)
     library = str(fake_libcuda.build(tmp_path, PROTOTYPES))
     environment = {
         "LD_LIBRARY_PATH": library,
