@@ -20,7 +20,7 @@ from ..recording import Handle, compounds, resolve, volatile
 from . import taped
 from .engine import gradients
 from .grad_fn import GradientEdge
-from .hook_calls import call_hooks
+from .hook_calls import after_hooks, call_hooks
 from .hooks import call_queued, follow, one_pass
 from .rows import accumulated, as_tensor, of_rows
 
@@ -116,44 +116,49 @@ def backward(
     keep = create_graph if retain_graph is None else retain_graph
     _end_earlier_step(create_graph)
     follow()
-    if not create_graph:
-        made = _over_tape(tensors, grad_tensors, wanted, keep)
-        if made is not None:
-            with one_pass():
-                for t, array in made:
-                    _accumulate_at_once(t, array)
-            call_queued()
-            return
-    with recording.hold(), one_pass():
+    with one_pass() as number:
+        add = _accumulate_created if create_graph else _accumulate_at_once
+        made = _over_tape(tensors, grad_tensors, wanted, keep, create_graph, True, add)
+        for t, g in made or ():
+            if g is not None:
+                add(t, g)
+    if made is not None:
+        call_queued()
+        return
+    with recording.hold(), one_pass(number):
         roots = _roots(tensors, grad_tensors, create_graph)
         if not roots:
             return
-        add = functools.partial(_accumulate, create_graph=create_graph)
+        add_node = functools.partial(_accumulate, create_graph=create_graph)
         found = gradients(
-            roots, wanted=wanted, retain_graph=keep, create_graph=create_graph, accumulate=add
+            roots, wanted=wanted, retain_graph=keep, create_graph=create_graph, accumulate=add_node
         )
         for t, node in found:
-            add(t, node)
+            add_node(t, node)
     recording.settle()
     if not recording.clock.holding:  # else it is part of another pass
         call_queued()
 
 
 def _over_tape(
-    outputs: Any, given: Any, wanted: Sequence[Any] | None, retain_graph: bool
+    outputs: Any,
+    given: Any,
+    wanted: Sequence[Any] | None,
+    retain_graph: bool,
+    *options: Any,
 ) -> list[tuple[Any, Any]] | None:
-    """The gradients as arrays, if the tape has all that they need; else None."""
+    """The gradients, if the tape has all that they need; else None. See `taped.gradients`."""
     outs = (outputs,) if isinstance(outputs, Handle) else outputs
     if recording.clock.holding or outs.__class__ not in (tuple, list):
         return None
     seeds = (given,) if isinstance(given, Handle) else given or (None,) * len(outs)
     if seeds.__class__ not in (tuple, list) or len(seeds) != len(outs) or not outs:
         return None
-    return taped.gradients(list(zip(outs, seeds)), wanted, retain_graph)
+    return taped.gradients(list(zip(outs, seeds)), wanted, retain_graph, *options)
 
 
 def _accumulate_at_once(t: Any, array: Any) -> None:
-    """As `_accumulate`, of a gradient that is an array."""
+    """As `_accumulate_tensor`, of a gradient that is an array."""
     g, held = volatile.tensor(array, t.dtype), t._grad
     if not (t._hooks or t._post_hooks or t._grad_dtype is not NotImplemented):
         if held is None and (t._requires_grad or t.requires_grad):
@@ -164,8 +169,33 @@ def _accumulate_at_once(t: Any, array: Any) -> None:
             held, lambda: np.asarray(quietly(np.add, before, array))
         ):
             return
-    with recording.hold():
-        _accumulate(t, resolve(g), False)
+    _accumulate_tensor(t, g, False)
+
+
+def _accumulate_created(t: Any, g: Any) -> None:
+    """As `_accumulate_tensor`, of a gradient that can be differentiated again."""
+    _accumulate_tensor(t, g, True)
+
+
+def _accumulate_tensor(t: Any, g: Any, create_graph: bool) -> None:
+    """As `_accumulate`, of a gradient that is a tensor."""
+    if not (t._requires_grad or t.requires_grad):  # it was frozen since
+        return
+    with recording.grad_mode(create_graph):
+        if t._hooks and t.is_leaf:
+            g = after_hooks(t._hooks, g)
+        if t._grad_dtype is not NotImplemented:
+            dtype = _dtype_of_grad(t)
+            g = g if dtype in (None, NotImplemented, g.dtype) else g.to(dtype)
+        held = t._grad
+        if held is None or compounds.is_compound(held) or compounds.is_compound(g):
+            t._grad = accumulated(held, g)
+        elif create_graph:
+            t._grad = held + g
+        else:
+            held.add_(g)
+        for hook in list((t._post_hooks or {}).values()):  # one may write to the leaf
+            hook(t)
 
 
 def _end_earlier_step(create_graph: bool) -> None:
@@ -203,10 +233,14 @@ def _accumulate(t: Any, node: Node, create_graph: bool) -> None:
 
 def _of_grad_dtype(t: Any, node: Node) -> Node:
     """A gradient of `t` in the dtype that its `.grad` is to have."""
-    dtype = t._grad_dtype
-    if dtype is None and t._grad is not None:
-        dtype = t._grad.dtype
+    dtype = _dtype_of_grad(t)
     return node if dtype in (None, NotImplemented, node.dtype) else ops.cast(node, dtype)
+
+
+def _dtype_of_grad(t: Any) -> Any:
+    """The dtype that the gradient of `t` is to have; None or NotImplemented if that is open."""
+    is_open = t._grad_dtype is None and t._grad is not None
+    return t._grad.dtype if is_open else t._grad_dtype
 
 
 def grad(
@@ -248,11 +282,21 @@ def grad(
     _end_earlier_step(create_graph)
     follow()
     watched = any(t._hooks or t._grad_dtype is not NotImplemented for t in wanted)
-    if not (create_graph or watched):
-        made = _over_tape(outputs, grad_outputs, wanted, keep)
+    number = None
+    if not watched:
+        with one_pass() as number:
+            may_miss = bool(allow_unused or materialize_grads)
+            made = _over_tape(outputs, grad_outputs, wanted, keep, create_graph, may_miss)
         if made is not None:
-            return tuple([volatile.tensor(array, t.dtype) for t, array in made])
-    with recording.hold(), one_pass():
+            told = []
+            for i, (t, g) in enumerate(made):
+                if g is None:
+                    g = _missing(i, t, allow_unused, materialize_grads)
+                elif not create_graph:
+                    g = volatile.tensor(g, t.dtype)
+                told.append(g)
+            return tuple(told)
+    with recording.hold(), one_pass(number):
         for t in wanted:
             if not t.requires_grad:
                 raise RuntimeError(
@@ -300,6 +344,11 @@ def _result(
         if node.op is ops.variable and node.requires_grad:
             node = ops.clone(node)  # a tensor of its own, not the leaf
         return as_tensor(node)
+    return _missing(place, t, allow_unused, materialize)
+
+
+def _missing(place: int, t: Any, allow_unused: bool | None, materialize: bool) -> Any:
+    """What stands for the gradient of a tensor that none has reached."""
     if materialize:
         zero = ops.constant(0, t.dtype, str(t.device))
         return recording.wrap(ops.expand(zero, t.shape))

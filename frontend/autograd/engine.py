@@ -74,11 +74,13 @@ def gradients(
     for t, g in roots:
         node = recording.resolve(t)
         seeds[node] = seeds[node] + g if node in seeds else g
-    going = _Pass(wanted, create_graph, accumulate)
-    derivation = going.through_nodes(seeds, recording.hooked)
     seen = [recording.resolve(t) for t, _ in roots if t._grad_freed]
     used_up = [node for node in seen if node.op is not ops.variable]
-    if used_up and (derivation.saved or any(map(_unpacks, used_up))):
+    if any(map(_unpacks, used_up)):
+        raise freed()  # before functions of the program run, or leaves get gradients
+    going = _Pass(wanted, create_graph, accumulate)
+    derivation = going.through_nodes(seeds, recording.hooked)
+    if used_up and derivation.saved:
         raise freed()
     going.through_histories()
     if not retain_graph:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,8 +18,10 @@ from tilewright.ir.shape import Size
 
 from .. import recording
 from ..functions import creation
-from ..recording import Handle, compounds, epoch, inference, resolve, threads, wrap
-from . import api
+from ..recording import Handle, compounds, epoch, inference, resolve, tape, threads, wrap
+from ..recording.states import Aval
+from ..recording.wrapping import of_array
+from . import api, taped_functions
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -43,6 +46,7 @@ class FunctionCtx:
         self._inputs: dict[int, int] = {}  # the same for saved inputs, where values are packed
         self._unpack: Callable[[Any], Any] | None = None  # if hooks have packed what is saved
         self._token: Node | None = None  # the call's node while `backward` runs
+        self._call: tape.Call | None = None  # the call while a `backward` runs that is taped
         self._pushes = False  # whether `jvp` runs
         self._own = {*vars(self), "_own"}  # what isn't the user's
 
@@ -83,6 +87,8 @@ class FunctionCtx:
     def _connected(self, i: int, t: Any) -> Any:
         """The i-th saved tensor, so that it can be differentiated again: an output is the one that
         the caller of `apply` got, and an unpacked input has the history of the input."""
+        if t is not None and self._call is not None and i in self._outputs:
+            return self._call.users.result(self._call, self._outputs[i])  # type: ignore[union-attr]
         if self._token is None or t is None:
             return t
         if i in self._outputs:
@@ -220,37 +226,49 @@ def _connect(cls: type[Function], ctx: FunctionCtx, args: Sequence[Any], result:
                 "a leaf Variable that requires grad is being used in an in-place operation."
                 f"{at_user_line()}"
             )
-    count = sum(differentiable)
-
-    def output(token: Node, value: Node, i: int) -> Node:
-        node = function_output(token, value, i)
-        node.memo["call"], node.memo["among"] = (cls.__name__, token.operands), count
-        node.memo["context"] = weakref.ref(ctx)
-        node.memo["number"] = i
-        return node
-
     if epoch.inferred:
         inference.refuse_kept(ctx.saved)
     hooks = recording.clock.saving
     if hooks is not None and ctx.saved:
         ctx._pack(hooks, inputs)
+    derivative = _Derivative(cls, ctx, args, inputs, outputs, sum(differentiable))
+    out: Any = None
+    if hooks is None and not ctx.dirty:
+        given = {i: o for i, o in enumerate(outputs) if differentiable[i]}
+        taped = taped_functions.noted(derivative, inputs, given)
+        if taped is not None:
+            out = [taped.get(i, o) for i, o in enumerate(outputs)]
+    if out is None:
+        out = _recorded(derivative, outputs, differentiable)
+    out = [
+        o.detach() if not differentiable[i] and isinstance(o, Handle) and o.requires_grad else o
+        for i, o in enumerate(out)
+    ]
+    ctx._given = [weakref.ref(out[i]) for i in ctx._outputs.values()]
+    return tuple(out) if isinstance(result, tuple) else out[0]
+
+
+def _recorded(
+    derivative: _Derivative, outputs: Sequence[Any], differentiable: Sequence[bool]
+) -> list[Any]:
+    """The outputs of a call, the differentiable ones with its derivative."""
+    ctx, out = derivative.ctx, []
     with recording.hold():
         place = len(recording.contexts)
-        recording.contexts.append((_backward_of(cls, ctx, args, inputs, outputs), {}))
+        recording.contexts.append(derivative.context())
         # Recorded anew each time: the context belongs to this call.
-        token = function_call(*[resolve(a) for a in inputs], place)
-        out = []
+        token = function_call(*[resolve(a) for a in derivative.inputs], place)
         for i, o in enumerate(outputs):
             if not differentiable[i]:
-                out.append(o.detach() if isinstance(o, Handle) and o.requires_grad else o)
+                out.append(o)
             elif any(o is d for d in ctx.dirty):
                 ctx._outputs = {k: j for k, j in ctx._outputs.items() if j != i}
-                out.append(recording.assign(o, output(token, resolve(o), i), force=True))
+                made = derivative.output(token, resolve(o), i)
+                out.append(recording.assign(o, made, force=True))
             else:
-                out.append(wrap(output(token, resolve(o), i)))
-        ctx._given = [weakref.ref(out[i]) for i in ctx._outputs.values()]
+                out.append(wrap(derivative.output(token, resolve(o), i)))
     recording.settle()
-    return tuple(out) if isinstance(result, tuple) else out[0]
+    return out
 
 
 def _elements(given: Any) -> Any:
@@ -276,49 +294,106 @@ def _derivative_of(cls: type[Function]) -> Callable[..., Any]:
     return cls.vjp
 
 
-def _backward_of(
-    cls: type[Function],
-    ctx: FunctionCtx,
-    args: Sequence[Any],
-    inputs: Sequence[Any],
-    outputs: Sequence[Any],
-) -> Callable[[dict[int, Node], Node], list[Node | None]]:
-    """The call's `backward` over nodes: takes the cotangents of the outputs, returns the cotangents
-    of `inputs`."""
-    metas = [
-        (tuple(o.shape), o.dtype, o._typed()[2]) if isinstance(o, Handle) else None for o in outputs
-    ]
+class _Derivative:
+    """The derivative of one call of a Function: the user's `backward`, or the transpose of `jvp`.
+    It is a `recording.tape.Users`, too.
 
-    needed = [a.requires_grad for a in inputs]
-    backward = _derivative_of(cls)
+    args: of the call. inputs: the tensors among them. outputs: of `forward`. count: of those that
+    are differentiable. values: of these the arrays and avals, by their numbers among all, if the
+    call is on the tape, where they are numbered in this order.
+    """
 
-    def run(cotangents: dict[int, Node], token: Node) -> list[Node | None]:
-        wrapped = []
-        is_pushed = _pushing and cls.jvp is not Function.jvp
-        for i, meta in enumerate(metas):
-            g = cotangents.get(i)
-            if g is None and meta is not None and ctx.materialize and not is_pushed:
-                g = ops.expand(ops.constant(0, meta[1], meta[2]), meta[0])
-            wrapped.append(None if g is None else wrap(g))
-        ctx._token = token
+    def __init__(
+        self,
+        cls: type[Function],
+        ctx: FunctionCtx,
+        args: Sequence[Any],
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        count: int,
+    ):
+        self.cls, self.ctx, self.args, self.inputs = cls, ctx, args, inputs
+        self.count = count
+        self.metas = [
+            (tuple(o.shape), o.dtype, o._typed()[2]) if isinstance(o, Handle) else None
+            for o in outputs
+        ]
+        self.needed = [a.requires_grad for a in inputs]
+        self.backward, self.saves = _derivative_of(cls), bool(ctx.saved)
+        self.values: dict[int, tuple[Any, Aval]] = {}
+
+    def __call__(self, cotangents: dict[int, Node], token: Node) -> list[Node | None]:
+        """The cotangents of `inputs` as nodes, by those of the outputs. token: of the call."""
+        self.ctx._token = token
         try:
-            derivative = _transposed_jvp(cls, args, outputs) if is_pushed else backward
-            result = derivative(ctx, *wrapped)
+            found = self._of({i: wrap(g) for i, g in cotangents.items()})
         finally:
-            ctx._token = None
-        given = result if isinstance(result, tuple) else (result,)
-        if len(given) < len(args) or any(g is not None for g in given[len(args) :]):
+            self.ctx._token = None
+        return [None if g is None else resolve(g) for g in found]
+
+    def cotangents(self, call: tape.Call, given: dict[int, Any]) -> list[Any]:
+        numbers = [*self.values]
+        self.ctx._call = call if recording.is_grad_enabled() else None
+        try:
+            found = self._of({numbers[i]: g for i, g in given.items()})
+        finally:
+            self.ctx._call = None
+        return [found[i] for i in call.known.template.cotangents]
+
+    def _of(self, given: dict[int, Any]) -> list[Any]:
+        """The cotangents of `inputs`, by those of outputs that a gradient reaches."""
+        cls, ctx, args = self.cls, self.ctx, self.args
+        is_pushed = _pushing and cls.jvp is not Function.jvp
+        grads = []
+        for i, meta in enumerate(self.metas):
+            g = given.get(i)
+            if g is None and meta is not None and ctx.materialize and not is_pushed:
+                g = creation.zeros(meta[0], dtype=meta[1], device=meta[2])
+            grads.append(g)
+        derivative = _transposed_jvp(cls, args, self.metas) if is_pushed else self.backward
+        result = derivative(ctx, *grads)
+        found = result if isinstance(result, tuple) else (result,)
+        if len(found) < len(args) or any(g is not None for g in found[len(args) :]):
             raise RuntimeError(
                 f"function {cls.__name__}Backward returned an incorrect number of gradients "
-                f"(expected {len(args)}, got {len(given)})"
+                f"(expected {len(args)}, got {len(found)})"
             )
-        pairs = zip(args, given, strict=False)
+        pairs = zip(args, found, strict=False)
         parts = [_cotangent(a, g) for a, g in pairs if isinstance(a, Handle)]
-        found = zip(inputs, parts, needed, strict=True)
-        return [_checked(cls, a, g) if needs else None for a, g, needs in found]
+        told = zip(self.inputs, parts, self.needed, strict=True)
+        return [_fitting(cls, a, g) if needs and g is not None else None for a, g, needs in told]
 
-    run.saves = bool(ctx.saved)  # type: ignore[attr-defined]
-    return run
+    def nodes(
+        self, operands: Sequence[Node], leaf: Callable[[Any, Aval], Node]
+    ) -> tuple[Node, ...]:
+        token = function_call(*operands, next(_places))
+        values = [(i, leaf(*each)) for i, each in self.values.items()]
+        return tuple([self.output(token, node, i) for i, node in values])
+
+    def output(self, token: Node, value: Node, number: int) -> Node:
+        """The node of a differentiable output."""
+        node = function_output(token, value, number)
+        node.memo["call"] = self.cls.__name__, token.operands
+        node.memo["among"], node.memo["number"] = self.count, number
+        node.memo["context"] = weakref.ref(self.ctx)
+        return node
+
+    def result(self, call: tape.Call, number: int) -> Any:
+        """An output, as the caller of `apply` got it."""
+        made = of_array(*self.values[number])
+        made._history = tape.Taped(call, [*self.values].index(number))
+        return made
+
+    def context(self) -> Any:
+        return self, {}
+
+    def free(self) -> None:
+        self.ctx, self.args, self.inputs = FunctionCtx(), (), ()
+        self.values = {i: (None, aval) for i, (_, aval) in self.values.items()}
+
+
+_places = itertools.count(1 << 32)
+"""Numbers of calls that are on the tape: no place in an epoch."""
 
 
 _pushing = 0  # the depth of forward derivatives, which are asked for by two passes
@@ -336,9 +411,9 @@ def pushing() -> Iterator[None]:
 
 
 def _transposed_jvp(
-    cls: type[Function], args: Sequence[Any], outputs: Sequence[Any]
+    cls: type[Function], args: Sequence[Any], metas: Sequence[Any]
 ) -> Callable[..., Any]:
-    """The derivative of a Function whose transpose is its `jvp`."""
+    """The derivative of a Function whose transpose is its `jvp`. metas: of the outputs."""
 
     def backward(ctx: FunctionCtx, *cotangents: Any) -> tuple[Any, ...]:
         is_tensor = [isinstance(a, Handle) and a.dtype.is_differentiable for a in args]
@@ -353,17 +428,17 @@ def _transposed_jvp(
             finally:
                 ctx._pushes = False
             pushed = made if isinstance(made, tuple) else (made,)
-            if len(pushed) != len(outputs):
+            if len(pushed) != len(metas):
                 raise RuntimeError(
                     "Function's jvp returned an invalid number of forward gradients (expected "
-                    f"{len(outputs)} but got {len(pushed)}){at_user_line()}"
+                    f"{len(metas)} but got {len(pushed)}){at_user_line()}"
                 )
-            for o, t in zip(outputs, pushed, strict=True):
-                if t is not None and t.shape != o.shape:
+            for meta, t in zip(metas, pushed, strict=True):
+                if t is not None and meta is not None and t.shape != meta[0]:
                     raise RuntimeError(
                         "Trying to set a forward gradient that has a different size than that of "
                         "the original Tensor, this is not supported. Tensor is of size "
-                        f"{list(o.shape)} while the given forward gradient is of size "
+                        f"{list(meta[0])} while the given forward gradient is of size "
                         f"{list(t.shape)}.{at_user_line()}"
                     )
             pairs = [
@@ -384,22 +459,19 @@ def _transposed_jvp(
     return backward
 
 
-def _checked(cls: type[Function], a: Any, g: Any) -> Node | None:
-    if g is None:
-        return None
-    node = resolve(g)
-    if node.dtype is not a.dtype:
-        node = ops.cast(node, a.dtype)
-    if node.shape != a.shape:
-        try:
-            return ops.sum_to(node, a.shape)
-        except (RuntimeError, IndexError):
-            raise RuntimeError(
-                f"Function {cls.__name__}Backward returned an invalid gradient: got "
-                f"{list(g.shape)} "
-                f"but expected shape compatible with {list(a.shape)}"
-            ) from None
-    return node
+def _fitting(cls: type[Function], a: Any, g: Any) -> Any:
+    """What `backward` gives as the gradient of the input `a`, in its dtype and shape."""
+    if g.dtype is not a.dtype:
+        g = g.to(a.dtype)
+    if g.shape == a.shape:
+        return g
+    try:
+        return g.sum_to_size(a.shape)
+    except (RuntimeError, IndexError):
+        raise RuntimeError(
+            f"Function {cls.__name__}Backward returned an invalid gradient: got {list(g.shape)} "
+            f"but expected shape compatible with {list(a.shape)}"
+        ) from None
 
 
 def _output_vjp(g: Node, out: Node, token: Node, value: Node, index: int):

@@ -11,6 +11,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.passes.autodiff import Passed, pullback
 
 from .. import recording
+from ..recording import compounds
 from . import rows
 from .calls import operands_of
 
@@ -26,17 +27,41 @@ def call_hooks(
 ) -> Node:
     """The gradient `g` of a tensor after its hooks have seen it. All get the same object, on which
     one may leave something for the next. accumulates: whether it is added to the leaf's."""
-    given = [(k == RETAINED, hook in ACCUMULATING, hook) for k, hook in (hooks or {}).items()]
-    seen = None
+    if not hooks:
+        return g
+    given = rows.as_tensor(g)
+    seen = after_hooks(hooks, given, accumulates)
+    return g if seen is given and compounds.is_compound(given) else rows.as_node(seen)
+
+
+def after_hooks(hooks: dict[int, Callable[[Any], Any]], seen: Any, accumulates: bool = True) -> Any:
+    """As `call_hooks`, of tensors."""
+    given = [(k == RETAINED, hook in ACCUMULATING, hook) for k, hook in hooks.items()]
     for _, waits, hook in sorted(given, key=lambda each: each[:2]):
-        if waits and not accumulates:
-            continue
-        if seen is None:
-            seen = rows.as_tensor(g)
-        replaced = hook(seen)
-        if replaced is not None:
-            seen, g = replaced, rows.as_node(replaced)
-    return g
+        if accumulates or not waits:
+            replaced = hook(seen)
+            if replaced is not None:
+                _check(hook, seen, replaced)
+                seen = replaced
+    return seen
+
+
+def _check(hook: Any, seen: Any, replaced: Any) -> None:
+    """Raise an error unless a hook has returned what may take the place of the gradient `seen`."""
+    if not isinstance(replaced, recording.Handle):
+        kind = type(replaced).__name__
+        raise TypeError(f"expected Variable, but hook returned '{kind}'{at_user_line()}")
+    name = getattr(hook, "__name__", "") or type(hook).__name__
+    if replaced.dtype is not seen.dtype:
+        raise RuntimeError(
+            f"hook '{name}' has changed the type of value (was {seen.dtype} got {replaced.dtype})"
+            f"{at_user_line()}"
+        )
+    if replaced.shape != seen.shape:
+        raise RuntimeError(
+            f"hook '{name}' has changed the size of value (was {list(seen.shape)} got "
+            f"{list(replaced.shape)}){at_user_line()}"
+        )
 
 
 class NodeHooks:

@@ -47,16 +47,17 @@ at_end: list[Callable[[bool], None]] = []
 
 
 @contextmanager
-def one_pass() -> Iterator[None]:
+def one_pass(number: int | None = None) -> Iterator[int]:
     """Treat the block as one backward pass, and call the functions `at_end` after it. Hooks on what
-    calls save that the user's code enters in the block end with it."""
+    calls save that the user's code enters in the block end with it. number: of the pass, if it goes
+    on with one that has begun."""
     global _task
     saving = recording.clock.saving
     outer, at_end[:] = list(at_end), []
-    outer_task, _task = _task, next(_tasks)
+    outer_task, _task = _task, next(_tasks) if number is None else number
     complete = False
     try:
-        yield
+        yield _task
         complete = True
     finally:
         _task = outer_task
@@ -147,6 +148,10 @@ def arguments_of(
 
 def _watch(t: Any) -> None:
     """Have backward passes call the hooks of non-leaf `t`, also after this epoch."""
+    taped = tape.plain(t)
+    if taped is not None:
+        tape.watch(taped, t._hooks)
+        return
     own = historied(t)
     own._hooks, t = t._hooks, own
     node = resolving.history_node(t)
@@ -174,6 +179,9 @@ def _watch(t: Any) -> None:
 def _is_watched(t: Any) -> bool:
     """Whether hooks of non-leaf `t` are those of its present history. A write with gradients gives
     it a new one, without the hooks that it had before."""
+    taped = tape.plain(t)
+    if taped is not None:
+        return tape.is_watched_by(taped, t._hooks)
     node, hooked = resolving.history_node(historied(t)), recording.hooked
     if node.op is ops.variable:
         history = recording.variable_target(node.attrs[0])

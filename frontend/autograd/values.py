@@ -41,11 +41,16 @@ def renewed(derivation: Derivation, values: dict[Node, Node]) -> dict[Node, Node
     return dict(zip(derivation.grads, grads, strict=True))
 
 
-def modified(node: Node) -> RuntimeError:
+def modified(node: Node | None = None) -> RuntimeError:
+    """The error where a value that a derivative reads was overwritten: that of a node, if it is
+    known."""
+    which = ""
+    if node is not None:
+        place = format_location(node.loc)
+        which = f": {list(node.shape)}, computed by {node.op.name} at {place}"
     return RuntimeError(
         "one of the variables needed for gradient computation has been modified by an inplace "
-        f"operation: {list(node.shape)}, computed by {node.op.name} at {format_location(node.loc)}"
-        f"{at_user_line()}"
+        f"operation{which}{at_user_line()}"
     )
 
 

@@ -8,7 +8,7 @@ and bound methods of them, by name.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType
@@ -231,11 +231,14 @@ def add_check(node: Node) -> None:
     fallible[node] = fallible.get(node, 0) + 1
 
 
+_Key = TypeVar("_Key")
+
+
 def watch(
-    watched: dict[Node, list[Any]], node: Node, hooks: dict[int, Callable[[Any], Any]] | Any
+    watched: dict[_Key, list[Any]], key: _Key, hooks: dict[int, Callable[[Any], Any]] | Any
 ) -> None:
-    """Have backward passes call `hooks` with the gradient of `node`. They are a tensor's by number,
-    or `autograd.hook_calls.NodeHooks`."""
-    known = watched.setdefault(node, [])
+    """Have backward passes call `hooks` with the gradient of a node, or of the result of a call.
+    They are a tensor's by number, or `autograd.hook_calls.NodeHooks`."""
+    known = watched.setdefault(key, [])
     if not any(hooks is each for each in known):
         known.append(hooks)

@@ -39,6 +39,9 @@ calls with gradient are recorded."""
 PLAIN = 16
 """The backward passes in a row that ask for no more than a tape has, after which such calls are on
 the tape again."""
+AMID = 1 << 16
+"""The elements of tensors up to which a program whose hooks read values has its calls computed at
+once, even if its work is known: each read amid a recorded pass computes a piece of it alone."""
 _REMEMBERED = 4096
 """The kinds of work that are remembered."""
 
@@ -54,16 +57,17 @@ _is_step = False  # whether they end in a step of an optimizer
 _repeats = _known = 0  # known work in a row, and its calls
 _largest = 0  # the calls of the largest new work, lately
 _untaped = 0  # how many more calls on the tape were built as graphs than were gone through
+_amid = 0  # reads amid backward passes, lately
 _plain = 0  # passes over recorded calls in a row that a tape would do for
 
 
 def clear() -> None:
     """Forget the program's work, and record calls again."""
-    global _begins, _surplus, _repeats, _known, _largest, _untaped, _plain
+    global _begins, _surplus, _repeats, _known, _largest, _untaped, _plain, _amid
     _begins = False
     _seen.clear()
     noted.clear()
-    _surplus = _repeats = _known = _largest = _untaped = _plain = 0
+    _surplus = _repeats = _known = _largest = _untaped = _plain = _amid = 0
     clock.news = clock.few = 0
     clock.volatile, clock.taping = False, True
 
@@ -110,6 +114,15 @@ def is_step() -> None:
     global _is_step
     _is_step = True
     clock.effects += 1
+
+
+def is_read_amid() -> None:
+    """Note that a function of the program has read a value amid a backward pass."""
+    global _amid
+    _amid += 1
+    if _amid >= DUE and not clock.volatile and tiers.mode != tiers.FUSED:
+        clock.volatile = True
+        debug.say("values are read amid backward passes: calls are computed when they are made")
 
 
 def is_large() -> None:
@@ -175,7 +188,7 @@ def lasts() -> bool:
 
 def _look() -> None:
     """Note the work since the last read of a value."""
-    global _is_step, _repeats, _known, _largest, looked
+    global _is_step, _repeats, _known, _largest, _amid, looked
     looked = clock.effects
     calls = len(noted)
     if calls <= FEW and not _is_step:
@@ -185,6 +198,8 @@ def _look() -> None:
         else:
             noted.clear()  # recorded they would cost as much
             return
+    if _amid and any([elements > AMID for _, elements in noted]):
+        _amid = 0
     work = hash(tuple(noted))
     noted.clear()
     _is_step = False
@@ -198,5 +213,8 @@ def _look() -> None:
     if len(_seen) > _REMEMBERED:
         _seen.clear()
     if _repeats >= REPEATS and _known >= REPEATS * _largest:
+        if _amid:  # and until that many more come
+            _amid = _repeats = _known = 0
+            return
         clear()
         debug.say("the same work comes again: calls are recorded")

@@ -12,8 +12,8 @@ from __future__ import annotations
 import itertools
 import math
 import weakref
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from .histories import Held, History, Leads, Shared, Viewed, after, with_views
 from .roots import source_of
 from .rounding import rounded_once
 from .states import Aval, Handle
+from .wrapping import of_array
 
 Array = np.ndarray
 
@@ -92,6 +93,13 @@ class Part:
         self.base, self.chain = None if is_kept_apart(storage) else storage._buffer, view._chain
         self.shape, self.writes = storage._buffer.shape, storage._writes
 
+    @classmethod
+    def of(cls, chain: views.Chain, shape: tuple[int, ...]) -> Part:
+        """A part of no memory in particular."""
+        made = object.__new__(cls)
+        made.base, made.chain, made.shape, made.writes = None, chain, shape, 0
+        return made
+
     def spread(self, g: Array) -> Array:
         """The gradient of the memory, by that of the view."""
         if self.chain.repeats:
@@ -136,6 +144,25 @@ def part(t: Any, target: Any) -> Part | None:
     return None if is_whole else Part(t)
 
 
+class Users(Protocol):
+    """A derivative that a program has written."""
+
+    def cotangents(self, call: Call, given: dict[int, Any]) -> Sequence[Any]:
+        """Those of the operands `template.cotangents`, or None, by those of the results that a
+        gradient reaches. All are tensors."""
+
+    def nodes(
+        self, operands: Sequence[Node], leaf: Callable[[Array | None, Aval], Node]
+    ) -> tuple[Node, ...]:
+        """The nodes of the results. leaf: makes that of a value."""
+
+    def context(self) -> Any:
+        """What `epoch.contexts` has of the call."""
+
+    def free(self) -> None:
+        """Release all values, as no pass will come."""
+
+
 class Call:
     """A call on the tape.
 
@@ -144,12 +171,13 @@ class Call:
     operands' writes then, see `counts`. targets: where their gradients go, or None. parts: those
     operands that are views, by place. kept: the arrays that its derivative reads; None once a
     backward pass has freed them. stages: what composites among its ops have left. results: the
-    living ones, with the count of their writes.
+    living ones, with the count of their writes. hooks: of results, by number, see `epoch.watch`; or
+    None. users: the derivative, if a program has written it.
     """
 
     __slots__ = (
-        "_graph", "arrays", "counts", "kept", "known", "number", "operands", "parts", "results",
-        "shared", "stages", "targets",
+        "__weakref__", "_graph", "arrays", "counts", "hooks", "kept", "known", "number", "operands",
+        "parts", "results", "shared", "stages", "targets", "users",
     )  # fmt: skip
 
     def __init__(
@@ -180,6 +208,8 @@ class Call:
                 self.counts.append(counts(t))
         self.number = _number()
         self.results: list[tuple[weakref.ref[Any], int, int]] = []
+        self.hooks: dict[int, list[Any]] | None = None
+        self.users: Users | None = None
         self.shared: Shared | None = None
         self._graph: _Graph | None = None
 
@@ -206,6 +236,9 @@ class Call:
             novelty.is_untaped()
             self._graph = _Graph(self)
             self.shared = self._graph.shared
+            for index, hooks in (self.hooks or {}).items():
+                for each in hooks:
+                    epoch.watch(self.shared.hooks, self._graph.nodes[index], each)
         return self._graph
 
     def zeros(self, index: int) -> Array:
@@ -219,11 +252,23 @@ class Call:
         assert self.kept is not None
         return self.known.backward(self.kept, seeds, self.stages)
 
+    def result(self, index: int) -> Any:
+        """A result that the derivative reads, as a tensor in memory of its own."""
+        template = self.known.template
+        assert self.kept is not None
+        kept = self.kept[[*template.reads].index(len(self.operands) + index)]
+        made = of_array(kept, self.known.avals[index])
+        if index in template.seeds:
+            made._history = Taped(self, index)
+        return made
+
     def free(self) -> None:
         """Release all values. If the derivative reads any, a second pass is an error."""
         if self.known.template.reads:
             self.kept = None
             self.stages.clear()
+            if self.users is not None:
+                self.users.free()
         for i, count in enumerate(self.counts):
             if count is not None:
                 self.operands[i] = self.arrays[i] = None
@@ -345,17 +390,36 @@ class _Graph:
                     node = ops.with_value(node, value)
                 args.append(node)
             args.extend(said.shapes[len(call.operands) :])
-            made = rounded_once(said.build, args)
-            results = (made,) if made.__class__ is Node else tuple(made)
-            self.nodes = [ops.clone(r) if r in args else r for r in results]
+            if call.users is not None:
+                self.nodes = [*call.users.nodes(args, self._value)]
+            else:
+                made = rounded_once(said.build, args)
+                results = (made,) if made.__class__ is Node else tuple(made)
+                self.nodes = [ops.clone(r) if r in args else r for r in results]
         for i, node in enumerate(self.nodes):
-            if node.requires_grad:
+            if node.requires_grad and call.users is None:
                 node.memo.setdefault("call", (said.build, args))
-                if len(results) > 1:
-                    node.memo["among"], node.memo["number"] = len(results), i
+                if len(self.nodes) > 1:
+                    node.memo["among"], node.memo["number"] = len(self.nodes), i
         if self.shared.views:
             with_views.add(self.shared)
             _graphs_of_views.add(self)
+
+    def _new(self, value: Array, aval: Aval) -> tuple[Node, Handle]:
+        """A leaf of a value, and a tensor that has it."""
+        node = epoch.leaf_node(len(self.buffers), aval)
+        holder = Handle()
+        holder._buffer, holder._aval = value, aval
+        self.buffers.append(value)
+        return node, holder
+
+    def _value(self, value: Array | None, aval: Aval) -> Node:
+        """The node of a value that nobody else has, or that nothing reads any more."""
+        if value is None:
+            value = np.zeros(aval[0], aval[1].np)
+        node, holder = self._new(value, aval)
+        self.held[node] = Held.of(holder, None)
+        return node
 
     def _leaf(self, place: int, base: Any, aval: Aval, target: Any) -> Node:
         """The node of the memory of an operand, or of what it has of it; target: where its gradient
@@ -363,15 +427,12 @@ class _Graph:
         t = self.call.operands[place]
         if base is None:  # no derivative reads it any more
             base = np.zeros(aval[0], aval[1].np)
-        node = epoch.leaf_node(len(self.buffers), aval)
-        holder = Handle()
-        holder._buffer, holder._aval = base, aval
+        node, holder = self._new(base, aval)
         changes, rewrites, moves = self.call.counts[place]
         owner = None if t is None else t if t._moves != moves else _state(t)
         is_whole = target is not None or base is not self.call.arrays[place]
         chain = None if t is None or is_whole else t._chain
         self.held[node] = Held(holder, owner, changes, rewrites, moves if owner is t else 0, chain)
-        self.buffers.append(base)
         if target is None:
             return node
         variable = ops.variable(node, len(self.buffers) - 1)
@@ -443,6 +504,8 @@ class _Graph:
             leaf_values={},
         )
         history.targets = {n: self.targets[n] for n in history.variables}
+        if self.call.users is not None:
+            history.call_contexts = {n: self.call.users.context() for n in history.calls}
         if not history.is_freed:
             history.leaf_values = {n: self.held[n] for n in history.leaves}
 
@@ -521,6 +584,35 @@ def _way_to(t: Any, writes: int) -> list[Any]:
     while found[-1]._parent is not None and found[-1]._writes == writes:
         found.append(found[-1]._parent)
     return found
+
+
+calling: weakref.WeakSet[Call] = weakref.WeakSet()
+"""The calls in whose backward pass functions of the program are called."""
+
+
+def plain(t: Any) -> Taped | None:
+    """The history of a tensor that is no view, if it is on the tape and its graph isn't built."""
+    state = _state(t)
+    history = state._history
+    if history.__class__ is not Taped or t._chain is not None or t._root is not None:
+        return None
+    is_present = state._node is not None or t._node is not None
+    return None if is_present or history.call.shared is not None else history
+
+
+def watch(history: Taped, hooks: Any) -> None:
+    """Have backward passes call hooks with the gradient of a result."""
+    call = history.call
+    if call.hooks is None:
+        call.hooks = {}
+        calling.add(call)
+    epoch.watch(call.hooks, history.index, hooks)
+
+
+def is_watched_by(history: Taped, hooks: Any) -> bool:
+    """Whether a result has these hooks."""
+    known = (history.call.hooks or {}).get(history.index, ())
+    return any([each is hooks for each in known])
 
 
 def note(call: Call, results: Sequence[Any]) -> None:

@@ -68,11 +68,11 @@ def computed(build: Callable[..., Any], args: Sequence[Any]) -> Any:
             and each._storage is None
             and (each._shared is None or not taping)
             and each._buffer.__class__ is np.ndarray
-        ):  # what `_operand` makes of nearly all
+        ):  # what `operand` makes of nearly all
             array, aval = each._buffer, each._aval
             target = (each._history or (each if each._requires_grad else None)) if taping else None
         elif isinstance(each, Handle):
-            found = _operand(each, taping)
+            found = operand(each, taping)
             if found is None:
                 return None
             array, aval, target = found
@@ -95,7 +95,7 @@ def computed(build: Callable[..., Any], args: Sequence[Any]) -> Any:
     return _found(tuple(key), args, operands, arrays, avals, to)
 
 
-def _operand(t: Any, taping: bool) -> tuple[np.ndarray, Any, Any] | None:
+def operand(t: Any, taping: bool) -> tuple[np.ndarray, Any, Any] | None:
     """The value of an operand, its aval, and where its gradient goes; None if it has no value that
     can be used. taping: whether the tape takes gradients."""
     if t.__class__ is Number:
@@ -147,12 +147,34 @@ def _operand(t: Any, taping: bool) -> tuple[np.ndarray, Any, Any] | None:
     return array, (shape_of(array.shape), t.dtype, "cpu"), target
 
 
+def called(
+    build: Callable[..., Any],
+    operands: list[Any],
+    arrays: list[Any],
+    avals: list[Aval],
+    targets: list[Any],
+    sizes: Sequence[Any],
+) -> Any:
+    """The results of a call of operands and sizes, whatever gradients flow through it; None if it
+    must be recorded. arrays, avals, targets: see `operand`."""
+    flows = False
+    key: list[Any] = [build]
+    for aval, target in zip(avals, targets):
+        if target is not None:
+            flows = True
+            key.append(GRADIENT)
+        key.append(aval)
+    args = (*operands, *sizes)
+    to = targets if flows else None
+    return _found((*key, *sizes), args, operands, arrays, avals, to)
+
+
 _OF_NUMBER: Aval = (Size(()), int64, "cpu")
 
 
 @functools.lru_cache(4096)
 def constant_operand(node: Node) -> tuple[np.ndarray, Aval, Any]:
-    """A number among the operands, as of `_operand`."""
+    """A number among the operands, as of `operand`."""
     array = np.asarray(constant_value(node))
     return array, (shape_of(array.shape), node.dtype, "cpu"), None
 
@@ -316,10 +338,10 @@ def _beside(build: Callable[..., Any], t: Any, values: Sequence[Any], swapped: b
 
 
 def _at_rest_beside(t: Any) -> tuple[np.ndarray, Aval, Any] | None:
-    """A tensor beside numbers, as of `_operand`; None if the call must be recorded."""
+    """A tensor beside numbers, as of `operand`; None if the call must be recorded."""
     if not may_compute():
         return None
-    found = _operand(t, graph.grad_enabled() and clock.taping)
+    found = operand(t, graph.grad_enabled() and clock.taping)
     return None if found is None or found[1][1] in _NARROW else found
 
 
@@ -410,7 +432,7 @@ def wrote(t: Any, value: Any) -> bool:
     """Whether the value of the tensor `value` was written to all of `t` at once, with a history."""
     if not may_write(t) or not novelty.lasts():
         return False
-    found = _operand(value, True)
+    found = operand(value, True)
     if found is None or found[1][1] is not t.dtype:
         return False
     return taped_writes.written(t, value, found[0], found[2])

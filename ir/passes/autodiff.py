@@ -196,7 +196,8 @@ def through_decomposition(node: Node, g: Node) -> tuple[Node | None, ...]:
         found = _pullback({inner: g}, differentiable((inner,), ends), ends, ends, {}, within=True)
     finally:
         set_location(before)
-    return tuple(found.get(o) for o in node.operands)
+    # An operand that is there several times gets its whole gradient in its first place.
+    return tuple([found.pop(o, None) for o in node.operands])
 
 
 def decomposed(node: Node) -> Node:
