@@ -472,6 +472,115 @@ def _episodes(torch: Any, wrap: Wrap, lengths: Sequence[int]) -> Callable[[], Va
     return run
 
 
+# Derivatives of gradients, and functions of the program amid the pass.
+
+
+def equation(torch: Any, wrap: Wrap, steps: int) -> Callable[[], Values]:
+    """A network that solves u_t + u u_x = u_xx / 100, on another number of points in each step."""
+    nn = torch.nn
+    model = nn.Sequential(
+        nn.Linear(2, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 1)
+    )
+    filled(torch, model)
+    updates = torch.optim.Adam(model.parameters(), lr=1e-3)
+
+    def run() -> Values:
+        out: Values = []
+        for i in range(steps):
+            x, t = (torch.linspace(0, end, 50 + i)[:, None].requires_grad_() for end in (1, 2))
+            u = model(torch.cat([x, t], 1))
+            ux, ut = torch.autograd.grad(u.sum(), (x, t), create_graph=True)
+            (uxx,) = torch.autograd.grad(ux.sum(), x, create_graph=True)
+            loss = (ut + u * ux - 0.01 * uxx).square().mean()
+            updates.zero_grad()
+            loss.backward()
+            updates.step()
+            out.append(loss.item())
+        return [*out, *learned(model)]
+
+    return run
+
+
+def forces(torch: Any, wrap: Wrap, steps: int) -> Callable[[], Values]:
+    """Energies of molecules of 5 to 11 atoms, fitted to their gradients."""
+    nn = torch.nn
+    model = filled(torch, nn.Sequential(nn.Linear(8, 32), nn.SiLU(), nn.Linear(32, 1)))
+    updates, centers = torch.optim.Adam(model.parameters(), lr=1e-3), torch.linspace(0, 3, 8)
+
+    def run() -> Values:
+        out: Values = []
+        for i in range(steps):
+            atoms = torch.linspace(-1, 1, 3 * (5 + i % 7)).sin().reshape(-1, 3).requires_grad_()
+            far = (atoms[:, None] - atoms[None]).pow(2).sum(-1).add(1e-3).sqrt()
+            energy = model(torch.exp(-((far[..., None] - centers) ** 2))).sum()
+            (force,) = torch.autograd.grad(energy, atoms, create_graph=True)
+            loss = force.square().mean() + (energy - 1) ** 2
+            updates.zero_grad()
+            loss.backward()
+            updates.step()
+            out.append(loss.item())
+        return [*out, *learned(model)]
+
+    return run
+
+
+def hooked(torch: Any, wrap: Wrap, steps: int) -> Callable[[], Values]:
+    """Layers whose gradients' norms are read by hooks."""
+    nn = torch.nn
+    layers = [m for _ in range(4) for m in (nn.Linear(32, 32), nn.ReLU())]
+    model = filled(torch, nn.Sequential(*layers))
+    updates = torch.optim.SGD(model.parameters(), lr=1e-2)
+    x = torch.linspace(-1, 1, 512).reshape(16, 32)
+
+    def run() -> Values:
+        norms: Values = []
+        for _ in range(steps):
+            h = x
+            for layer in model:
+                h = layer(h)
+                h.register_hook(lambda g: norms.append(g.norm().item()))
+            updates.zero_grad()
+            h.square().mean().backward()
+            updates.step()
+        return [*norms, *learned(model)]
+
+    return run
+
+
+def reversed_gradient(torch: Any, wrap: Wrap, steps: int) -> Callable[[], Values]:
+    """Two heads, of which one trains the body by its reversed gradient."""
+
+    class Reversed(torch.autograd.Function):  # type: ignore[misc,name-defined]
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x.view_as(x)
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return -g
+
+    nn, F = torch.nn, torch.nn.functional
+    parts = nn.ModuleList([nn.Linear(32, 32), nn.Linear(32, 4), nn.Linear(32, 2)])
+    body, first, second = filled(torch, parts)
+    updates = torch.optim.SGD(parts.parameters(), lr=1e-2)
+
+    def run() -> Values:
+        out: Values = []
+        for i in range(steps):
+            x = torch.linspace(-1, 1, 32 * (8 + i % 16)).reshape(-1, 32)
+            kinds = torch.arange(len(x))
+            h = body(x).relu()
+            loss = F.cross_entropy(first(h), kinds % 4)
+            loss = loss + F.cross_entropy(second(Reversed.apply(h)), kinds % 2)
+            updates.zero_grad()
+            loss.backward()
+            updates.step()
+            out.append(loss.item())
+        return [*out, *learned(parts)]
+
+    return run
+
+
 # Single operations.
 
 
@@ -489,6 +598,10 @@ OTHERS = [
     Row("Q learning, 200 acts and 10 updates", q_learning, 200),
     Row("actor-critic, 3 episodes of 60 steps", actor_critic, 60),
     Row("actor-critic, 40 episodes of other lengths", other_episodes, 40),
+    Row("equation's network, other points", equation, 40, lengths=True, compiles=False),
+    Row("forces of 40 molecules", forces, 40, lengths=True, compiles=False),
+    Row("norms read by hooks, 40 steps", hooked, 40, compiles=False),
+    Row("reversed gradient, 40 batches", reversed_gradient, 40, lengths=True, compiles=False),
     Row("500 times float((x * i).sum())", scaled, 500, compiles=False),
     Row("300 elements read by item()", items, 300, compiles=False),
 ]

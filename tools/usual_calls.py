@@ -207,6 +207,56 @@ def _updates(b: int, t: int, c: int, d: int) -> None:
         updates.step()
 
 
+def _derivatives(make: Make, b: int, t: int, c: int, d: int) -> None:
+    """Derivatives of gradients: of networks by their inputs and weights, and of single calls."""
+    elementwise = [lambda x, name=name: getattr(F, name)(x) for name in ACTIVATIONS]
+    elementwise += [lambda x, name=name: getattr(torch, name)(x) for name in DERIVED]
+    elementwise += [lambda x: x**2, lambda x: x**3, lambda x: x * 2, lambda x: x + 1, lambda x: -x]
+    for shape in ((b,), (b, t), (b, t, c)):
+        for call in elementwise:
+            _twice(call, make(*shape))
+        for name in BINARY[:4]:
+            for other in ((shape), (1,) * len(shape), (*shape[:-1], 1), (1, *shape[1:]), ()):
+                _twice(getattr(torch, name), make(*shape), make(*other))
+        for fold in (torch.sum, torch.mean):
+            for axis in (None, *range(-len(shape), 0)):
+                _twice(lambda x, fold=fold, axis=axis: fold(x, axis), make(*shape))
+        _twice(lambda x: F.softmax(x, -1), make(*shape))
+        _twice(lambda x: x.norm(2, dim=-1), make(*shape))
+    for act in ACTIVATIONS:
+        x, w, v = make(b, t), make(c, t), make(1, c)
+        y, bias, end = make(b, 1), make(c), make(1)
+
+        def network(*given: Any, act: str = act) -> Any:
+            x, w, bias, v, end, y = given
+            return F.mse_loss(F.linear(getattr(F, act)(F.linear(x, w, bias)), v, end), y.detach())
+
+        _twice(network, x, w, bias, v, end, y)
+        u = F.linear(getattr(F, act)(F.linear(torch.cat([x, y], 1), make(c, t + 1), bias)), v, end)
+        (ux, uy) = torch.autograd.grad(u.sum(), (x, y), create_graph=True)
+        (uyy,) = torch.autograd.grad(uy.sum(), y, create_graph=True)
+        ((u * uy - 0.1 * uyy).square().mean() + (ux.norm(2, dim=1) - 1).square().mean()).backward()
+    _twice(lambda x, y: x @ y, make(b, t), make(t, c))
+    _twice(lambda x, y: x @ y, make(b, t, c), make(b, c, d))
+    _twice(lambda x: (x[:, None] - x[None]).pow(2).sum(-1).add(1e-3).sqrt(), make(b, t))
+    _twice(lambda x: F.cross_entropy(x, torch.arange(b) % t), make(b, t))
+
+
+DERIVED = ("exp", "log", "sqrt", "square", "sin", "cos", "tanh", "sigmoid", "relu", "reciprocal")
+
+
+def _twice(call: Call, *operands: Any) -> None:
+    """The derivative of a call, and the derivative of that."""
+    wanted = [x for x in operands if x.requires_grad]
+    for end in (lambda y: y.sum(), lambda y: y.square().mean()):
+        found = torch.autograd.grad(
+            end(call(*operands)), wanted, create_graph=True, allow_unused=True
+        )
+        parts = [g.square().sum() for g in found if g is not None and g.requires_grad]
+        if parts:
+            sum(parts).backward()
+
+
 def make_all() -> None:
     """Make the calls."""
     elementwise = list(_elementwise())
@@ -227,6 +277,7 @@ def make_all() -> None:
                     _losses(make, b, *sizes[1:])
                     _shapes(make, b, *sizes[1:])
         _updates(*sizes)
+        _derivatives(tracked, *sizes)
 
 
 def _maker(requires_grad: bool) -> Make:

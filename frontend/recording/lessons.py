@@ -25,6 +25,7 @@ from tilewright.ir.ops.generate import constant_value
 from tilewright.runtime import baseline, debug, files
 from tilewright.runtime.native import pack
 
+from . import families
 from .epoch import GRADIENT
 from .numbers import default_dtype
 
@@ -83,7 +84,7 @@ def _known() -> dict[str, bytes]:
 def _sources() -> str:
     """The sources that outlines depend on."""
     frontend = Path(__file__).parents[1]
-    parts = ("functions", "linalg", "nn", "optim", "recording")
+    parts = ("autograd", "functions", "linalg", "nn", "optim", "recording")
     return files.fingerprint(
         [*ir.__path__, *baseline.__path__, *[str(frontend / part) for part in parts]]
     )
@@ -103,6 +104,8 @@ def name(part: Any) -> str:
         return f"<{part.name}>"
     if part is GRADIENT:
         return "~"
+    if part is families.PLACE:
+        return "_"
     if isinstance(part, Op):
         if REGISTRY.get(part.name) is not part:
             raise Unsaid

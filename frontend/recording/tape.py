@@ -1,10 +1,10 @@
 """The tape: calls that were computed at once, and that gradients flow through.
 
 Each call is like an epoch of its own, and each of its results has a history (`histories.py`). A
-backward pass that asks for nothing but gradients goes through the calls themselves, by templates of
-their derivatives (`autograd/taped.py`). For everything else, such as hooks, `create_graph`, writes
-to saved values or `grad_fn`, a history of the tape becomes what an epoch would have left: its graph
-is built when somebody first looks at it.
+backward pass goes through the calls themselves, by templates of their derivatives
+(`autograd/taped.py`). For what a tape doesn't know, such as writes to saved values, hooks on views
+or `grad_fn`, a history of the tape becomes what an epoch would have left: its graph is built when
+somebody first looks at it.
 """
 
 from __future__ import annotations

@@ -245,7 +245,7 @@ from .normalization import (
 from .orthogonal import RECORDS as polynomials
 from .orthogonal import orthogonal
 from .packed_attention import packed, packed_attention
-from .polar import angle, hypot, modulus, sgn, view_as_complex, view_as_real
+from .polar import angle, hypot, modulus, sgn, turn, view_as_complex, view_as_real
 from .polygamma import digamma, lgamma, polygamma, trigamma_above
 from .pooling import (
     adaptive_avg_pool,

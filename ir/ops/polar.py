@@ -8,7 +8,7 @@ from ..dtype import COMPLEX, real_of
 from ..node import Node
 from .binary import atan2, bitwise_and, bitwise_or, eq, maximum, minimum
 from .complex import imag, make, real, require_complex
-from .composite import composite, widen
+from .composite import composite, like_first, widen
 from .movement import cat, reshape, slice_axis, unsqueeze
 from .ternary import where
 from .unary import abs, full_like, isfinite, isinf, isnan, sqrt, zeros_like
@@ -49,8 +49,17 @@ def angle(x: Node) -> Node:
     """The argument of complex numbers in [-pi, pi]; of real ones 0 or pi, or NaN."""
     if x.dtype.category == COMPLEX:
         return atan2(imag(x), real(x))
-    turned = where(x < 0, full_like(x, math.pi), zeros_like(x))
-    return where(isnan(x), x, turned)
+    return turn(x)
+
+
+turn = composite(
+    "turn",
+    like_first("turn"),
+    lambda x: where(isnan(x), x, where(x < 0, full_like(x, math.pi), zeros_like(x))),
+    cost=4,
+    pointwise=True,
+)
+"""The argument of real numbers: pi below zero, else 0."""
 
 
 def sgn(x: Node) -> Node:

@@ -222,6 +222,8 @@ def _function(kernel: Flat, arity: int, dtype: DType) -> Callable[..., Any]:
             if out.size:
                 kernel((out, *[arrays[i] for i in order]), out.size)
             return out
+        if max([a.size for a in arrays]) > _BLOCK and not all([a.shape for a in arrays]):
+            return _by_blocks(kernel, arrays, np_dtype)
         spread = _spread(arrays)
         out = empty(spread[0].shape, np_dtype)
         if out.size:
@@ -239,6 +241,31 @@ def _spread(arrays: Sequence[Any]) -> Sequence[Any]:
         return np.broadcast_arrays(*arrays)
     return [a if a.shape else np.full(first.shape, a, a.dtype) for a in arrays]
 
+
+def _by_blocks(kernel: Flat, arrays: Sequence[Any], dtype: np.dtype[Any]) -> Any:
+    """What a kernel makes of large arrays and numbers. These are written out for a block alone."""
+    from ..native.pool import num_threads
+
+    block = _BLOCK if num_threads() == 1 else _BLOCK << 4  # which threads share
+    shape = np.broadcast_shapes(*[a.shape for a in arrays])
+    given, steps = [], []
+    for a in arrays:
+        whole = (
+            copies.in_order(np.broadcast_to(a, shape)) if a.shape else np.full(block, a, a.dtype)
+        )
+        given.append(whole.reshape(-1))
+        steps.append(block if a.shape else 0)
+    out = np.empty(shape, dtype)
+    flat, order = out.reshape(-1), kernel.order
+    for start in range(0, out.size, block):
+        size = min(block, out.size - start)
+        parts = [a[start if step else 0 :] for a, step in zip(given, steps)]
+        kernel((flat[start:], *[parts[i] for i in order]), size)
+    return out
+
+
+_BLOCK = 1 << 14
+"""Elements for which numbers are written out beside an array: they stay in the nearest cache."""
 
 _rank = operator.attrgetter("ndim")
 
@@ -414,6 +441,7 @@ _SHIFTED = (uint32, uint64)
 
 _SPECIAL = (
     ops.i1e, ops.j0, ops.j1, ops.y0, ops.y1, ops.log_ndtr, ops.ndtri, ops.trigamma_above,
+    ops.turn,
 )  # fmt: skip
 """Functions of many primitives, in float32: those that take longest as chains."""
 
