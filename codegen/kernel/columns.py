@@ -28,6 +28,8 @@ PARTS = frozenset(UPDATES.values())
 """The folds that can be made in parts, row by row."""
 LEAST_ROWS = 64
 """The least rows: of fewer there are too few blocks to fold side by side."""
+LEAST_OF_PART = 256
+"""The least elements of a part of the rows, as many as a program that folds one has threads."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,8 @@ def crossing(rows: Domain, down: Domain, target: Target) -> Domain | None:
     if rest or rows.points != parts * down.row or not rows.ends_with(rows.reduction):
         return None
     if rows.points < LEAST_ROWS or not down.row != rows.row <= target.column_limit:
+        return None
+    if parts > 1 and rows.row * down.row < LEAST_OF_PART:
         return None
     if parts == 1:
         walked = tuple(i for i in range(len(rows.shape)) if i not in rows.reduced)

@@ -56,10 +56,16 @@ def _roomier(known: Mapping[Schedule, Usage], target: Target) -> Schedule | None
 
 def _best(kernel: Kernel | Bundle, target: Target, known: Mapping[Schedule, Usage]) -> Schedule:
     """The one of schedules that were compiled which spills the least, of those that take the least
-    time."""
+    time. One that doesn't spill may take somewhat longer."""
     seconds = {s: predict(kernel, s, target, usage).seconds for s, usage in known.items()}
     least = min(seconds.values())
-    return min(known, key=lambda s: (seconds[s] > ALIKE * least, known[s].spills, seconds[s]))
+
+    def rank(schedule: Schedule) -> tuple[bool, int, float]:
+        spills = known[schedule].spills
+        most = (ALIKE if spills else _UNSPILLED) * least
+        return seconds[schedule] > most, spills, seconds[schedule]
+
+    return min(known, key=rank)
 
 
 def _heaviest(kernel: Kernel | Bundle, target: Target) -> Schedule:
@@ -79,6 +85,10 @@ def _heaviest(kernel: Kernel | Bundle, target: Target) -> Schedule:
         return rows_schedule(kernel, target)
     return pointwise_schedule(kernel, target, alone)
 
+
+_UNSPILLED = 1.25
+"""How much longer a schedule that doesn't spill may take than one that does. The model counts the
+bytes of spills, but not the loads and stores that wait for them."""
 
 _MOST = 4
 """The most schedules of a kernel that are compiled because they spill, beside those that differ in

@@ -38,9 +38,9 @@ def lighter(kernel: Kernel, schedule: Schedule, warp: int) -> Schedule | None:
 
     Attention takes fewer of the other side's rows at a time, folds of rows and their columns fewer
     rows or more warps, and a rectangle becomes shorter. A row that stays in registers gets more
-    warps, one that is walked along shorter steps, but first a program fewer columns; a map has
-    smaller blocks. Networks that sort and updates whose positions are data stay as they are: they
-    hold few elements.
+    warps, one that is walked along shorter steps, but first a program fewer columns, and fewer rows
+    where a step is a single element; a map has smaller blocks. Networks that sort and updates whose
+    positions are data stay as they are: they hold few elements.
     """
     if kernel.is_crossed and schedule.block > 1:
         return replace(schedule, block=schedule.block // 2)
@@ -65,7 +65,8 @@ def lighter(kernel: Kernel, schedule: Schedule, warp: int) -> Schedule | None:
         return replace(schedule, block=schedule.block // 2)
     if not schedule.looped and schedule.num_warps < _WARPS:
         return replace(schedule, num_warps=2 * schedule.num_warps)
-    if schedule.block > _COLUMNS and schedule.looped and runs_along_parallel(kernel):
+    side_by_side = schedule.block > _COLUMNS and schedule.looped and runs_along_parallel(kernel)
+    if side_by_side or schedule.block_r == 1:
         return replace(schedule, block=schedule.block // 2)
     step = schedule.block_r // 2
     return replace(schedule, block_r=step, looped=step < points(kernel.reduction))

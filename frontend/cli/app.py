@@ -276,12 +276,17 @@ def pack(
     output: Annotated[Path, typer.Option("-o", "--output", help="The file to write.")],
     args: Args = None,
     target: Annotated[str, typer.Option(help="The GPU: sm_80, sm_90, sm_100.")] = "sm_90",
+    card: Annotated[
+        str, typer.Option(metavar="N,GB/S,MB", help="That card's numbers; see `tilewright env`.")
+    ] = "",
     driver: Annotated[float, typer.Option(help="CUDA of that machine's driver, as 12.8.")] = 13.0,
 ) -> None:
     """Run a script here, and compile its kernels for a GPU into one file.
 
     On the machine with the GPU, TW_KERNELS=FILE finds them, and a first step compiles nothing. It
-    needs the same version of Triton. Arguments of the script go after `--`.
+    needs the same version of Triton. Schedules go by a card's multiprocessors, GB/s of its memory
+    and MB of its cache: --card 132,3352.32,52.4288 is an H100 SXM. Arguments of the script go
+    after `--`.
     """
     from tilewright.codegen.kernel import Bundle, Kernel
     from tilewright.codegen.program import launched
@@ -291,20 +296,22 @@ def pack(
     from .. import recording
     from ..inspection.explanation import check_target
     from ..inspection.explanation import explain as report_on
+    from .card import target_of
     from .script import run_script, script_file
 
     with user_errors(ValueError):
         if not check_target(target).startswith("sm_"):
             raise ValueError(f"packs are for NVIDIA's GPUs, got {target!r}")
+        machine = target_of(target, card)
     with tiers.fused():
         status = run_script(script_file(script), args or [])
         recording.flush()
     if status:
         raise typer.Exit(status)
-    programs = [p for plan in report_on().plans for _, p in plan.programs(target)]
+    programs = [p for plan in report_on().plans for _, p in plan.programs(machine)]
     kernels = [k for p in programs for k in launched(p) if isinstance(k, (Kernel, Bundle))]
     with user_errors(RuntimeError, ImportError, status=1):
-        images = packs.compiled(kernels, target, round(driver * 1000)).images
+        images = packs.compiled(kernels, machine, round(driver * 1000)).images
     output.parent.mkdir(parents=True, exist_ok=True)
     packs.write(output, target, images)
     size = sum(len(image.binary) for image in images.values())

@@ -8,9 +8,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from tilewright.runtime import cache, devices
+from tilewright.runtime import cache, devices, offline
 
 from ..version import tilewright
+from .card import numbers
 
 REQUIRED = ("numpy", "ml_dtypes", "networkx", "tqdm", "rich", "typer")
 EXTRAS = {
@@ -53,7 +54,10 @@ def _describe(name: str) -> str:
         device = devices.get(name)
     except Exception as error:  # report a device that can't start
         return f"not usable: {error}"
-    return (type(device).__doc__ or type(device).__name__).strip().splitlines()[0]
+    kind = (type(device).__doc__ or type(device).__name__).strip().splitlines()[0]
+    if device.target.name in offline.TARGETS:
+        return f"{kind} {device.target.name}, card {numbers(device.target.chip)}"
+    return kind
 
 
 def _cache_size(folder: Path) -> tuple[int, int]:

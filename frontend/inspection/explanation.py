@@ -21,6 +21,7 @@ from tilewright.codegen.kernel.structure import describe
 from tilewright.codegen.lower.external import External
 from tilewright.codegen.lower.host import Routine
 from tilewright.codegen.program import Program, compile_graph, launched
+from tilewright.codegen.target import Target
 from tilewright.ir.location import at_user_line
 from tilewright.ir.mlir import print_graph
 from tilewright.ir.node import reachable
@@ -171,29 +172,30 @@ class PlanReport:
             for kernel in launched(program):
                 yield segment, kernel
 
-    def programs(self, target: str | None = None) -> Iterator[tuple[Segment, Program]]:
+    def programs(self, target: str | Target | None = None) -> Iterator[tuple[Segment, Program]]:
         """Each segment with its program, for the plan's devices or for the GPU `target`."""
-        for segment in self.plan.segments:
-            if target is None:
-                yield segment, segment.program
-            else:
-                yield segment, self._for_gpu(segment, target)
-
-    def _for_gpu(self, segment: Segment, target: str) -> Program:
-        """The segment's program for a GPU, since fusion depends on the target."""
         from tilewright.codegen.target import gpu
 
+        machine = gpu(target) if isinstance(target, str) else target
+        for segment in self.plan.segments:
+            if machine is None:
+                yield segment, segment.program
+            else:
+                yield segment, self._for_gpu(segment, machine)
+
+    def _for_gpu(self, segment: Segment, target: Target) -> Program:
+        """The segment's program for a GPU, since fusion depends on the target."""
         key = id(segment), target
         found = self._gpu_programs.get(key)
         if found is None:
             # Values from another device are leaves.
             roots = substitute(segment.roots, stand_ins(self.plan.crossings))
-            found = compile_graph(roots, gpu(target))
+            found = compile_graph(roots, target)
             self._gpu_programs[key] = found
         return found
 
     @cached_property
-    def _gpu_programs(self) -> dict[tuple[int, str], Program]:
+    def _gpu_programs(self) -> dict[tuple[int, Target], Program]:
         return {}
 
     def text(self, stages: Sequence[str] = STAGES, target: str | None = None) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.schedule import Schedule, Usage, default_schedule, settled
-from tilewright.codegen.target import gpu
+from tilewright.codegen.target import Target, gpu
 from tilewright.codegen.triton import emit
 
 from .. import debug, files, offline
@@ -41,11 +41,12 @@ class Made:
     taken: dict[Kernel | Bundle, tuple[Schedule, Image]]
 
 
-def compiled(kernels: Iterable[Kernel | Bundle], target: str, driver: int = 13000) -> Made:
+def compiled(kernels: Iterable[Kernel | Bundle], target: str | Target, driver: int = 13000) -> Made:
     """Compile kernels for `target`. Those that have no form in Triton are left out. driver: the
     driver's CUDA version."""
-    machine = gpu(target)
-    assembler = assembler_for(target, driver)
+    machine = gpu(target) if isinstance(target, str) else target
+    architecture = machine.name
+    assembler = assembler_for(architecture, driver)
     if assembler:
         os.environ[ASSEMBLER] = assembler  # for compiling processes too
     found: dict[str, Image] = {}
@@ -55,10 +56,10 @@ def compiled(kernels: Iterable[Kernel | Bundle], target: str, driver: int = 1300
         asked = {}
         for kernel, schedule in todo.items():
             try:
-                emitted = suited(emit(kernel, schedule), target)
+                emitted = suited(emit(kernel, schedule), architecture)
             except NotImplementedError:
                 continue
-            asked[kernel] = offline.request(emitted, target)
+            asked[kernel] = offline.request(emitted, architecture)
         keys = {k: key_of(r, assembler) for k, r in asked.items()}
         missing = {key: asked[k] for k, key in keys.items() if key not in found}
         made = offline.compile_many(list(missing.values()))

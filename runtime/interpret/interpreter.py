@@ -118,6 +118,13 @@ class _Builder(stock.InterpreterBuilder):
             return Handle(out.data, tl.int1)  # Triton gives a comparison its operands' type
         return out
 
+    def get_all_ones_value(self, kind: Any) -> Any:
+        # Triton 3.6 and 3.7 take -1, which NumPy refuses as an unsigned integer.
+        if kind.is_int_unsigned():
+            dtype = np.dtype(f"uint{kind.primitive_bitwidth}")
+            return Handle(np.full(1, np.iinfo(dtype).max, dtype), kind.scalar)
+        return super().get_all_ones_value(kind)
+
     def create_fma(self, a: Any, b: Any, c: Any) -> Any:
         # In float64 a product of two float32 is exact.
         wide = a.data.astype(np.float64) * b.data + c.data

@@ -20,6 +20,7 @@ from tilewright.codegen.schedule import (
     predict,
     work,
 )
+from tilewright.codegen.schedule.lighter import lighter
 from tilewright.codegen.target import card, gpu
 from tilewright.codegen.triton import emit
 from tilewright.ir import dtype as dt
@@ -238,6 +239,29 @@ def test_what_spills_holds_fewer_elements(name: str) -> None:
         asked.append(later)
     held = [_held(s) for s in asked]
     assert 2 <= len(asked) <= 4 and held == sorted(held, reverse=True)
+
+
+def test_a_step_of_one_element_is_as_short_as_can_be() -> None:
+    kernel = tk.fold("sum", (1 << 16, 8), 1, dt.float32)
+    schedule = Schedule(block=1024, block_r=1, looped=True, num_warps=4)
+    assert lighter(kernel, schedule, 32) == replace(schedule, block=512)
+    assert lighter(kernel, replace(schedule, block=512), 32) is None
+
+
+def test_what_does_not_spill_may_take_somewhat_longer() -> None:
+    """Of sums of columns, where fewer are side by side: the model counts no waiting for spills."""
+    kernel, target = tk.fold("sum", (256, 16384), 0, dt.bfloat16), gpu("sm_100")
+    first, taken = default_schedule(kernel, target), []
+    usage = Usage(254, 0, spills=40)
+    expected = predict(kernel, first, target, usage).seconds
+    for registers in (64, 154, 200, 255):
+        defaults = Defaults(target)
+        second = defaults.after(kernel, first, usage)
+        light = Usage(registers, 0)
+        longer = predict(kernel, second, target, light).seconds / expected
+        assert (defaults.after(kernel, second, light) == second) == (longer <= 1.25)
+        taken.append(longer)
+    assert min(taken) < 1.05 < sorted(taken)[1] < 1.25 < max(taken)
 
 
 def test_an_assembler_that_spills_of_its_own_accord_is_told_a_limit() -> None:

@@ -111,6 +111,17 @@ def test_gradients_of_layer_norm(
             assert gap.max() <= tolerance * np.abs(right).max()
 
 
+def test_short_parts_are_folded_apart() -> None:
+    """Eight rows of 16 would have a program of 256 threads. So a softmax over channels stays with
+    the product before it, and doesn't go to the pooling behind it."""
+    found = {}
+    for width in (16, 64):
+        x = ops.leaf(0, Size((1024, 8, width)), dt.float32)
+        gap = x - ops.reshape(ops.max(x, (2,)), (1024, 8, 1))
+        found[width] = [k.is_crossed for k in kernels([ops.max(gap, (1,))], CUDA)]
+    assert found[16] == [False, False] and found[64] == [True]
+
+
 def test_each_element_is_read_once() -> None:
     """The kernel reads x and the cotangent once, and writes little beside the gradient of x."""
     roots, target = unread(16384, 4096, dt.bfloat16), gpu("sm_90")
