@@ -24,7 +24,8 @@ from tilewright.runtime.baseline.step_forms import Untold
 
 from ..recording import novelty, record, tape, views, volatile
 from ..recording.builders import takes_sizes
-from ..recording.families import PLACE, REMEMBERED, Number
+from ..recording.epoch import PLACE
+from ..recording.families import REMEMBERED, Number
 from ..recording.rounding import rounded_once
 from ..recording.tape import Array, Call, Part, Refused
 from ..recording.wrapping import of_array

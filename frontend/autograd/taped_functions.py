@@ -11,7 +11,8 @@ import numpy as np
 from tilewright.ir.shape import shape_of
 
 from ..recording import clock, epoch, novelty, tape, volatile
-from ..recording.families import PLACE, REMEMBERED
+from ..recording.epoch import PLACE
+from ..recording.families import REMEMBERED
 from ..recording.states import Aval
 from ..recording.tape import Call
 from ..recording.wrapping import of_array

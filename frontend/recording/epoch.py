@@ -83,6 +83,7 @@ recipes: dict[Any, Any] = {}  # of calls, by builder, grad mode, types and attrs
 families: dict[Any, Any] = {}  # of calls that differ in sizes alone, see families.py
 known: dict[Any, Any] = {}  # calls that were computed at once, by types, sizes and attrs
 GRADIENT: Any = object()  # stands in such a key before an operand that has a gradient
+PLACE: Any = object()  # stands for an operand among the arguments of such a call
 met: set[int] = set()  # the hashes of calls that were computed once
 sites: dict[Any, set[Any]] = {}  # numbers seen at a site
 leaf_nodes: dict[Any, Node] = {}

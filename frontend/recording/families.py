@@ -32,7 +32,7 @@ from tilewright.runtime.baseline.templates import Template
 
 from . import epoch, novelty
 from .builders import facts, joins, name_of, takes_sizes
-from .epoch import clock
+from .epoch import PLACE, clock
 from .rounding import rounded_once
 from .states import Aval, Handle
 
@@ -42,8 +42,6 @@ _ERRORS = 8
 """The errors of a family's calls, after which nothing is learned of them."""
 REMEMBERED = 4096
 """Families of calls, known calls, and numbers in them, that are remembered."""
-PLACE: Any = object()
-"""Stands for an operand among the arguments of a call."""
 
 
 class Number(Handle):

@@ -25,8 +25,7 @@ from tilewright.ir.ops.generate import constant_value
 from tilewright.runtime import baseline, debug, files
 from tilewright.runtime.native import pack
 
-from . import families
-from .epoch import GRADIENT
+from .epoch import GRADIENT, PLACE
 from .numbers import default_dtype
 
 FILE = Path(__file__).with_name("calls.pack")
@@ -104,7 +103,7 @@ def name(part: Any) -> str:
         return f"<{part.name}>"
     if part is GRADIENT:
         return "~"
-    if part is families.PLACE:
+    if part is PLACE:
         return "_"
     if isinstance(part, Op):
         if REGISTRY.get(part.name) is not part:

@@ -27,8 +27,8 @@ from tilewright.ir.shape import Size
 from . import epoch, flushing, novelty, resolving, views
 from .aliases import another
 from .derivations import saved_nodes
-from .epoch import clock, given
-from .families import PLACE, Number
+from .epoch import PLACE, clock, given
+from .families import Number
 from .histories import Held, History, Leads, Shared, Viewed, after, with_views
 from .roots import source_of
 from .rounding import rounded_once

@@ -23,8 +23,7 @@ from tilewright.ir.shape import Size
 
 from . import at_once, epoch, novelty, tape, views
 from .builders import builder
-from .epoch import clock
-from .families import PLACE
+from .epoch import PLACE, clock
 from .states import Aval
 from .tape import Call
 from .writes import with_history
