@@ -6,20 +6,29 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from sys import getrefcount
 from typing import Any
 
 import numpy as np
 
-from tilewright.ir import node as graph
 from tilewright.ir.interruption import pass_on
 from tilewright.ir.location import at_user_line
 from tilewright.runtime import debug
 from tilewright.runtime.baseline.quiet import quietly
 from tilewright.runtime.baseline.step_forms import Untold
 
-from ..recording import Handle, at_once, clock, epoch, flushing, novelty, tape, volatile
+from ..recording import (
+    Handle,
+    at_once,
+    clock,
+    epoch,
+    flushing,
+    grad_mode,
+    novelty,
+    tape,
+    volatile,
+)
 from ..recording.tape import Array, Call, Refused, Taped
 from ..recording.wrapping import of_array
 from . import anomaly, pullbacks, values
@@ -55,7 +64,7 @@ def gradients(
     going: _Pass | None = None
     try:
         going = (_DifferentiablePass if create_graph else _Pass)(wanted)
-        with graph.grad_mode(create_graph):
+        with grad_mode(True) if create_graph else nullcontext():
             for t, g in roots:
                 going.begin(t, g)
             if tape.calling and going.has_calls():
@@ -91,6 +100,7 @@ class _Pass:
     """
 
     sums: type[_Sum]
+    creates_graph = False
     has_called = False  # a function of the program
     add: Callable[[Any, Any], None] | None = None  # see `gradients`
 
@@ -190,7 +200,11 @@ class _Pass:
         seen = {*ahead}
         while ahead:
             call = ahead.pop()
-            found = found or call.hooks is not None or call.users is not None
+            leads = self.tensors is None or call in self.leading
+            found = found or (call.hooks is not None and (leads or self._is_wanted(call)))
+            if not leads:
+                continue
+            found = found or call.users is not None
             if call.kept is None or call.is_changed or (call.shared and call.shared.hooks):
                 raise _Ended
             if not self.knows(call):
@@ -224,7 +238,7 @@ class _Pass:
     def _outside(self) -> Iterator[None]:
         """A block in which functions of the program are called."""
         effects = clock.effects
-        with np.errstate(**self.errors):
+        with np.errstate(**self.errors), grad_mode(self.creates_graph):
             yield
         if clock.effects != effects:
             novelty.is_read_amid()
@@ -405,6 +419,8 @@ class _TensorSum(_Sum):
 
 class _DifferentiablePass(_Pass):
     """A pass over the tape with tensors: what it does are calls on the tape."""
+
+    creates_graph = True
 
     def seed(self, t: Any, g: Any) -> Any:
         seed = super().seed(t, g)

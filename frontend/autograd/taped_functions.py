@@ -21,7 +21,7 @@ from ..recording.wrapping import of_array
 def noted(derivative: Any, inputs: Sequence[Any], outputs: dict[int, Any]) -> dict[int, Any] | None:
     """The differentiable `outputs` of `forward`, by number, as results of a call on the tape; None
     if the call must be recorded. inputs: the tensors among its arguments."""
-    if not (clock.taping and volatile.may_compute() and novelty.lasts()) or epoch.inferred:
+    if not (clock.taping and volatile.may_compute() and novelty.lasts()):
         return None
     found = [volatile.operand(t, True) for t in inputs]
     if any([each is None for each in found]):

@@ -122,6 +122,7 @@ ACTIVATIONS = [
     act("threshold", F("threshold", 0.5, 7.0), 0.5, 7.0),
     act("hardshrink", F("hardshrink", 0.5), 0.5),
     act("softshrink", F("softshrink", 0.5), 0.5),
+    act("turn", T("angle")),
 ]
 NORMALIZED = [
     act("softmax", T("softmax", 1), 1),
