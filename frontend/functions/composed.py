@@ -178,7 +178,10 @@ def _logit(x: Node, eps: float | None) -> Node:
     if eps is not None:
         low, high = _full(eps, x), _full(1 - eps, x)
         x = ops.where(x < low, low, ops.where(x > high, high, x))
-    return ops.log(x / (1 - x))
+    value = ops.log(x / (1 - x))
+    # Its slope 1 / (x (1 - x)) is infinite at the ends, and NaN beyond them.
+    beyond = ops.where(ops.bitwise_or(x < 0, x > 1), _full(math.nan, x), ops.zeros_like(x))
+    return ops.with_value(ops.log(x) - ops.log1p(-x) + x * beyond, value)
 
 
 @public("logit", in_place=True, in_place_function=True)

@@ -226,6 +226,7 @@ COPIES: tuple[Case, ...] = (
     ("clamp_min", lambda m, x: m.clamp_min(x, 1), ((2, 3),)),
     ("clamp_max", lambda m, x: x.clamp_max(0.5), ((2, 3),)),
     ("logit", lambda m, x: m.logit(x.sigmoid(), eps=0.1), ((2, 3),)),
+    ("logit of what has none", lambda m, x: m.logit(x.round()), ((4, 5),)),
     # Of n = 1 PyTorch knows nine digits.
     ("conj_physical", lambda m, x: m.conj_physical(x), ((2, 3),)),
     ("polygamma", lambda m, x: m.polygamma(3, x.abs() + 1), ((2, 3),)),
