@@ -101,12 +101,14 @@ def cotangents(call: Call, seeds: Sequence[Any], must: bool) -> Sequence[Any]:
 def _recorded(
     build: Callable[..., Any], operands: Sequence[Any], avals: Sequence[Any], sizes: Sequence[Any]
 ) -> Any:
-    """The results of a call, which is recorded."""
-    args = []
-    for operand, aval in zip(operands, [*avals, *[None] * len(operands)]):
+    """The results of a call, which is recorded. avals: of the first operands, among which all are
+    that are no tensors."""
+    args = [*operands]
+    for i, (operand, (_, dtype, _)) in enumerate(zip(operands, avals)):
         if operand.__class__ is np.ndarray:
-            operand = constant(operand[()], aval[1])
-        args.append(operand.constant if operand.__class__ is Number else operand)
+            args[i] = constant(operand[()], dtype)
+        elif operand.__class__ is Number:
+            args[i] = operand.constant
     with novelty.recorded():
         return record(build, *args, *sizes)
 
